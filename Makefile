@@ -1,0 +1,71 @@
+# Works with GNU make 3.81 and a POSIX shell. `make` alone lists the targets.
+
+VENV := .venv
+STAMP := $(VENV)/.stamp
+BIN := $(VENV)/bin
+
+# Some shims carry a version's name and cannot run it, so each candidate is tried.
+IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	if "$$p" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then echo "$$p"; break; fi; done)
+UV ?= $(shell command -v uv 2>/dev/null)
+
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+
+.PHONY: help setup demo test lint format bench lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## build .venv from the lock (PYTHON=... picks a new one's interpreter)
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	@python="$(PYTHON)"; \
+	if ! "$${python:-none}" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then \
+		echo "make setup: needs Python 3.11 or newer, found $${python:-none}." >&2; \
+		echo "Install one, or name it: make setup PYTHON=/path/to/python3.11" >&2; \
+		exit 1; \
+	fi; \
+	uv="$(UV)"; \
+	echo "Installing into $(VENV) ..."; \
+	set -e; \
+	if [ -n "$$uv" ]; then \
+		$(BIN)/python $(IS_NEW_ENOUGH) >/dev/null 2>&1 || "$$uv" venv --quiet --clear --python "$$python" $(VENV); \
+		"$$uv" pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.txt; \
+		"$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
+	else \
+		$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV); \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	fi
+	@touch $@
+
+demo: setup ## run the demonstration
+	@$(BIN)/parcelpost demo
+
+test: lint ## lint, then run the tests (PYTEST_ARGS='-k name' passes through)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+
+lint: setup ## check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## rewrite the sources in the project's style
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+bench: setup ## measure the store beside its peers, quickly
+	$(BIN)/python -m bench store --quick
+
+lock: ## resolve requirements-dev.txt anew (LOCK_ARGS=--upgrade for newer versions; needs uv)
+	@[ -n "$(UV)" ] || { echo "make lock: needs uv (pip install uv)" >&2; exit 1; }
+	"$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev --extra bench \
+		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+		$(LOCK_ARGS) pyproject.toml -o requirements-dev.txt
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,66 @@
+"""The only reader of time and the only sleeper."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from parcelpost.errors import InvalidInput
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The wall clock, in UTC. It may be set back: never order by it."""
+
+    def monotonic(self) -> float:
+        """Seconds that never go back."""
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until told otherwise."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        self._now = start
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+        await asyncio.sleep(0)
+
+    def advance(self, seconds: float) -> None:
+        self._monotonic += max(0.0, seconds)
+        self._now += timedelta(seconds=seconds)
+
+
+def iso(moment: datetime) -> str:
+    """`2026-11-15T19:50:33.123Z`: sorts as text in the order of time. Refuses a moment without a zone."""
+    if moment.tzinfo is not UTC:
+        if moment.tzinfo is None:
+            raise InvalidInput(f"the time {moment.isoformat()} has no zone")
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def from_iso(text: str) -> datetime:
+    return datetime.fromisoformat(text)

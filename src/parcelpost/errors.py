@@ -1,0 +1,128 @@
+"""Everything Parcelpost raises on purpose.
+
+ParcelpostError
+├── InvalidInput          the value itself is at fault
+└── StoreError            the local store could not do it
+    ├── StoreBusy         another program holds the file (retry helps)
+    ├── StoreFull         no room on the disk (retry helps once there is room)
+    ├── StoreReadOnly     the file or its folder cannot be written
+    ├── StoreCorrupt      the file is damaged
+    ├── StoreNotFound     there is no store at that path
+    ├── NotAStore         the file is something else
+    ├── StoreTooNew       written by a newer program
+    ├── StoreOutdated     needs `parcelpost store migrate`
+    ├── MigrationEdited   an applied migration is not the one this program carries
+    ├── StoreInUse        refused because a live process has the store open
+    ├── BackupFailed      a backup could not be made or did not verify
+    ├── StoreFailed       the disk or the file system reported an error
+    └── StoreClosed       used after it was closed
+"""
+
+from __future__ import annotations
+
+
+class ParcelpostError(Exception):
+    """Something went wrong."""
+
+    hint = ""
+    """What the operator can do next."""
+    retry_helps = False
+    """Whether the same call may succeed later with nothing changed by a person."""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        if hint:
+            self.hint = hint
+
+
+class InvalidInput(ParcelpostError):
+    """The value cannot be stored as it is."""
+
+    hint = "correct the named field and try again; nothing was stored"
+
+
+class StoreError(ParcelpostError):
+    """The local store could not do it."""
+
+
+class StoreBusy(StoreError):
+    """Another program holds the store's lock."""
+
+    hint = "close the other program that writes to this file (an SQLite shell with an open transaction?)"
+    retry_helps = True
+
+
+class StoreFull(StoreError):
+    """There is no room left on the store's disk."""
+
+    hint = "free disk space; the store goes on by itself as soon as there is room"
+    retry_helps = True
+
+
+class StoreReadOnly(StoreError):
+    """The store cannot be written."""
+
+    hint = "check who owns the file and its folder, and whether the file system is mounted read-only"
+
+
+class StoreCorrupt(StoreError):
+    """The store's file is damaged."""
+
+    hint = "run 'parcelpost store check', then 'parcelpost store restore' with the newest good backup"
+
+
+class StoreNotFound(StoreError):
+    """There is no store at that path."""
+
+    hint = "check the path, or let a worker create the store by running it"
+
+
+class NotAStore(StoreError):
+    """The file is not a Parcelpost store."""
+
+    hint = "point --store at another path; this file was left as it is"
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer program."""
+
+    hint = "upgrade this program, or restore a backup made before the upgrade"
+
+
+class StoreOutdated(StoreError):
+    """The store has an older schema than this program."""
+
+    hint = "run 'parcelpost store migrate' (a backup is made first)"
+
+
+class MigrationEdited(StoreError):
+    """A migration that was applied to this store differs from the one this program carries."""
+
+    hint = "install the program version that last wrote this store, or restore a backup"
+
+
+class StoreInUse(StoreError):
+    """A live process has the store open."""
+
+    hint = "stop the worker first"
+    retry_helps = True
+
+
+class BackupFailed(StoreError):
+    """The backup could not be made, or is not whole."""
+
+    hint = "check the disk with 'parcelpost store check'; older backups were kept"
+    retry_helps = True
+
+
+class StoreFailed(StoreError):
+    """The disk or the file system reported an error."""
+
+    hint = "look at the system log for disk errors; what was confirmed before is safe"
+    retry_helps = True
+
+
+class StoreClosed(StoreError):
+    """The store has been closed."""
+
+    hint = "use it inside its 'async with' block"

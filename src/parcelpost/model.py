@@ -1,0 +1,180 @@
+"""The domain's own words, frozen and free of I/O. See docs/glossary.md for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+Json = Any
+"""A value that JSON can hold: None, bool, int, float (finite), str, list, dict with str keys."""
+
+
+class Source(StrEnum):
+    """Where a task came from."""
+
+    GATEWAY = "gateway"
+    FIRESTORE = "firestore"
+    LOCAL_FILE = "local_file"
+    CLI = "cli"
+
+
+class Priority(IntEnum):
+    """Lower goes first."""
+
+    URGENT = 1
+    HIGH = 2
+    NORMAL = 3
+    BATCH = 4
+
+
+class TaskStatus(StrEnum):
+    """A task ends in one of the last three (I1)."""
+
+    PENDING = "pending"
+    PROCESSING = "processing"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+
+class Target(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What to scrape: a parcel, and whatever else the platform needs to find it."""
+
+    parcel_id: str
+    state: str
+    county: str
+    url: str = ""
+    extra: Mapping[str, Json] = {}
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """An order to scrape one target on one platform."""
+
+    task_id: str
+    platform: str
+    target: Target
+    source: Source = Source.GATEWAY
+    type: str = "scrape"
+    priority: Priority = Priority.NORMAL
+    max_retries: int = 3
+    lease_expires_at: datetime | None = None
+    """When the gateway's grant ends; None for a task without a lease."""
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A slot's local hold on a task. Only the current claim's token can end the task (I4)."""
+
+    task: Task
+    token: str
+    seq: int
+    retries: int
+    created_at: datetime
+    """When the task was stored here."""
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """What a fetch brought."""
+
+    body: bytes
+    content_type: str = "text/html"
+    url: str = ""
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """A record of one task, on its way into the store."""
+
+    data: Mapping[str, Json]
+    scraped_at: datetime
+    """With a zone."""
+    page: Page | None = None
+    execution_time_ms: int = 0
+    screenshot_path: str | None = None
+    log_path: str | None = None
+
+
+class OutboxEntry(Struct, frozen=True, kw_only=True):
+    """A stored result as the sync sees it.
+
+    `status` is how its task ended: completed with `data` is a record, completed without is an end with nothing to
+    send, failed and expired are reports.
+    """
+
+    seq: int
+    result_id: str
+    task_id: str
+    source: Source
+    status: TaskStatus
+    success: bool
+    platform: str
+    state: str
+    county: str
+    parcel_id: str
+    data: bytes | None
+    """JSON, exactly as stored."""
+    error: str | None
+    execution_time_ms: int
+    html_path: str | None
+    json_path: str | None
+    raw_sha256: str | None
+    idempotency_key: str
+    scraped_at: datetime
+    sync_attempts: int
+    last_error: str | None
+    raw_synced_at: datetime | None
+    synced_at: datetime | None
+    rejected_at: datetime | None
+    created_at: datetime
+    lease_expires_at: datetime | None
+
+
+class TaskInfo(Struct, frozen=True, kw_only=True):
+    """A stored task with everything a person may ask about it."""
+
+    seq: int
+    task: Task
+    status: TaskStatus
+    retries: int
+    recoveries: int
+    available_at: datetime | None
+    claimed_by: str | None
+    assigned_browser: int | None
+    created_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    error: str | None
+
+
+class QueueDepth(Struct, frozen=True, kw_only=True):
+    """How much work is here, in every state."""
+
+    pending: int = 0
+    processing: int = 0
+    completed: int = 0
+    failed: int = 0
+    expired: int = 0
+    unsynced: int = 0
+    rejected: int = 0
+    delayed: int = 0
+    """Of the pending ones, those not yet due."""
+    oldest_pending_seconds: float = 0.0
+    oldest_unsynced_seconds: float = 0.0
+
+
+class Signal(Struct, frozen=True, kw_only=True):
+    """One observation of how a selector did."""
+
+    platform: str
+    field: str
+    selector: str
+    selector_type: str
+    """css, xpath, label or jsonpath."""
+    success: bool
+    task_id: str | None = None
+    context: str | None = None
+    error_message: str | None = None
+    execution_time_ms: int | None = None

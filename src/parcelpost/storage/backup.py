@@ -1,0 +1,187 @@
+"""Backups: made while the store is in use, verified, kept for a while, and brought back with care."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.errors import BackupFailed, NotAStore, StoreCorrupt, StoreError, StoreInUse, StoreNotFound, StoreTooNew
+from parcelpost.storage import durable_files, migrations, owner
+from parcelpost.storage.snapshot import integrity_problems, snapshot
+
+Progress = Callable[[int, int], None]
+"""Called with the pages done and the pages in all."""
+
+
+class Backup(Struct, frozen=True, kw_only=True):
+    path: str
+    bytes: int
+    removed: int
+    """Older backups that went, beyond the number to keep."""
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """What a store or a backup holds, as far as it matters for replacing one by the other."""
+
+    schema_version: int
+    last_change: str
+    tasks: int
+    results: int
+    unsynced: int
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    path: str
+    contents: Contents
+    set_aside: str | None
+    """Where the store that was there before is kept."""
+
+
+def make(store: Path, now: datetime, keep: int, progress: Progress | None = None) -> Backup:
+    """`backups/{name}_{YYYYMMDDTHHMMSS}.db` beside the store; beyond `keep`, the oldest go."""
+    folder = store.parent / "backups"
+    path = folder / f"{store.stem}_{now:%Y%m%dT%H%M%S}.db"
+    _check_room(store, folder)
+    snapshot(store, path, progress)
+    older = [backup for backup in found(store) if backup != path]
+    surplus = older[: max(0, len(older) - max(keep - 1, 0))]
+    for backup in surplus:
+        backup.unlink(missing_ok=True)
+    return Backup(path=str(path), bytes=path.stat().st_size, removed=len(surplus))
+
+
+def found(store: Path) -> list[Path]:
+    """The backups made by `make`, the oldest first. Copies made before a migration or a restore are not among them."""
+    stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
+    return sorted((store.parent / "backups").glob(f"{store.stem}_{stamp}.db"))
+
+
+def restore(
+    source: Path, store: Path, live: Path, now: datetime, *, force: bool = False, progress: Progress | None = None
+) -> Restored:
+    """Puts a backup in the store's place. What was there is set aside, never deleted.
+
+    Refuses a backup that is not whole or is from a newer program. Without `force` also refuses when a live process has
+    the store open, or when the store holds changes that the backup does not.
+    """
+    contents = _inspect_backup(source)
+    alive, _ = owner.others(live)
+    if alive and not force:
+        raise StoreInUse(f"{store} is open in {', '.join(alive)}", hint="stop the worker first, or add --force")
+    if store.exists() and not force:
+        _refuse_to_lose(store, contents)
+    aside = _aside_path(store, now) if store.exists() else None
+    if alive and aside is not None:
+        snapshot(store, aside)
+        _copy_into_live(source, store)
+    else:
+        if aside is not None:
+            _move(store, aside)
+        try:
+            snapshot(source, store, progress)
+        except BackupFailed:
+            if aside is not None:
+                _move(aside, store)
+            raise
+    return Restored(path=str(store), contents=contents, set_aside=str(aside) if aside else None)
+
+
+def contents(path: Path) -> Contents:
+    """Raises StoreCorrupt, NotAStore or StoreTooNew."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            version = migrations.version(db)
+            if version == 0:
+                raise NotAStore(f"{path} is empty")
+            newest = max(migration.version for migration in migrations.load())
+            if version > newest:
+                raise StoreTooNew(f"{path} has schema version {version}, this program knows {newest}")
+            return Contents(
+                schema_version=version,
+                last_change=last_change(db),
+                tasks=db.execute("SELECT count(*) FROM tasks").fetchone()[0],
+                results=db.execute("SELECT count(*) FROM results").fetchone()[0],
+                unsynced=db.execute("SELECT count(*) FROM results WHERE synced = 0").fetchone()[0],
+            )
+    except sqlite3.DatabaseError as error:
+        raise StoreCorrupt(f"{path}: {error}") from error
+
+
+def last_change(db: sqlite3.Connection) -> str:
+    """The newest moment that the store knows of; empty for an empty store."""
+    query = """
+    SELECT max(coalesce((SELECT created_at FROM tasks ORDER BY seq DESC LIMIT 1), ''),
+               coalesce((SELECT max(completed_at) FROM tasks WHERE completed_at IS NOT NULL), ''),
+               coalesce((SELECT created_at FROM results ORDER BY seq DESC LIMIT 1), ''),
+               coalesce((SELECT max(synced_at) FROM results WHERE synced = 1), ''))"""
+    return str(db.execute(query).fetchone()[0])
+
+
+def _inspect_backup(source: Path) -> Contents:
+    if not source.exists():
+        raise StoreNotFound(f"there is no backup at {source}", hint="list them with 'parcelpost store status'")
+    problems = integrity_problems(source)
+    if problems:
+        raise StoreCorrupt(f"the backup {source} is not whole: {problems[0]}", hint="take an older backup")
+    return contents(source)
+
+
+def _refuse_to_lose(store: Path, backup: Contents) -> None:
+    try:
+        present = contents(store)
+    except StoreError as error:
+        raise type(error)(
+            f"the store at {store} cannot be read to compare: {error}",
+            hint="add --force to replace it; the damaged file is set aside",
+        ) from error
+    if present.last_change > backup.last_change:
+        raise StoreInUse(
+            f"the store is newer than the backup: its last change is {present.last_change}, the backup's is "
+            f"{backup.last_change or 'none'}; it has {present.results:,} results ({present.unsynced:,} not delivered), "
+            f"the backup {backup.results:,}",
+            hint="add --force to replace it all the same; the present store is set aside",
+        )
+
+
+def _aside_path(store: Path, now: datetime) -> Path:
+    folder = store.parent / "backups"
+    durable_files.make_folder(folder)
+    return folder / f"{store.stem}_before_restore_{now:%Y%m%dT%H%M%S}.db"
+
+
+def _move(old: Path, new: Path) -> None:
+    """A store with its WAL; a WAL left behind would be applied to the file that takes its place."""
+    for end in ("-wal", "-shm", ""):
+        part = old.with_name(old.name + end)
+        if part.exists():
+            part.replace(new.with_name(new.name + end))
+    durable_files.sync_path(old.parent)
+    durable_files.sync_path(new.parent)
+
+
+def _copy_into_live(source: Path, store: Path) -> None:
+    """One transaction of SQLite's: the processes that have the store open see the old state, then the new."""
+    try:
+        with (
+            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old,
+            contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
+        ):
+            old.backup(new)
+    except sqlite3.Error as error:
+        raise BackupFailed(f"could not restore into the live store {store}: {error}") from error
+
+
+def _check_room(store: Path, folder: Path) -> None:
+    durable_files.make_folder(folder)
+    needed = sum(part.stat().st_size for end in ("", "-wal") if (part := store.with_name(store.name + end)).exists())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise BackupFailed(
+            f"a backup needs up to {needed:,} bytes, and {free:,} are free in {folder}", hint="free disk space"
+        )

@@ -1,0 +1,162 @@
+"""The page cache: a second request within the time to live asks the site nothing."""
+
+from __future__ import annotations
+
+import gzip
+import sqlite3
+from datetime import datetime, timedelta
+
+from isal import igzip
+from msgspec import Struct
+
+from parcelpost.clock import Clock, from_iso, iso
+from parcelpost.storage import checks
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import StoreOptions
+
+
+class CachedPage(Struct, frozen=True, kw_only=True):
+    data: bytes
+    data_type: str
+    etag: str | None
+    last_modified: str | None
+    created_at: datetime
+    expires_at: datetime
+    is_fresh: bool
+    """False: past its time, but its etag may still spare a download."""
+
+
+class CacheStats(Struct, frozen=True, kw_only=True):
+    entries: int
+    bytes: int
+    """As stored, compressed."""
+    hits: int
+    """Since this process opened the store, like misses and hit_rate."""
+    misses: int
+    hit_rate: float
+    accesses: int
+    """Of the entries now stored, by every process."""
+
+
+class Cache:
+    """Bounded by `cache_max_bytes`: the least recently used go first."""
+
+    def __init__(self, database: LocalDatabase, options: StoreOptions, clock: Clock) -> None:
+        self._db = database
+        self._options = options
+        self._clock = clock
+        self._hits = 0
+        self._misses = 0
+
+    async def get(self, key: str, data_type: str | None = None, *, stale: bool = False) -> CachedPage | None:
+        """The page, if it is there and fresh, or with `stale` also when it is past its time."""
+        now = iso(self._clock.now())
+        row = await self._db.read(_find, key, data_type)
+        if row is None or (row[5] <= now and not stale):
+            self._misses += 1
+            return None
+        self._hits += 1
+        self._db.write_soon(_touch, key, now)
+        return CachedPage(
+            data=gzip.decompress(row[0]),
+            data_type=row[1],
+            etag=row[2],
+            last_modified=row[3],
+            created_at=from_iso(row[4]),
+            expires_at=from_iso(row[5]),
+            is_fresh=row[5] > now,
+        )
+
+    async def put(
+        self,
+        key: str,
+        data: bytes,
+        *,
+        data_type: str = "html",
+        ttl: timedelta | None = None,
+        etag: str | None = None,
+        last_modified: str | None = None,
+    ) -> bool:
+        """False when the page is too large to keep."""
+        checks.text("cache key", key, max_chars=8_000)
+        if len(data) > self._options.max_page_bytes:
+            return False
+        compressed = igzip.compress(data, 1, mtime=0)
+        if len(compressed) > self._options.cache_max_bytes:
+            return False
+        now = self._clock.now()
+        expires_at = iso(now + (self._options.cache_ttl if ttl is None else ttl))
+        row = (key, data_type, len(compressed), etag, last_modified, iso(now), expires_at, iso(now), compressed)
+        await self._db.write_lossy(_put, row, self._options.cache_max_bytes)
+        return True
+
+    async def refresh(self, key: str, *, ttl: timedelta | None = None) -> bool:
+        """The site said that the page has not changed: it is fresh again."""
+        until = self._clock.now() + (self._options.cache_ttl if ttl is None else ttl)
+        return await self._db.write_lossy(_refresh, key, iso(until))
+
+    async def forget(self, key: str | None = None) -> int:
+        """Removes one page, or all."""
+        return await self._db.write_lossy(_forget, key)
+
+    async def stats(self) -> CacheStats:
+        entries, size, accesses = await self._db.read(_stats)
+        asked = self._hits + self._misses
+        return CacheStats(
+            entries=entries,
+            bytes=size,
+            hits=self._hits,
+            misses=self._misses,
+            hit_rate=self._hits / asked if asked else 0.0,
+            accesses=accesses,
+        )
+
+
+def shrink(db: sqlite3.Connection, max_bytes: int) -> int:
+    """Removes the least recently used until the cache fits. Answers how many went."""
+    removed = 0
+    oldest = "DELETE FROM cache WHERE cache_key = (SELECT cache_key FROM cache ORDER BY last_accessed LIMIT 1)"
+    while _size(db) > max_bytes and db.execute(oldest).rowcount:
+        removed += 1
+    return removed
+
+
+def _size(db: sqlite3.Connection) -> int:
+    size: int = db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0]
+    return size
+
+
+def _find(db: sqlite3.Connection, key: str, data_type: str | None) -> tuple[bytes, str, str, str, str, str] | None:
+    query = """SELECT data, data_type, etag, last_modified, created_at, expires_at FROM cache
+               WHERE cache_key = ? AND data_type = coalesce(?, data_type)"""
+    row: tuple[bytes, str, str, str, str, str] | None = db.execute(query, (key, data_type)).fetchone()
+    return row
+
+
+def _touch(db: sqlite3.Connection, key: str, now: str) -> None:
+    db.execute("UPDATE cache SET access_count = access_count + 1, last_accessed = ? WHERE cache_key = ?", (now, key))
+
+
+def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> None:
+    change = """
+    INSERT INTO cache
+        (cache_key, data_type, size_bytes, etag, last_modified, created_at, expires_at, last_accessed, data)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (cache_key) DO UPDATE SET data_type = excluded.data_type, size_bytes = excluded.size_bytes,
+        etag = excluded.etag, last_modified = excluded.last_modified, created_at = excluded.created_at,
+        expires_at = excluded.expires_at, last_accessed = excluded.last_accessed, data = excluded.data"""
+    db.execute(change, row)
+    shrink(db, max_bytes)
+
+
+def _refresh(db: sqlite3.Connection, key: str, expires_at: str) -> bool:
+    return db.execute("UPDATE cache SET expires_at = ? WHERE cache_key = ?", (expires_at, key)).rowcount == 1
+
+
+def _forget(db: sqlite3.Connection, key: str | None) -> int:
+    return db.execute("DELETE FROM cache WHERE :key IS NULL OR cache_key = :key", {"key": key}).rowcount
+
+
+def _stats(db: sqlite3.Connection) -> tuple[int, int, int]:
+    entries, accesses = db.execute("SELECT count(*), coalesce(sum(access_count), 0) FROM cache").fetchone()
+    return entries, _size(db), accesses

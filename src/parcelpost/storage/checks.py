@@ -1,0 +1,64 @@
+"""Values from outside, made safe to store or refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from parcelpost.errors import InvalidInput
+
+MAX_NAME_CHARS = 512
+
+_encode = msgspec.json.Encoder().encode
+
+
+def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_empty: bool = False) -> str:
+    """The value itself, if it is text that SQLite and file systems can hold without harm."""
+    if not isinstance(value, str):
+        raise InvalidInput(f"{field} must be text, not {type(value).__name__}")
+    if len(value) > max_chars:
+        raise InvalidInput(f"{field} has {len(value):,} characters; at most {max_chars:,} are kept")
+    if not value and not may_be_empty:
+        raise InvalidInput(f"{field} is empty")
+    if "\0" in value:
+        raise InvalidInput(f"{field} holds a NUL byte")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput(f"{field} holds a lone surrogate, which is not text") from None
+    return value
+
+
+def message(value: str, max_chars: int = 4_000) -> str:
+    """An error message fit to keep: never a reason to refuse what it is about."""
+    return value[:max_chars].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def json_text(field: str, value: Mapping[str, Any], *, max_bytes: int) -> str:
+    """The value as JSON. Refuses NaN and infinity (JSON has none), lone surrogates, the too large and too deep."""
+    try:
+        encoded = _encode(value)
+        if b"null" in encoded and _not_finite(value):
+            raise InvalidInput(f"{field} holds NaN or an infinity, which JSON cannot")
+    except RecursionError:
+        raise InvalidInput(f"{field} is nested too deep") from None
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"{field} is not JSON: {error}") from None
+    if len(encoded) > max_bytes:
+        raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
+    return encoded.decode()
+
+
+def _not_finite(value: object) -> bool:
+    # The encoder writes NaN as null, so only a value with a null in its JSON needs this walk.
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(_not_finite, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_not_finite, value))
+    return False

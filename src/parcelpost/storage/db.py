@@ -1,0 +1,235 @@
+"""LocalDatabase: the SQLite file, its one writer with group commit, its readers, its checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from parcelpost.clock import Clock, iso
+from parcelpost.errors import StoreError, StoreNotFound, StoreOutdated
+from parcelpost.storage import migrations
+from parcelpost.storage.batcher import Batcher
+from parcelpost.storage.lane import Lane
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.snapshot import snapshot
+from parcelpost.storage.sqlite_errors import os_error, translated
+from parcelpost.storage.writer import GroupWriter, Job
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+_READERS = 3
+_MAX_GROUP = 512
+_CHECKPOINT_ROWS = 2_000
+_BACKSTOP_PAGES = 16_000
+
+_WRITER_PRAGMAS = (
+    "PRAGMA auto_vacuum = INCREMENTAL",  # space can be given back a little at a time (kept from the first table on)
+    "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
+    f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: the background checkpoints come first
+    "PRAGMA journal_size_limit = 33554432",  # the WAL file shrinks again after a burst
+)
+
+
+class LocalDatabase:
+    """Change it with `write`, look at it with `read`. Made by `LocalDatabase.open`."""
+
+    def __init__(self, path: Path, options: StoreOptions, lane: Lane, migrated: list[int]) -> None:
+        self.path = path
+        self.migrated = migrated
+        """The schema versions applied while opening."""
+        self._options = options
+        self._lane = lane
+        self._writer = GroupWriter(path, options.synchronous)
+        self._db: sqlite3.Connection
+        self._loop = asyncio.get_running_loop()
+        self._batcher = Batcher(self._hop, self._run_group, max_group=_MAX_GROUP, dropped=_undo)
+        self._readers: list[Lane] = []
+        self._reading = asyncio.Semaphore(_READERS)
+        self._checkpointer: Lane | None = None
+        self._checkpoint: asyncio.Task[None] | None = None
+        self._checkpointed_at = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, path: Path, options: StoreOptions, clock: Clock, *, create: bool = True, migrate: bool = True
+    ) -> AsyncIterator[LocalDatabase]:
+        """Opens or creates the file (mode 600) and brings its schema up to date after a backup.
+
+        Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) and their like.
+        """
+        if sqlite3.sqlite_version_info < (3, 37):
+            raise StoreError(
+                f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.37 or newer"
+            )
+        _make_file(path, create=create)
+        lane = await _open_writer(path, options)
+        try:
+            with translated(path):
+                migrated = await _bring_up_to_date(path, lane, clock, migrate=migrate)
+        except BaseException:
+            await lane.close()
+            raise
+        database = cls(path, options, lane, migrated)
+        try:
+            yield database
+        finally:
+            await database._close()
+
+    async def write(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs `change(db, ...)` in a transaction and returns what it returned, once that is on disk.
+
+        A caller that is cancelled leaves the whole change or none of it.
+        """
+        return cast(T, await self._batcher.submit(Job(change, args, kwargs)))
+
+    async def write_lossy(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """As `write`, for what survives a kill but may be lost to a power cut: it needs no fsync of its own."""
+        return cast(T, await self._batcher.submit(Job(change, args, kwargs, durable=False)))
+
+    async def write_together(
+        self,
+        change: Callable[[sqlite3.Connection, list[R]], list[T]],
+        request: R,
+        *,
+        durable: bool = True,
+        undo: Callable[[T], Any] | None = None,
+    ) -> T:
+        """As `write`, for a change that serves all its callers of a group at once: it answers requests with a list.
+
+        `undo` is called with the answer if the caller was cancelled before it came.
+        """
+        return cast(T, await self._batcher.submit(Job(change, (request,), {}, durable, together=True, undo=undo)))
+
+    async def read(self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs `look(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
+
+        def in_one_view(db: sqlite3.Connection) -> T:
+            db.execute("BEGIN")
+            try:
+                return look(db, *args, **kwargs)
+            finally:
+                db.execute("ROLLBACK")
+
+        async with self._reading:
+            lane = self._readers.pop() if self._readers else await self._open_lane("PRAGMA query_only = ON")
+            try:
+                with translated(self.path):
+                    return await lane.run(in_one_view)
+            finally:
+                self._readers.append(lane)
+
+    def write_soon(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """As `write_lossy`, for what nobody waits for and nobody misses."""
+        if not self._batcher.closed:
+            self._batcher.submit(Job(change, args, kwargs, durable=False)).add_done_callback(_retrieve)
+
+    def start(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """As `write`, under way at once; the answer comes with the future."""
+        return self._batcher.submit(Job(change, args, kwargs))
+
+    async def exclusively(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs a function between two groups of writes, outside a transaction: for VACUUM and its like."""
+        with translated(self.path):
+            return await self._lane.run(function)
+
+    async def _open_lane(self, *pragmas: str) -> Lane:
+        return await Lane.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
+
+    async def _hop(self, drain: Callable[[], None]) -> None:
+        if self._writer.broken:
+            with contextlib.suppress(sqlite3.Error):
+                await self._lane.close()
+            self._lane = await _open_writer(self.path, self._options)
+            self._writer = GroupWriter(self.path, self._options.synchronous)
+            self._checkpointed_at = 0
+
+        def with_connection(db: sqlite3.Connection) -> None:
+            self._db = db
+            drain()
+
+        await self._lane.run(with_connection)
+
+    def _run_group(self, jobs: list[Job]) -> list[Any]:
+        answers = self._writer.run(self._db, jobs)
+        if self._writer.changes - self._checkpointed_at > _CHECKPOINT_ROWS:
+            self._checkpointed_at = self._writer.changes
+            self._loop.call_soon_threadsafe(self._start_checkpoint)
+        return answers
+
+    def _start_checkpoint(self) -> None:
+        if self._checkpoint is None or self._checkpoint.done():
+            self._checkpoint = self._loop.create_task(self._run_checkpoint())
+
+    async def _run_checkpoint(self) -> None:
+        # PASSIVE and on its own thread: the writer never waits for it. What it leaves, the backstop finishes.
+        with contextlib.suppress(StoreError, sqlite3.Error):
+            if self._checkpointer is None:
+                self._checkpointer = await self._open_lane()
+            await self._checkpointer.run(lambda db: db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone())
+
+    async def _close(self) -> None:
+        await self._batcher.close()
+        if self._checkpoint is not None:
+            await asyncio.wait([self._checkpoint])
+        for lane in (*self._readers, self._checkpointer, self._lane):
+            if lane is not None:
+                await lane.close()
+
+
+def _undo(job: Job, answer: Any) -> None:
+    if job.undo is not None and not isinstance(answer, BaseException):
+        job.undo(answer)
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _make_file(path: Path, *, create: bool) -> None:
+    if path.exists():
+        return
+    if not create:
+        raise StoreNotFound(f"there is no store at {path}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise os_error(error, path) from error
+
+
+async def _open_writer(path: Path, options: StoreOptions) -> Lane:
+    pragmas = (*_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
+    return await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
+
+
+async def _bring_up_to_date(path: Path, lane: Lane, clock: Clock, *, migrate: bool) -> list[int]:
+    known = migrations.load()
+    todo = await lane.run(lambda db: migrations.pending(db, known))
+    if not todo:
+        return []
+    old_version = await lane.run(migrations.version)
+    if old_version:
+        if not migrate:
+            raise StoreOutdated(f"the store has schema version {old_version}, this program needs {known[-1].version}")
+        stamp = clock.now().strftime("%Y%m%dT%H%M%S")
+        copy = path.parent / "backups" / f"{path.stem}_before_v{todo[-1].version}_{stamp}.db"
+        await asyncio.to_thread(snapshot, path, copy)
+    return await lane.run(lambda db: migrations.apply(db, known, iso(clock.now())))

@@ -1,0 +1,144 @@
+"""How the store is: sizes, room, age, wholeness, and whether more may be taken in."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from parcelpost.clock import from_iso
+from parcelpost.storage import backup, migrations, outbox
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import StoreOptions
+
+_COLLECTOR_SHARE = 0.9
+
+
+class Level(StrEnum):
+    """I8: at the cap the collector stops first, then the executor."""
+
+    FINE = "fine"
+    COLLECTOR_STOPS = "collector must stop"
+    EXECUTOR_STOPS = "executor must stop"
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Bytes, and what they mean."""
+
+    database: int
+    """Pages in use; free pages inside the file do not count."""
+    wal: int
+    raw: int
+    journal: int
+    total: int
+    max_bytes: int
+    disk_free: int
+    min_free_bytes: int
+    level: Level
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    path: str
+    schema_version: int
+    usage: Usage
+    file_bytes: int
+    page_size: int
+    pages: int
+    free_pages: int
+    cache_bytes: int
+    oldest_unsynced_seconds: float
+    last_change: str
+    newest_backup: str | None
+    newest_backup_age_seconds: float | None
+    problems: list[str] | None
+    """What the integrity check found; None when it was not asked for."""
+
+
+async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> Usage:
+    in_use, raw = await database.read(_sizes)
+    path = database.path
+    wal = _size(path.with_name(path.name + "-wal"))
+    journal = sum(_size(segment) for segment in live.glob("*.raw"))
+    total = in_use + wal + raw + journal
+    free = shutil.disk_usage(path.parent).free
+    return Usage(
+        database=in_use,
+        wal=wal,
+        raw=raw,
+        journal=journal,
+        total=total,
+        max_bytes=options.max_bytes,
+        disk_free=free,
+        min_free_bytes=options.min_free_bytes,
+        level=_level(total, free, options),
+    )
+
+
+async def health(
+    database: LocalDatabase, live: Path, options: StoreOptions, now: datetime, *, check: bool = False
+) -> Health:
+    path = database.path
+    facts = await database.read(_facts)
+    backups = backup.found(path)
+    newest = backups[-1] if backups else None
+    oldest = facts["oldest_unsynced"]
+    return Health(
+        path=str(path),
+        schema_version=facts["schema_version"],
+        usage=await usage(database, live, options),
+        file_bytes=_size(path),
+        page_size=facts["page_size"],
+        pages=facts["pages"],
+        free_pages=facts["free_pages"],
+        cache_bytes=facts["cache_bytes"],
+        oldest_unsynced_seconds=max(0.0, (now - from_iso(oldest)).total_seconds()) if oldest else 0.0,
+        last_change=facts["last_change"],
+        newest_backup=str(newest) if newest else None,
+        newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
+        problems=await database.read(_check) if check else None,
+    )
+
+
+def _level(total: int, free: int, options: StoreOptions) -> Level:
+    if total >= options.max_bytes or free < options.min_free_bytes:
+        return Level.EXECUTOR_STOPS
+    if total >= options.max_bytes * _COLLECTOR_SHARE or free < 2 * options.min_free_bytes:
+        return Level.COLLECTOR_STOPS
+    return Level.FINE
+
+
+def _sizes(db: sqlite3.Connection) -> tuple[int, int]:
+    pragmas = ("page_count", "freelist_count", "page_size")
+    pages, free, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
+    raw = db.execute("SELECT bytes FROM storage_usage WHERE kind = 'raw'").fetchone()[0]
+    return (pages - free) * size, raw
+
+
+def _facts(db: sqlite3.Connection) -> dict[str, Any]:
+    return {
+        "schema_version": migrations.version(db),
+        "pages": db.execute("PRAGMA page_count").fetchone()[0],
+        "free_pages": db.execute("PRAGMA freelist_count").fetchone()[0],
+        "page_size": db.execute("PRAGMA page_size").fetchone()[0],
+        "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
+        "oldest_unsynced": outbox.depth(db)[2],
+        "last_change": backup.last_change(db),
+    }
+
+
+def _check(db: sqlite3.Connection) -> list[str]:
+    found = [str(row[0]) for row in db.execute("PRAGMA quick_check(20)")]
+    broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
+    return ([] if found == ["ok"] else found) + broken[:20]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

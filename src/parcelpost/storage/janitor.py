@@ -1,0 +1,100 @@
+"""Housekeeping, called by a loop or by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+from parcelpost.clock import Clock
+from parcelpost.events import BackupMade, Emit, StoreCleaned
+from parcelpost.storage import backup, health, retention
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.raw_files import RawFiles
+from parcelpost.storage.reserve import Reserve
+
+_VACUUM_STEP_PAGES = 500
+_FULL_VACUUM_SHARE = 0.25
+
+
+class Janitor:
+    def __init__(
+        self,
+        database: LocalDatabase,
+        raw: RawFiles,
+        reserve: Reserve,
+        live: Path,
+        options: StoreOptions,
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self._db = database
+        self._raw = raw
+        self._reserve = reserve
+        self._live = live
+        self._options = options
+        self._clock = clock
+        self._emit = emit
+
+    async def backup(self, progress: backup.Progress | None = None) -> backup.Backup:
+        """A verified copy in `backups/`, made while the store is in use; the oldest beyond `keep_backups` go.
+
+        Raises BackupFailed and leaves the older ones alone.
+        """
+        keep = self._options.keep_backups
+        made = await asyncio.to_thread(backup.make, self._db.path, self._clock.now(), keep, progress)
+        self._emit(BackupMade(path=made.path, bytes=made.bytes, removed=made.removed))
+        return made
+
+    async def clean(self) -> StoreCleaned:
+        """Removes what is past its retention period, refreshes the planner's statistics, gives space back."""
+        cleaned = await retention.clean(self._db, self._raw, self._options, self._clock)
+        await self._db.write(_optimize)
+        await self.vacuum()
+        self._reserve.fill()
+        self._emit(cleaned)
+        return cleaned
+
+    async def relieve(self) -> StoreCleaned:
+        """At the cap: delivered rows and the cache go first, whatever their age. What is unsynced stays (I8)."""
+        cleaned = await retention.relieve(self._db, self._raw, self._clock)
+        await self.vacuum()
+        self._emit(cleaned)
+        return cleaned
+
+    async def vacuum(self, *, full: bool = False) -> int:
+        """Gives free pages back to the disk, a little at a time. Answers how many.
+
+        `full` rebuilds the whole file, if more than a quarter of it is free; writers wait that long.
+        """
+        pages, free = await self._db.read(_pages)
+        if full and free > pages * _FULL_VACUUM_SHARE:
+            await self._db.exclusively(lambda db: db.execute("VACUUM").fetchall())
+            return free
+        given_back = 0
+        while given_back < free:
+            await self._db.write(_vacuum_step)
+            given_back += _VACUUM_STEP_PAGES
+        return free
+
+    async def usage(self) -> health.Usage:
+        """Sizes against the caps; cheap enough to ask at every step of a loop."""
+        return await health.usage(self._db, self._live, self._options)
+
+    async def health(self, *, check: bool = False) -> health.Health:
+        """With `check`, SQLite's quick check of the whole file, which takes a while on a large one."""
+        return await health.health(self._db, self._live, self._options, self._clock.now(), check=check)
+
+
+def _optimize(db: sqlite3.Connection) -> None:
+    db.execute("PRAGMA analysis_limit = 1000")
+    db.execute("ANALYZE")
+
+
+def _pages(db: sqlite3.Connection) -> tuple[int, int]:
+    return db.execute("PRAGMA page_count").fetchone()[0], db.execute("PRAGMA freelist_count").fetchone()[0]
+
+
+def _vacuum_step(db: sqlite3.Connection) -> None:
+    db.execute(f"PRAGMA incremental_vacuum({_VACUUM_STEP_PAGES})").fetchall()

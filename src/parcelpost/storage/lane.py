@@ -1,0 +1,69 @@
+"""One SQLite connection on one thread of aiosqlite's, on which functions of ours run.
+
+aiosqlite has no public call that runs a function on its thread, but it calls `commit()` of a connection class that we
+may choose: `Lane` makes that call run the next function. A whole function costs one hop between threads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import aiosqlite
+
+from parcelpost.storage.sqlite_errors import translated
+
+T = TypeVar("T")
+
+PRAGMAS = (
+    "PRAGMA foreign_keys = ON",  # a result without its task cannot be stored
+    "PRAGMA temp_store = MEMORY",  # sorting never needs room on a full disk
+    "PRAGMA cache_size = -64000",  # 64 MB, taken as used
+    "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
+    "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
+)
+
+
+class Lane:
+    """Functions run one after the other, in the order of the calls. Close it: its thread keeps the process alive."""
+
+    def __init__(self, connection: aiosqlite.Connection, jobs: deque[Callable[[sqlite3.Connection], None]]) -> None:
+        self._connection = connection
+        self._jobs = jobs
+
+    @classmethod
+    async def open(cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = ()) -> Lane:
+        """Raises a StoreError that says what is wrong with the file."""
+        jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
+
+        class LaneConnection(sqlite3.Connection):
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                try:
+                    for pragma in (*PRAGMAS, *pragmas):
+                        self.execute(pragma)
+                except BaseException:
+                    self.close()
+                    raise
+
+            def commit(self) -> None:
+                jobs.popleft()(self)
+
+        with translated(path):
+            uri = path.absolute().as_uri() + "?mode=rw"
+            connection = await aiosqlite.connect(
+                uri, uri=True, timeout=busy_timeout, isolation_level=None, factory=LaneConnection, cached_statements=256
+            )
+        return cls(connection, jobs)
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        answer: list[T] = []
+        self._jobs.append(lambda db: answer.append(function(db)))
+        await self._connection.commit()
+        return answer[0]
+
+    async def close(self) -> None:
+        await self._connection.close()

@@ -1,0 +1,345 @@
+"""LocalPersistenceManager: the one door to everything durable, for every mode."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime, timedelta
+from itertools import count
+from pathlib import Path
+from typing import Concatenate, Literal, ParamSpec
+
+from parcelpost.clock import Clock, SystemClock, iso
+from parcelpost.errors import InvalidInput, StoreFull, StoreNotFound
+from parcelpost.events import Emit, ReserveUsed, StoreOpened, ignore
+from parcelpost.model import Claim, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
+from parcelpost.storage import adding, checks, durable_files, migrations, opening, outbox, queue_state, rows, tasks
+from parcelpost.storage.adding import Added
+from parcelpost.storage.browsers import Browsers
+from parcelpost.storage.cache import Cache
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.ids import new_id
+from parcelpost.storage.janitor import Janitor
+from parcelpost.storage.metrics import Metrics
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.owner import Owner
+from parcelpost.storage.raw_files import KeptPage, PageToKeep, RawFiles
+from parcelpost.storage.reserve import Reserve
+from parcelpost.storage.signals import Signals
+from parcelpost.storage.sqlite_errors import os_error
+from parcelpost.storage.sync_log import SyncLog
+
+P = ParamSpec("P")
+
+SyncState = Literal["unsynced", "synced", "rejected"]
+
+
+class LocalPersistenceManager:
+    """Tasks in, results out, nothing lost in between. Open it with `async with LocalPersistenceManager.open(path)`.
+
+    Every method may raise a StoreError; what a method has returned for is on disk. All methods may be called by any
+    number of coroutines of one event loop; several processes may have the same store open.
+    """
+
+    def __init__(
+        self, database: LocalDatabase, raw: RawFiles, owner: Owner, live: Path, options: StoreOptions, clock: Clock,
+        emit: Emit,
+    ) -> None:  # fmt: skip
+        self._db = database
+        self._raw = raw
+        self._owner = owner
+        self._live = live
+        self._options = options
+        self._clock = clock
+        self._emit = emit
+        self._tokens = count(1)
+        self._reserve = Reserve(live / "reserve")
+        self.cache = Cache(database, options, clock)
+        self.signals = Signals(database, clock)
+        self.browsers = Browsers(database)
+        self.sync_log = SyncLog(database, clock)
+        self.metrics = Metrics(database, clock)
+        self.janitor = Janitor(database, raw, self._reserve, live, options, clock, emit)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls,
+        path: Path | str,
+        *,
+        options: StoreOptions = StoreOptions(),
+        clock: Clock = SystemClock(),
+        emit: Emit = ignore,
+        worker: str = "",
+        create: bool = True,
+        migrate: bool = True,
+    ) -> AsyncIterator[LocalPersistenceManager]:
+        """Opens the store at `path`, made if it is not there, and brings back what dead processes held (I9).
+
+        On leaving, claims still held go back to pending.
+        """
+        path = Path(path)
+        if not create and not path.exists():
+            raise StoreNotFound(f"there is no store at {path}")
+        live = opening.live_folder(path)
+        try:
+            durable_files.make_folder(live)
+        except OSError as error:
+            raise os_error(error, path) from error
+        async with AsyncExitStack() as stack:
+            async with opening.gate(live, clock, options.busy_timeout_seconds):
+                database = await stack.enter_async_context(
+                    LocalDatabase.open(path, options, clock, create=create, migrate=migrate)
+                )
+                owner = Owner.take(live, worker, options.synchronous, clock)
+                stack.callback(owner.leave)
+                raw = RawFiles(path.parent / "data", live, owner.id)
+                stack.push_async_callback(raw.close)
+                self = cls(database, raw, owner, live, options, clock, emit)
+                await self._recover()
+            self._reserve.fill()
+            stack.push_async_callback(self._release_all)
+            version = await database.read(migrations.version)
+            emit(StoreOpened(path=str(path), schema_version=version, migrated=database.migrated))
+            yield self
+
+    # Tasks
+
+    async def add_task(self, task: Task) -> bool:
+        """True if it is new. The same task_id again changes nothing. Raises InvalidInput."""
+        row = rows.task_row(task, self._now(), self._options.max_target_bytes)
+        return await self._db.write_together(tasks.add_each, row)
+
+    async def add_tasks(self, many: Iterable[Task]) -> Added:
+        """Adds any number in bounded memory. One that cannot be stored is refused and harms none beside it.
+
+        A thousand or so go in one transaction: a crash leaves the first ones stored, and adding all again is safe.
+        """
+        return await adding.add(self._db, many, self._clock, self._options.max_target_bytes)
+
+    async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None) -> list[Claim]:
+        """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
+
+        Passes over tasks not yet due and platforms that are paused; with `platforms`, takes only of those.
+        """
+        wanted = None if platforms is None else frozenset(platforms)
+        token = f"{self._owner.id}:{next(self._tokens)}"
+        request = tasks.ClaimRequest(self._owner.id, token, self._now(), limit, wanted)
+        return await self._db.write_together(tasks.claim_each, request, durable=False, undo=self._unclaim)
+
+    async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
+        """Says that the claims are still worked on, and extends their leases. Answers the claims that are lost."""
+        held = {claim.seq: claim for claim in claims}
+        lease = iso(lease_expires_at) if lease_expires_at else None
+        keys = [(claim.seq, claim.token) for claim in claims]
+        lost = await self._db.write_lossy(tasks.heartbeat, keys, self._now(), lease)
+        return [held[seq] for seq in lost]
+
+    async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
+        return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)
+
+    async def finish(self, claim: Claim) -> bool:
+        """Ends the task as completed with no record to send; its end is reported. False: the claim is stale (I4)."""
+        end = (claim.seq, claim.token, TaskStatus.COMPLETED, self._now(), None)
+        return await self._db.write(tasks.end_with_report, *end)
+
+    async def give_up(self, claim: Claim, error: str) -> bool:
+        """Ends the task as failed; its failure is reported. False: the claim is stale (I4)."""
+        end = (claim.seq, claim.token, TaskStatus.FAILED, self._now(), checks.message(error))
+        return await self._db.write(tasks.end_with_report, *end)
+
+    async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
+        """PENDING again after a delay (by default doubling, with jitter), FAILED when its retries are used up.
+
+        None: the claim is stale (I4).
+        """
+        wait = self._backoff(claim.retries) if delay is None else delay
+        now = self._clock.now()
+        return await self._db.write(
+            tasks.retry, claim.seq, claim.token, iso(now), iso(now + wait), checks.message(error)
+        )
+
+    async def release(self, claim: Claim, delay: timedelta | None = None) -> bool:
+        """Gives the task back at no cost to its retries. False: the claim is stale (I4)."""
+        now = self._clock.now()
+        due = None if delay is None else iso(now + delay)
+        return await self._db.write_lossy(tasks.release, [(claim.seq, claim.token)], iso(now), due) == 1
+
+    async def expire_tasks(self, max_age: timedelta | None = None) -> int:
+        """Ends pending tasks whose lease is over, or that were stored longer ago than `max_age`; each is reported."""
+        now = self._clock.now()
+        total = 0
+        while expired := await self._db.write(tasks.expire_leases, iso(now)):
+            total += expired
+        while max_age and (expired := await self._db.write(tasks.expire_older, iso(now), iso(now - max_age))):
+            total += expired
+        return total
+
+    async def recover_abandoned(self) -> int:
+        """Brings back what processes held that have died since. Answers the number of tasks (I9)."""
+        async with opening.gate(self._live, self._clock, self._options.busy_timeout_seconds):
+            return await self._recover()
+
+    async def requeue(
+        self,
+        task_ids: Sequence[str] | None = None,
+        *,
+        status: TaskStatus | None = None,
+        platform: str | None = None,
+        completed: bool = False,
+    ) -> int:
+        """Failed and expired tasks start anew; with `completed` also completed ones whose result was delivered."""
+        ids = None if task_ids is None else list(task_ids)
+        return await self._db.write(queue_state.requeue, self._now(), ids, status, platform, completed)
+
+    async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
+        """Nobody claims from it until then, or until it is resumed; holds for all processes on the store."""
+        checks.text("platform", platform)
+        due = iso(until) if until else None
+        await self._db.write(queue_state.pause, platform, due, checks.message(reason), self._now())
+
+    async def resume_platform(self, platform: str) -> bool:
+        return await self._db.write(queue_state.resume, platform)
+
+    async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
+        """Platform -> until when (None: until resumed) and why."""
+        return await self._db.read(queue_state.paused, self._now())
+
+    async def queue_depth(self) -> QueueDepth:
+        return await self._db.read(queue_state.depth, self._clock.now())
+
+    async def task_counts(self) -> dict[str, dict[str, int]]:
+        """Per platform and status; pending ones that are not yet due stand under `delayed`."""
+        return await self._db.read(queue_state.counts)
+
+    async def get_task(self, task_id: str) -> TaskInfo | None:
+        return await self._db.read(tasks.get, task_id)
+
+    async def list_tasks(
+        self,
+        *,
+        status: TaskStatus | None = None,
+        platform: str | None = None,
+        state: str | None = None,
+        county: str | None = None,
+        source: Source | None = None,
+        parcel_id: str | None = None,
+        limit: int = 100,
+        after: int = 0,
+    ) -> list[TaskInfo]:
+        """In the order stored. The next page: `after` = the last one's `seq`."""
+        filters = {
+            "status": status, "platform": platform, "state": state, "county": county, "source": source,
+            "parcel_id": parcel_id,
+        }  # fmt: skip
+        return await self._db.read(tasks.search, filters, limit, after)
+
+    # Results
+
+    async def save_result(self, claim: Claim, result: Result) -> str | None:
+        """Stores the result and closes its task in one transaction (I3); its page is on disk before (I6).
+
+        Answers the result's id. None: the claim is stale and nothing changed (I4). When this has returned, the result
+        survives kill -9 and, at synchronous=FULL, power loss (I2).
+        """
+        now = self._clock.now()
+        result_id = new_id(now)
+        data = checks.json_text("data", result.data, max_bytes=self._options.max_result_bytes)
+        kept = await self._keep_page(claim, result, result_id, data)
+        row = outbox.result_row(claim, result, result_id, data, kept, iso(now))
+        request = outbox.SaveRequest(claim.seq, claim.token, row)
+        replaced = await self._db.write_together(outbox.save_each, request)
+        if replaced is None and kept:
+            await self._raw.discard([kept.html_path, kept.json_path])
+        if replaced:
+            await self._raw.discard(replaced)
+        return None if replaced is None else result_id
+
+    async def get_unsynced_results(self, limit: int = 50, max_bytes: int | None = None) -> list[OutboxEntry]:
+        """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data."""
+        return await self._db.read(outbox.unsynced, limit, max_bytes)
+
+    async def mark_synced(self, result_ids: Sequence[str]) -> int:
+        """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
+        return await self._mark(outbox.mark_synced, result_ids, self._now())
+
+    async def mark_raw_synced(self, result_ids: Sequence[str]) -> int:
+        """The gateway has their raw files."""
+        return await self._mark(outbox.mark_raw_synced, result_ids, self._now())
+
+    async def mark_rejected(self, result_ids: Sequence[str], reason: str) -> int:
+        """The gateway will not take them: kept, visible, sent again only after `reset_rejected`."""
+        return await self._mark(outbox.mark_rejected, result_ids, checks.message(reason), self._now())
+
+    async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
+        return await self._mark(outbox.count_attempt, result_ids, checks.message(error))
+
+    async def reset_rejected(self, result_ids: Sequence[str] | None = None) -> int:
+        """Rejected ones, or all of them, wait to be sent again."""
+        return await self._db.write(outbox.reset_rejected, result_ids)
+
+    async def get_result(self, task_id: str) -> OutboxEntry | None:
+        return await self._db.read(outbox.get, task_id)
+
+    async def list_results(
+        self,
+        *,
+        state: SyncState | None = None,
+        platform: str | None = None,
+        parcel_id: str | None = None,
+        success: bool | None = None,
+        limit: int = 100,
+        after: int = 0,
+    ) -> list[OutboxEntry]:
+        """In the order stored. The next page: `after` = the last one's `seq`."""
+        filters = {"sync": state, "platform": platform, "parcel_id": parcel_id, "success": success}
+        return await self._db.read(outbox.search, filters, limit, after)
+
+    def raw_path(self, html_path: str) -> Path:
+        """The file on disk of an entry's `html_path` or `json_path`."""
+        return self._raw.path(html_path)
+
+    # Within
+
+    async def _keep_page(self, claim: Claim, result: Result, result_id: str, data: str) -> KeptPage | None:
+        if result.page is None:
+            return None
+        body = result.page.body
+        if len(body) > self._options.max_page_bytes:
+            raise InvalidInput(f"page has {len(body):,} bytes; at most {self._options.max_page_bytes:,} are kept")
+        target = claim.task.target
+        page = PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
+        return await self._raw.keep(page)
+
+    async def _mark(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs
+    ) -> int:
+        """A write that must succeed on a full disk too: it is what lets the disk become less full."""
+        try:
+            return await self._db.write(change, *args, **kwargs)
+        except StoreFull:
+            given_up = self._reserve.give_up()
+            if not given_up:
+                raise
+            self._emit(ReserveUsed(bytes=given_up))
+            return await self._db.write(change, *args, **kwargs)
+
+    async def _recover(self) -> int:
+        return await opening.recover(
+            self._db, self._live, self._owner.id, self._raw.root, self._clock, self._options.max_recoveries, self._emit
+        )
+
+    async def _release_all(self) -> None:
+        await self._db.write_lossy(tasks.release_owned, self._owner.id, self._now())
+
+    def _unclaim(self, claims: list[Claim]) -> None:
+        self._db.write_soon(tasks.release, [(claim.seq, claim.token) for claim in claims], self._now(), None)
+
+    def _backoff(self, retries: int) -> timedelta:
+        longest: timedelta = min(self._options.retry_max, self._options.retry_min * 2 ** min(retries, 20))
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+
+    def _now(self) -> str:
+        return iso(self._clock.now())

@@ -1,0 +1,106 @@
+"""Samples of how the worker does, and the windows a heartbeat reports."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock, from_iso, iso
+from parcelpost.storage.db import LocalDatabase
+
+_COLUMNS = """tasks_completed, tasks_failed, average_execution_time_ms, browsers_active, ram_used_gb, ram_percent,
+    cpu_percent, cache_hit_rate, sync_latency_ms"""
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """None: not measured."""
+
+    tasks_completed: int = 0
+    tasks_failed: int = 0
+    average_execution_time_ms: int | None = None
+    browsers_active: int | None = None
+    ram_used_gb: float | None = None
+    ram_percent: float | None = None
+    cpu_percent: float | None = None
+    cache_hit_rate: float | None = None
+    sync_latency_ms: int | None = None
+
+
+class TimedSample(Struct, frozen=True, kw_only=True):
+    timestamp: datetime
+    sample: Sample
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """What ended within the last so many seconds, from the tasks themselves."""
+
+    completed: int
+    failed: int
+    """Failed or expired."""
+    average_execution_time_ms: float | None
+
+
+class Metrics:
+    def __init__(self, database: LocalDatabase, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def record(self, sample: Sample) -> None:
+        row = (
+            iso(self._clock.now()),
+            sample.tasks_completed,
+            sample.tasks_failed,
+            sample.average_execution_time_ms,
+            sample.browsers_active,
+            sample.ram_used_gb,
+            sample.ram_percent,
+            sample.cpu_percent,
+            sample.cache_hit_rate,
+            sample.sync_latency_ms,
+        )
+        await self._db.write_lossy(_record, row)
+
+    async def since(self, moment: datetime, limit: int = 10_000) -> list[TimedSample]:
+        """The oldest first."""
+        return await self._db.read(_since, iso(moment), limit)
+
+    async def window(self, seconds: float = 60.0) -> Window:
+        return await self._db.read(_window, iso(self._clock.now() - timedelta(seconds=seconds)))
+
+
+def _record(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
+    db.execute(f"INSERT INTO agent_metrics (timestamp, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _since(db: sqlite3.Connection, moment: str, limit: int) -> list[TimedSample]:
+    query = f"SELECT timestamp, {_COLUMNS} FROM agent_metrics WHERE timestamp >= ? ORDER BY timestamp LIMIT ?"
+    return [
+        TimedSample(
+            timestamp=from_iso(row[0]),
+            sample=Sample(
+                tasks_completed=row[1],
+                tasks_failed=row[2],
+                average_execution_time_ms=row[3],
+                browsers_active=row[4],
+                ram_used_gb=row[5],
+                ram_percent=row[6],
+                cpu_percent=row[7],
+                cache_hit_rate=row[8],
+                sync_latency_ms=row[9],
+            ),
+        )
+        for row in db.execute(query, (moment, limit))
+    ]
+
+
+def _window(db: sqlite3.Connection, start: str) -> Window:
+    ended = "SELECT count(*), coalesce(sum(status = 'completed'), 0) FROM tasks WHERE completed_at >= ?"
+    total, completed = db.execute(ended, (start,)).fetchone()
+    recent = """SELECT avg(execution_time_ms) FROM
+        (SELECT execution_time_ms, created_at, success FROM results ORDER BY seq DESC LIMIT ?)
+        WHERE created_at >= ? AND success"""
+    average = db.execute(recent, (total, start)).fetchone()[0] if completed else None
+    return Window(completed=completed, failed=total - completed, average_execution_time_ms=average)

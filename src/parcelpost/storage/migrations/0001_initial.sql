@@ -1,0 +1,197 @@
+-- Initial schema
+-- Times are UTC ISO-8601 text with milliseconds. I1..I9 are the invariants of docs/invariants.md.
+
+CREATE TABLE tasks (
+    seq              INTEGER PRIMARY KEY,           -- the order of arrival; clocks are set back, this is not
+    task_id          TEXT NOT NULL UNIQUE,
+    source           TEXT NOT NULL CHECK (source IN ('gateway', 'firestore', 'local_file', 'cli')),
+    type             TEXT NOT NULL,
+    platform         TEXT NOT NULL,
+    state            TEXT NOT NULL,
+    county           TEXT NOT NULL,
+    parcel_id        TEXT NOT NULL,
+    target_json      TEXT NOT NULL,
+    priority         INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 4),  -- 1 urgent, 2 high, 3 normal, 4 batch
+    status           TEXT NOT NULL DEFAULT 'pending'
+                     CHECK (status IN ('pending', 'processing', 'completed', 'failed', 'expired')),
+    retries          INTEGER NOT NULL DEFAULT 0 CHECK (retries >= 0),
+    max_retries      INTEGER NOT NULL CHECK (max_retries >= 0),
+    recoveries       INTEGER NOT NULL DEFAULT 0,    -- how often the process that held it died (I9)
+    available_at     TEXT,                          -- NULL: due now; else not before this
+    lease_expires_at TEXT,                          -- the gateway's grant; NULL: none
+    claim_token      TEXT,
+    claimed_by       TEXT,
+    assigned_browser INTEGER,
+    created_at       TEXT NOT NULL,
+    updated_at       TEXT NOT NULL,
+    started_at       TEXT,
+    completed_at     TEXT,
+    error            TEXT,
+    CHECK ((status = 'processing') = (claim_token IS NOT NULL)),                      -- I4
+    CHECK ((status = 'processing') = (claimed_by IS NOT NULL)),                       -- I9
+    CHECK ((status IN ('completed', 'failed', 'expired')) = (completed_at IS NOT NULL))
+) STRICT;
+
+-- Claiming: the head of every platform's queue is one probe, however long the queue or however many are paused.
+CREATE INDEX tasks_ready ON tasks (platform, priority, seq) WHERE status = 'pending' AND available_at IS NULL;
+CREATE INDEX tasks_delayed ON tasks (available_at, platform) WHERE status = 'pending' AND available_at IS NOT NULL;
+CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE status = 'pending' AND lease_expires_at IS NOT NULL;
+CREATE INDEX tasks_held ON tasks (claimed_by, platform) WHERE status = 'processing';
+CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
+
+-- One outbox for records (success 1) and for reports of failed and expired tasks (success 0) (I1, I3).
+CREATE TABLE results (
+    seq               INTEGER PRIMARY KEY,
+    result_id         TEXT NOT NULL UNIQUE,
+    task_id           TEXT NOT NULL UNIQUE REFERENCES tasks (task_id),
+    success           INTEGER NOT NULL CHECK (success IN (0, 1)),
+    parcel_id         TEXT NOT NULL,
+    platform          TEXT NOT NULL,
+    state             TEXT NOT NULL,
+    county            TEXT NOT NULL,
+    error             TEXT,
+    execution_time_ms INTEGER NOT NULL DEFAULT 0,
+    json_path         TEXT,
+    html_path         TEXT,
+    screenshot_path   TEXT,
+    log_path          TEXT,
+    raw_sha256        TEXT,                          -- of the page's bytes as fetched
+    raw_bytes         INTEGER NOT NULL DEFAULT 0,    -- what its files take on disk
+    idempotency_key   TEXT NOT NULL,                 -- I5
+    scraped_at        TEXT NOT NULL,
+    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced IN (0, 1)),
+    sync_attempts     INTEGER NOT NULL DEFAULT 0,
+    last_error        TEXT,
+    raw_synced_at     TEXT,
+    synced_at         TEXT,
+    rejected_at       TEXT,
+    created_at        TEXT NOT NULL,
+    data              TEXT,                          -- last: a look at the other columns never reads it
+    CHECK ((synced = 1) = (synced_at IS NOT NULL)),                          -- I2
+    CHECK (synced = 0 OR rejected_at IS NULL),
+    CHECK ((html_path IS NULL) = (raw_sha256 IS NULL)),                      -- I6
+    CHECK (synced = 0 OR html_path IS NULL OR raw_synced_at IS NOT NULL)     -- I6: the raw file goes first
+) STRICT;
+
+CREATE INDEX results_outbox ON results (seq) WHERE synced = 0 AND rejected_at IS NULL;
+CREATE INDEX results_rejected ON results (seq) WHERE rejected_at IS NOT NULL;
+CREATE INDEX results_synced ON results (synced_at) WHERE synced = 1;
+CREATE UNIQUE INDEX results_html_path ON results (html_path) WHERE html_path IS NOT NULL;  -- a file belongs to one result
+
+CREATE TABLE cache (
+    cache_key     TEXT PRIMARY KEY,
+    data_type     TEXT NOT NULL DEFAULT 'html',
+    size_bytes    INTEGER NOT NULL,                  -- as stored, compressed
+    etag          TEXT,
+    last_modified TEXT,
+    created_at    TEXT NOT NULL,
+    expires_at    TEXT NOT NULL,
+    access_count  INTEGER NOT NULL DEFAULT 0,
+    last_accessed TEXT NOT NULL,
+    data          BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX cache_expires ON cache (expires_at);
+CREATE INDEX cache_last_accessed ON cache (last_accessed, size_bytes);
+
+CREATE TABLE learning_signals (
+    seq               INTEGER PRIMARY KEY,
+    signal_id         TEXT NOT NULL UNIQUE,
+    task_id           TEXT,
+    platform          TEXT NOT NULL,
+    field             TEXT NOT NULL,
+    selector          TEXT NOT NULL,
+    selector_type     TEXT NOT NULL CHECK (selector_type IN ('css', 'xpath', 'label', 'jsonpath')),
+    success           INTEGER NOT NULL CHECK (success IN (0, 1)),
+    context           TEXT,
+    error_message     TEXT,
+    execution_time_ms INTEGER,
+    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced IN (0, 1)),
+    created_at        TEXT NOT NULL,
+    synced_at         TEXT,
+    CHECK ((synced = 1) = (synced_at IS NOT NULL))
+) STRICT;
+
+CREATE INDEX signals_unsynced ON learning_signals (seq) WHERE synced = 0;
+CREATE INDEX signals_created ON learning_signals (created_at);
+CREATE INDEX signals_by_selector
+    ON learning_signals (platform, field, selector, selector_type, created_at, success, execution_time_ms);
+
+CREATE TABLE browser_pool_state (
+    browser_id        INTEGER PRIMARY KEY,
+    pid               INTEGER,
+    status            TEXT NOT NULL CHECK (status IN ('idle', 'busy', 'crashed', 'restarting')),
+    current_task_id   TEXT,
+    tasks_completed   INTEGER NOT NULL DEFAULT 0,
+    launches          INTEGER NOT NULL DEFAULT 1,
+    memory_mb         INTEGER,
+    last_health_check TEXT NOT NULL,
+    created_at        TEXT NOT NULL,
+    restarted_at      TEXT
+) STRICT;
+
+CREATE TABLE sync_log (
+    seq          INTEGER PRIMARY KEY,
+    sync_id      TEXT NOT NULL UNIQUE,
+    direction    TEXT NOT NULL CHECK (direction IN ('download', 'upload')),
+    record_type  TEXT NOT NULL,
+    record_count INTEGER NOT NULL,
+    success      INTEGER NOT NULL CHECK (success IN (0, 1)),
+    error        TEXT,
+    duration_ms  INTEGER,
+    created_at   TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX sync_log_created ON sync_log (created_at);
+
+CREATE TABLE agent_metrics (
+    metric_id                 INTEGER PRIMARY KEY AUTOINCREMENT,
+    timestamp                 TEXT NOT NULL,
+    tasks_completed           INTEGER NOT NULL DEFAULT 0,
+    tasks_failed              INTEGER NOT NULL DEFAULT 0,
+    average_execution_time_ms INTEGER,
+    browsers_active           INTEGER,
+    ram_used_gb               REAL,
+    ram_percent               REAL,
+    cpu_percent               REAL,
+    cache_hit_rate            REAL,
+    sync_latency_ms           INTEGER
+) STRICT;
+
+CREATE INDEX agent_metrics_timestamp ON agent_metrics (timestamp);
+
+-- Platforms nobody claims from: until a moment, or until somebody resumes them.
+CREATE TABLE platform_pauses (
+    platform     TEXT PRIMARY KEY,
+    paused_until TEXT,
+    reason       TEXT NOT NULL DEFAULT '',
+    created_at   TEXT NOT NULL
+) STRICT;
+
+-- Running totals in bytes, so that the caps are known without counting (I8).
+CREATE TABLE storage_usage (
+    kind  TEXT PRIMARY KEY CHECK (kind IN ('raw', 'cache')),
+    bytes INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO storage_usage (kind, bytes) VALUES ('raw', 0), ('cache', 0);
+
+CREATE TRIGGER results_raw_added AFTER INSERT ON results WHEN NEW.raw_bytes > 0 BEGIN
+    UPDATE storage_usage SET bytes = bytes + NEW.raw_bytes WHERE kind = 'raw';
+END;
+
+CREATE TRIGGER results_raw_removed AFTER DELETE ON results WHEN OLD.raw_bytes > 0 BEGIN
+    UPDATE storage_usage SET bytes = bytes - OLD.raw_bytes WHERE kind = 'raw';
+END;
+
+CREATE TRIGGER cache_added AFTER INSERT ON cache BEGIN
+    UPDATE storage_usage SET bytes = bytes + NEW.size_bytes WHERE kind = 'cache';
+END;
+
+CREATE TRIGGER cache_changed AFTER UPDATE OF size_bytes ON cache BEGIN
+    UPDATE storage_usage SET bytes = bytes + NEW.size_bytes - OLD.size_bytes WHERE kind = 'cache';
+END;
+
+CREATE TRIGGER cache_removed AFTER DELETE ON cache BEGIN
+    UPDATE storage_usage SET bytes = bytes - OLD.size_bytes WHERE kind = 'cache';
+END;

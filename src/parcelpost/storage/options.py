@@ -1,0 +1,33 @@
+"""What an operator may change about the store, with the seeds' values as defaults."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+
+class StoreOptions(Struct, frozen=True, kw_only=True):
+    """Each field is described in docs/store.md."""
+
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    busy_timeout_seconds: float = 10.0
+    max_bytes: int = GIB
+    min_free_bytes: int = 256 * MIB
+    max_target_bytes: int = 256 * KIB
+    max_result_bytes: int = 16 * MIB
+    max_page_bytes: int = 64 * MIB
+    cache_max_bytes: int = 256 * MIB
+    cache_ttl: timedelta = timedelta(hours=24)
+    keep_tasks: timedelta = timedelta(days=7)
+    keep_results: timedelta = timedelta(days=7)
+    keep_metrics: timedelta = timedelta(days=30)
+    keep_sync_log: timedelta = timedelta(days=14)
+    keep_signals: timedelta = timedelta(days=30)
+    keep_backups: int = 7
+    retry_min: timedelta = timedelta(seconds=30)
+    retry_max: timedelta = timedelta(minutes=30)
+    max_recoveries: int = 25

@@ -1,0 +1,208 @@
+"""The outbox: every result and report, until the gateway has it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from parcelpost.clock import iso
+from parcelpost.model import Claim, OutboxEntry, Result
+from parcelpost.storage import rows
+from parcelpost.storage.raw_files import KeptPage
+
+_SAVE = """
+INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms, json_path,
+    html_path, screenshot_path, log_path, raw_sha256, raw_bytes, idempotency_key, scraped_at, created_at, data)
+VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_COMPLETE = """
+UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
+    claimed_by = NULL, assigned_browser = NULL
+WHERE seq = ? AND claim_token = ?
+"""
+
+_REPORT = """
+INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, error, idempotency_key,
+    scraped_at, created_at)
+SELECT lower(hex(randomblob(16))), task_id, status = 'completed', parcel_id, platform, state, county, error,
+    task_id || ':' || status || ':' || completed_at, completed_at, completed_at
+FROM tasks WHERE seq = ?
+"""
+
+_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
+
+
+class ResultRow(NamedTuple):
+    """The columns of a record's row, in the order of the statement that stores it."""
+
+    result_id: str
+    task_id: str
+    parcel_id: str
+    platform: str
+    state: str
+    county: str
+    execution_time_ms: int
+    json_path: str | None
+    html_path: str | None
+    screenshot_path: str | None
+    log_path: str | None
+    raw_sha256: str | None
+    raw_bytes: int
+    idempotency_key: str
+    scraped_at: str
+    created_at: str
+    data: str
+
+
+def result_row(claim: Claim, result: Result, result_id: str, data: str, kept: KeptPage | None, now: str) -> ResultRow:
+    """Raises InvalidInput for a `scraped_at` without a zone."""
+    target = claim.task.target
+    return ResultRow(
+        result_id=result_id,
+        task_id=claim.task.task_id,
+        parcel_id=target.parcel_id,
+        platform=claim.task.platform,
+        state=target.state,
+        county=target.county,
+        execution_time_ms=result.execution_time_ms,
+        json_path=kept.json_path if kept else None,
+        html_path=kept.html_path if kept else None,
+        screenshot_path=result.screenshot_path,
+        log_path=result.log_path,
+        raw_sha256=kept.sha256 if kept else None,
+        raw_bytes=kept.disk_bytes if kept else 0,
+        idempotency_key=f"{claim.task.task_id}:{sha256(data.encode()).hexdigest()}",
+        scraped_at=iso(result.scraped_at),
+        created_at=now,
+        data=data,
+    )
+
+
+class SaveRequest(NamedTuple):
+    seq: int
+    token: str
+    row: ResultRow
+
+
+def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[str] | None]:
+    """Closes each request's task and stores its record, all or nothing (I3). None: its claim is stale (I4).
+
+    Otherwise the answer lists the files of an earlier, delivered result of the same task that this one replaces.
+    """
+    current = [_complete(db, request) for request in requests]
+    saved = [request.row for request, is_current in zip(requests, current, strict=True) if is_current]
+    try:
+        db.executemany(_SAVE, saved)
+    except sqlite3.IntegrityError:
+        if len(requests) > 1:
+            raise  # the writer then runs them one by one
+        replaced = _remove_earlier(db, saved[0].task_id)
+        db.execute(_SAVE, saved[0])
+        return [replaced]
+    return [[] if is_current else None for is_current in current]
+
+
+def _complete(db: sqlite3.Connection, request: SaveRequest) -> bool:
+    now = request.row.created_at
+    return db.execute(_COMPLETE, (now, now, request.seq, request.token)).rowcount == 1
+
+
+def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    """How tasks ended that have no record, from the tasks' own rows."""
+    for seq in seqs:
+        try:
+            db.execute(_REPORT, (seq,))
+        except sqlite3.IntegrityError:
+            task_id = db.execute("SELECT task_id FROM tasks WHERE seq = ?", (seq,)).fetchone()[0]
+            # A requeued task that had been delivered as a record keeps that record: a later failure does not undo it.
+            if db.execute("SELECT success FROM results WHERE task_id = ?", (task_id,)).fetchone()[0] == 0:
+                _remove_earlier(db, task_id)
+                db.execute(_REPORT, (seq,))
+
+
+def unsynced(db: sqlite3.Connection, limit: int, max_bytes: int | None) -> list[OutboxEntry]:
+    """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data."""
+    query = f"{_ENTRIES} WHERE r.synced = 0 AND r.rejected_at IS NULL ORDER BY r.seq LIMIT ?"
+    found: list[OutboxEntry] = []
+    size = 0
+    for row in db.execute(query, (limit,)):
+        entry = rows.entry(row)
+        size += len(entry.data or b"")
+        if max_bytes is not None and found and size > max_bytes:
+            break
+        found.append(entry)
+    return found
+
+
+def mark_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str) -> int:
+    """Receipts. An entry whose raw file is not upstream yet stays in the outbox (I6)."""
+    change = """UPDATE results SET synced = 1, synced_at = ?, rejected_at = NULL, last_error = NULL
+                WHERE result_id = ? AND synced = 0 AND (html_path IS NULL OR raw_synced_at IS NOT NULL)"""
+    return db.executemany(change, [(now, result_id) for result_id in result_ids]).rowcount
+
+
+def mark_raw_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str) -> int:
+    change = "UPDATE results SET raw_synced_at = ? WHERE result_id = ? AND html_path IS NOT NULL"
+    return db.executemany(change, [(now, result_id) for result_id in result_ids]).rowcount
+
+
+def mark_rejected(db: sqlite3.Connection, result_ids: Sequence[str], reason: str, now: str) -> int:
+    """Kept and visible, never sent again by itself."""
+    change = "UPDATE results SET rejected_at = ?, last_error = ? WHERE result_id = ? AND synced = 0"
+    return db.executemany(change, [(now, reason, result_id) for result_id in result_ids]).rowcount
+
+
+def count_attempt(db: sqlite3.Connection, result_ids: Sequence[str], error: str) -> int:
+    change = "UPDATE results SET sync_attempts = sync_attempts + 1, last_error = ? WHERE result_id = ? AND synced = 0"
+    return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
+
+
+def reset_rejected(db: sqlite3.Connection, result_ids: Sequence[str] | None) -> int:
+    change = "UPDATE results SET rejected_at = NULL, sync_attempts = 0 WHERE rejected_at IS NOT NULL"
+    if result_ids is None:
+        return db.execute(change).rowcount
+    return db.executemany(f"{change} AND result_id = ?", [(result_id,) for result_id in result_ids]).rowcount
+
+
+def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:
+    """How many wait, how many are rejected, and since when the oldest waits."""
+    waiting = db.execute("SELECT count(*) FROM results WHERE synced = 0 AND rejected_at IS NULL").fetchone()[0]
+    rejected = db.execute("SELECT count(*) FROM results WHERE rejected_at IS NOT NULL").fetchone()[0]
+    query = "SELECT created_at FROM results WHERE synced = 0 AND rejected_at IS NULL ORDER BY seq LIMIT 1"
+    oldest = db.execute(query).fetchone()
+    return waiting, rejected, oldest and oldest[0]
+
+
+def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:
+    row = db.execute(f"{_ENTRIES} WHERE r.task_id = ?", (task_id,)).fetchone()
+    return None if row is None else rows.entry(row)
+
+
+def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[OutboxEntry]:
+    query = f"""{_ENTRIES}
+    WHERE r.seq > :after
+        AND (:sync IS NULL
+            OR (:sync = 'unsynced' AND r.synced = 0 AND r.rejected_at IS NULL)
+            OR (:sync = 'synced' AND r.synced = 1)
+            OR (:sync = 'rejected' AND r.rejected_at IS NOT NULL))
+        AND (:platform IS NULL OR r.platform = :platform)
+        AND (:parcel_id IS NULL OR r.parcel_id = :parcel_id)
+        AND (:success IS NULL OR r.success = :success)
+    ORDER BY r.seq LIMIT :limit"""
+    return [rows.entry(row) for row in db.execute(query, {**filters, "limit": limit, "after": after})]
+
+
+def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Of these raw files, those that a result names: path -> its hash and its record."""
+    query = "SELECT raw_sha256, data FROM results WHERE html_path = ?"
+    found = {path: db.execute(query, (path,)).fetchone() for path in html_paths}
+    return {path: row for path, row in found.items() if row is not None}
+
+
+def _remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
+    # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.
+    gone = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING html_path, json_path"
+    return [path for row in db.execute(gone, (task_id,)).fetchall() for path in row if path]

@@ -1,0 +1,149 @@
+"""How the queue stands, what is paused, and the repairs: recovery after a death, requeueing by hand."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+
+from parcelpost.clock import from_iso, iso
+from parcelpost.model import QueueDepth, TaskStatus
+from parcelpost.storage import outbox
+from parcelpost.storage.tasks import READY_PLATFORMS
+
+_COUNTS = """
+SELECT platform, 'pending', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL GROUP BY platform
+UNION ALL
+SELECT platform, 'delayed', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform
+UNION ALL
+SELECT platform, 'processing', count(*) FROM tasks WHERE status = 'processing' GROUP BY platform
+UNION ALL
+SELECT platform, status, count(*) FROM tasks WHERE completed_at IS NOT NULL GROUP BY platform, status
+"""
+
+# The lowest seq of each platform and priority is one probe of the index; the oldest task is among those.
+_OLDEST_PENDING = f"""
+{READY_PLATFORMS}
+SELECT min(created_at) FROM (
+    SELECT (SELECT created_at FROM tasks
+            WHERE status = 'pending' AND available_at IS NULL AND platform = ready.platform AND priority = value
+            ORDER BY seq LIMIT 1) AS created_at
+    FROM ready, json_each('[1,2,3,4]')
+    UNION ALL
+    SELECT min(created_at) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL)
+"""
+
+_FREE_RECOVERIES = 10
+_FIRST_DELAY_SECONDS = 60
+
+
+def counts(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+    """Per platform and status; what is pending but not yet due stands under `delayed`."""
+    found: dict[str, dict[str, int]] = {}
+    for platform, status, count in db.execute(_COUNTS):
+        found.setdefault(platform, {})[status] = count
+    return found
+
+
+def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
+    totals: dict[str, int] = {}
+    for per_status in counts(db).values():
+        for status, count in per_status.items():
+            totals[status] = totals.get(status, 0) + count
+    unsynced, rejected, oldest_unsynced = outbox.depth(db)
+    oldest_pending = db.execute(_OLDEST_PENDING).fetchone()[0]
+    delayed = totals.get("delayed", 0)
+    return QueueDepth(
+        pending=totals.get("pending", 0) + delayed,
+        delayed=delayed,
+        processing=totals.get("processing", 0),
+        completed=totals.get("completed", 0),
+        failed=totals.get("failed", 0),
+        expired=totals.get("expired", 0),
+        unsynced=unsynced,
+        rejected=rejected,
+        oldest_pending_seconds=_age(oldest_pending, now),
+        oldest_unsynced_seconds=_age(oldest_unsynced, now),
+    )
+
+
+def recover(db: sqlite3.Connection, dead: list[str], now: datetime, max_recoveries: int) -> tuple[int, int]:
+    """Brings back what the dead held (I9). Answers how many are pending again, and how many were given up.
+
+    A task that is there at every death is probably its cause: it waits longer each time, apart from its neighbours,
+    and is failed after `max_recoveries`.
+    """
+    back = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
+                  started_at = NULL, claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+              WHERE seq = ?"""
+    fail = """UPDATE tasks SET status = 'failed', error = ?, completed_at = ?, updated_at = ?,
+                  claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+              WHERE seq = ?"""
+    recovered, hopeless = 0, []
+    for owner in dead:
+        held = "SELECT seq, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+        for seq, recoveries in db.execute(held, (owner,)).fetchall():
+            if recoveries >= max_recoveries:
+                why = f"its worker died {recoveries + 1} times while it held this task"
+                db.execute(fail, (why, iso(now), iso(now), seq))
+                hopeless.append(seq)
+            else:
+                db.execute(back, (_delay_until(seq, recoveries, now), iso(now), seq))
+                recovered += 1
+    outbox.report(db, hopeless)
+    return recovered, len(hopeless)
+
+
+def requeue(
+    db: sqlite3.Connection,
+    now: str,
+    task_ids: list[str] | None,
+    status: TaskStatus | None,
+    platform: str | None,
+    completed: bool,
+) -> int:
+    """Ended tasks go back to pending, as if new. A completed one only on demand, and only once its result is synced."""
+    eligible = """
+    SELECT t.seq, t.task_id FROM tasks AS t LEFT JOIN results AS r ON r.task_id = t.task_id
+    WHERE t.completed_at IS NOT NULL
+        AND (t.status IN ('failed', 'expired') OR (:completed AND t.status = 'completed' AND coalesce(r.synced, 1)))
+        AND (:status IS NULL OR t.status = :status)
+        AND (:platform IS NULL OR t.platform = :platform)"""
+    values = {"completed": completed, "status": status, "platform": platform}
+    if task_ids is None:
+        found = db.execute(eligible, values).fetchall()
+    else:
+        one = f"{eligible} AND t.task_id = :task_id"
+        found = [row for task_id in task_ids for row in db.execute(one, {**values, "task_id": task_id})]
+    db.executemany("DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0", [(row[1],) for row in found])
+    change = """UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL,
+                    lease_expires_at = NULL, started_at = NULL, completed_at = NULL, error = NULL, updated_at = ?
+                WHERE seq = ?"""
+    db.executemany(change, [(now, row[0]) for row in found])
+    return len(found)
+
+
+def pause(db: sqlite3.Connection, platform: str, until: str | None, reason: str, now: str) -> None:
+    change = "INSERT OR REPLACE INTO platform_pauses (platform, paused_until, reason, created_at) VALUES (?, ?, ?, ?)"
+    db.execute(change, (platform, until, reason, now))
+
+
+def resume(db: sqlite3.Connection, platform: str) -> bool:
+    return db.execute("DELETE FROM platform_pauses WHERE platform = ?", (platform,)).rowcount == 1
+
+
+def paused(db: sqlite3.Connection, now: str) -> dict[str, tuple[str | None, str]]:
+    """Platform -> until when (None: until resumed) and why."""
+    query = "SELECT platform, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?"
+    return {platform: (until, reason) for platform, until, reason in db.execute(query, (now,))}
+
+
+def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:
+    excess = recoveries - _FREE_RECOVERIES
+    if excess < 0:
+        return None
+    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # the same for a task each time, unlike its neighbours'
+    return iso(now + timedelta(seconds=min(_FIRST_DELAY_SECONDS * 2**excess, 3600) * spread))
+
+
+def _age(moment: str | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - from_iso(moment)).total_seconds())

@@ -1,0 +1,144 @@
+"""Raw pages on disk: `{platform}/{state}/{county}/{parcel_id}.html.gz`, with the record beside it as `.json`.
+
+A file belongs to one result and is never written again, so a second scrape of a parcel cannot touch the bytes that an
+earlier result names: it gets a name of its own (`{parcel_id}~{hash}.html.gz`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from isal import igzip
+
+from parcelpost.storage import durable_files
+from parcelpost.storage.batcher import Batcher
+from parcelpost.storage.raw_journal import PageRecord, RawJournal
+from parcelpost.storage.raw_names import folder_of, inside, safe_name
+from parcelpost.storage.sqlite_errors import os_error
+
+_MAX_GROUP = 64
+_BLOCK_BYTES = 4096
+
+
+class PageToKeep(NamedTuple):
+    platform: str
+    state: str
+    county: str
+    parcel_id: str
+    result_id: str
+    body: bytes
+    record_json: str
+
+
+class KeptPage(NamedTuple):
+    html_path: str
+    json_path: str
+    sha256: str
+    """Of the page's bytes as fetched."""
+    disk_bytes: int
+
+
+class RawFiles:
+    """Keeps pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
+
+    def __init__(self, root: Path, live: Path, owner_id: str) -> None:
+        self.root = root
+        self._journal = RawJournal(live, owner_id, root)
+        self._folders: set[str] = set()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
+        self._batcher = Batcher(self._hop, self._keep_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
+
+    async def keep(self, page: PageToKeep) -> KeptPage:
+        return cast(KeptPage, await self._batcher.submit(page))
+
+    async def discard(self, names: Iterable[str]) -> None:
+        """Removes files that no result names (any more)."""
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._unlink, list(names))
+
+    def path(self, name: str) -> Path:
+        return inside(self.root, name)
+
+    async def close(self) -> None:
+        await self._batcher.close()
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._journal.close)
+        self._pool.shutdown()
+
+    async def _hop(self, drain: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, drain)
+
+    def _keep_group(self, pages: list[PageToKeep]) -> list[Any]:
+        answers: list[Any] = []
+        records: list[PageRecord] = []
+        for page in pages:
+            try:
+                kept, record = self._write_files(page)
+            except OSError as error:
+                answers.append(os_error(error, self.root))
+            else:
+                answers.append(kept)
+                records.append(record)
+        try:
+            if records:
+                self._journal.append(records)
+        except OSError as error:
+            for kept in answers:
+                if isinstance(kept, KeptPage):
+                    self._unlink([kept.html_path, kept.json_path])
+            return [os_error(error, self.root)] * len(pages)
+        return answers
+
+    def _write_files(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
+        folder = folder_of(page.platform, page.state, page.county)
+        if folder not in self._folders:
+            durable_files.make_folder(self.root / folder)
+            self._folders.add(folder)
+        digest = hashlib.sha256(page.body).hexdigest()
+        compressed = igzip.compress(page.body, 1, mtime=0)
+        record = page.record_json.encode()
+        stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page.result_id, compressed)
+        _write_new(self.root / f"{stem}.json", record, os.O_TRUNC)
+        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(record))
+        return kept, PageRecord(kept.html_path, compressed)
+
+    def _create(self, plain: str, digest: str, result_id: str, compressed: bytes) -> str:
+        for stem in (plain, f"{plain}~{digest[:12]}"):
+            with contextlib.suppress(FileExistsError):
+                _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
+                return stem
+        stem = f"{plain}~{result_id}"
+        _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
+        return stem
+
+    def _discard_dropped(self, _page: PageToKeep, answer: Any) -> None:
+        if isinstance(answer, KeptPage):
+            self._pool.submit(self._unlink, [answer.html_path, answer.json_path])
+
+    def _unlink(self, names: list[str]) -> None:
+        for name in names:
+            with contextlib.suppress(OSError):
+                self.path(name).unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: bytes, flags: int) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
+    try:
+        try:
+            view = memoryview(content)
+            while view:
+                view = view[os.write(handle, view) :]
+        finally:
+            os.close(handle)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _on_disk(content: bytes) -> int:
+    return -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES

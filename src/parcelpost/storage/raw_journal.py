@@ -1,0 +1,126 @@
+"""A journal of raw pages: many pages, one fsync.
+
+A page is written to its own file without an fsync, and appended to the journal; one fsync of the journal then makes a
+whole group of pages durable. When a segment is full, its files are synced all at once in the background and the
+segment is used again. After a power cut, the journal's pages mend the files that did not reach the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from parcelpost.storage import durable_files
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+
+_HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of name and body, their lengths
+_MAGIC = b"PPRJ"
+
+
+class PageRecord(NamedTuple):
+    name: str
+    """The file's path under the data folder."""
+    body: bytes
+    """Exactly what the file holds."""
+
+
+class RawJournal:
+    """Not thread-safe: belongs to the raw files' thread."""
+
+    def __init__(self, folder: Path, owner_id: str, root: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._paths = segment_paths(folder, owner_id)
+        self._root = root
+        self._segment_bytes = segment_bytes
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-settle")
+        self._settling: Future[None] | None = None
+        self._handle = -1
+        self._current = 0
+        self._offset = 0
+        self._generation = 0
+        self._names: list[str] = []
+
+    def append(self, records: Sequence[PageRecord]) -> None:
+        """Returns when the records are durable. An error leaves earlier records as they were."""
+        if self._handle < 0 or self._offset >= self._segment_bytes:
+            self._start_segment()
+        data = b"".join(_encode(record, self._generation) for record in records)
+        try:
+            _write_all(self._handle, data, self._offset)
+            durable_files.sync_handle(self._handle)
+        except OSError:
+            self._offset = self._segment_bytes  # what an fsync failed on is not trusted again
+            raise
+        self._offset += len(data)
+        self._names += [record.name for record in records]
+
+    def close(self) -> None:
+        """Makes every file durable, then removes the journal. On an error the journal stays, for the next start."""
+        try:
+            if self._settling is not None:
+                self._settling.result()
+            self._settle(self._names)
+            for path in self._paths:
+                path.unlink(missing_ok=True)
+        finally:
+            self._pool.shutdown()
+            if self._handle >= 0:
+                os.close(self._handle)
+
+    def _start_segment(self) -> None:
+        if self._handle >= 0:
+            if self._settling is not None:
+                self._settling.result()  # the other segment may be used again only when its files are durable
+            self._settling = self._pool.submit(self._settle, self._names)
+            os.close(self._handle)
+            self._current = 1 - self._current
+        path = self._paths[self._current]
+        is_new = not path.exists()
+        self._handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        if is_new:
+            durable_files.sync_path(path.parent)
+        self._names = []
+        self._offset = 0
+        self._generation = secrets.randbits(64)
+
+    def _settle(self, names: list[str]) -> None:
+        if names:
+            durable_files.sync_many(self._root, [self._root / name for name in names])
+
+
+def segment_paths(folder: Path, owner_id: str) -> tuple[Path, Path]:
+    return folder / f"{owner_id}.0.raw", folder / f"{owner_id}.1.raw"
+
+
+def read_segment(path: Path) -> Iterator[PageRecord]:
+    """The whole records of the newest generation; stops at the first that is not whole."""
+    with path.open("rb") as file:
+        generation: int | None = None
+        while len(header := file.read(_HEADER.size)) == _HEADER.size:
+            magic, record_generation, crc, name_length, body_length = _HEADER.unpack(header)
+            generation = record_generation if generation is None else generation
+            if magic != _MAGIC or record_generation != generation:
+                return
+            content = file.read(name_length + body_length)
+            if zlib.crc32(content) != crc:
+                return
+            yield PageRecord(content[:name_length].decode(), content[name_length:])
+
+
+def _encode(record: PageRecord, generation: int) -> bytes:
+    name = record.name.encode()
+    content = name + record.body
+    return _HEADER.pack(_MAGIC, generation, zlib.crc32(content), len(name), len(record.body)) + content
+
+
+def _write_all(handle: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(handle, view, offset)
+        view, offset = view[written:], offset + written

@@ -1,0 +1,137 @@
+"""Rows of the tables <-> the model."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from parcelpost.clock import from_iso, iso
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Claim, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
+from parcelpost.storage import checks
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+_SOURCES = {source.value: source for source in Source}
+_PRIORITIES = {int(priority): priority for priority in Priority}
+
+CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
+    seq, retries, created_at"""
+INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
+    started_at, completed_at, error"""
+ENTRY_COLUMNS = """r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
+    r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path, r.raw_sha256, r.idempotency_key,
+    r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
+    t.lease_expires_at"""
+
+
+def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
+    """What tasks.add stores. Raises InvalidInput that names the field at fault."""
+    target = task.target
+    if task.source not in _SOURCES:
+        raise InvalidInput(f"source {task.source!r} is not one of {', '.join(_SOURCES)}")
+    if task.priority not in _PRIORITIES:
+        raise InvalidInput(f"priority {task.priority!r} is not one of 1 (urgent) to 4 (batch)")
+    if not 0 <= task.max_retries <= 1_000:
+        raise InvalidInput(f"max_retries {task.max_retries!r} is not between 0 and 1,000")
+    fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
+    if target.url:
+        fields["url"] = checks.text("target.url", target.url, max_chars=8_000)
+    return (
+        checks.text("task_id", task.task_id),
+        task.source,
+        checks.text("type", task.type),
+        checks.text("platform", task.platform),
+        checks.text("target.state", target.state, may_be_empty=True),
+        checks.text("target.county", target.county, may_be_empty=True),
+        checks.text("target.parcel_id", target.parcel_id, may_be_empty=True),
+        checks.json_text("target", fields, max_bytes=max_target_bytes),
+        int(task.priority),
+        task.max_retries,
+        iso(task.lease_expires_at) if task.lease_expires_at else None,
+        now,
+        now,
+    )
+
+
+def claim(row: tuple[Any, ...], token: str) -> Claim:
+    return Claim(task=_task(row), token=token, seq=row[8], retries=row[9], created_at=from_iso(row[10]))
+
+
+def info(row: tuple[Any, ...]) -> TaskInfo:
+    return TaskInfo(
+        task=_task(row),
+        seq=row[8],
+        retries=row[9],
+        created_at=from_iso(row[10]),
+        status=TaskStatus(row[11]),
+        recoveries=row[12],
+        available_at=moment(row[13]),
+        claimed_by=row[14],
+        assigned_browser=row[15],
+        updated_at=from_iso(row[16]),
+        started_at=moment(row[17]),
+        completed_at=moment(row[18]),
+        error=row[19],
+    )
+
+
+def entry(row: tuple[Any, ...]) -> OutboxEntry:
+    (
+        seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
+        html_path, json_path, sha256, key, scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
+        created_at, lease,
+    ) = row  # fmt: skip
+    return OutboxEntry(
+        seq=seq,
+        result_id=result_id,
+        task_id=task_id,
+        source=_SOURCES[source],
+        status=TaskStatus(status),
+        success=bool(success),
+        platform=platform,
+        state=state,
+        county=county,
+        parcel_id=parcel_id,
+        data=None if data is None else data.encode(),
+        error=error,
+        execution_time_ms=took,
+        html_path=html_path,
+        json_path=json_path,
+        raw_sha256=sha256,
+        idempotency_key=key,
+        scraped_at=from_iso(scraped_at),
+        sync_attempts=attempts,
+        last_error=last_error,
+        raw_synced_at=moment(raw_synced_at),
+        synced_at=moment(synced_at),
+        rejected_at=moment(rejected_at),
+        created_at=from_iso(created_at),
+        lease_expires_at=moment(lease),
+    )
+
+
+def moment(value: str | None) -> datetime | None:
+    return None if value is None else from_iso(value)
+
+
+def _task(row: tuple[Any, ...]) -> Task:
+    fields = _decode(row[7])
+    target = Target(
+        parcel_id=fields.pop("parcel_id"),
+        state=fields.pop("state"),
+        county=fields.pop("county"),
+        url=fields.pop("url", ""),
+        extra=fields,
+    )
+    return Task(
+        task_id=row[0],
+        platform=row[1],
+        target=target,
+        source=_SOURCES[row[2]],
+        type=row[3],
+        priority=_PRIORITIES[row[4]],
+        max_retries=row[5],
+        lease_expires_at=moment(row[6]),
+    )

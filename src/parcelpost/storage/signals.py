@@ -1,0 +1,134 @@
+"""Learning signals: how selectors did, kept for ranking them and for telling the gateway."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock, from_iso, iso
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Signal
+from parcelpost.storage import checks
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.ids import new_id
+
+_TYPES = ("css", "xpath", "label", "jsonpath")
+_FIELDS = "task_id, platform, field, selector, selector_type, success, context, error_message, execution_time_ms"
+
+
+class StoredSignal(Struct, frozen=True, kw_only=True):
+    signal_id: str
+    signal: Signal
+    created_at: datetime
+
+
+class SelectorStats(Struct, frozen=True, kw_only=True):
+    """How one selector did for one field of one platform."""
+
+    platform: str
+    field: str
+    selector: str
+    selector_type: str
+    tries: int
+    successes: int
+    last_tried_at: datetime
+    average_ms: float | None
+
+
+class Signals:
+    def __init__(self, database: LocalDatabase, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def append(self, signals: Iterable[Signal]) -> int:
+        """Stores them in one go. Raises InvalidInput, storing none, if one cannot be stored."""
+        now = self._clock.now()
+        found = [_row(signal, now) for signal in signals]
+        return await self._db.write_lossy(_append, found) if found else 0
+
+    async def unsynced(self, limit: int = 500) -> list[StoredSignal]:
+        """The oldest first."""
+        return await self._db.read(_unsynced, limit)
+
+    async def mark_synced(self, signal_ids: Sequence[str]) -> int:
+        return await self._db.write(_mark_synced, signal_ids, iso(self._clock.now()))
+
+    async def aggregate(self, platform: str | None = None, since: datetime | None = None) -> list[SelectorStats]:
+        """Per platform, field and selector, the most successful of a field first."""
+        return await self._db.read(_aggregate, platform, iso(since) if since else "")
+
+
+def _row(signal: Signal, now: datetime) -> tuple[Any, ...]:
+    if signal.selector_type not in _TYPES:
+        raise InvalidInput(f"selector_type {signal.selector_type!r} is not one of {', '.join(_TYPES)}")
+    return (
+        new_id(now),
+        signal.task_id,
+        checks.text("platform", signal.platform),
+        checks.text("field", signal.field),
+        checks.text("selector", signal.selector, max_chars=4_000),
+        signal.selector_type,
+        signal.success,
+        None if signal.context is None else checks.message(signal.context),
+        None if signal.error_message is None else checks.message(signal.error_message),
+        signal.execution_time_ms,
+        iso(now),
+    )
+
+
+def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
+    change = f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    return db.executemany(change, signal_rows).rowcount
+
+
+def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
+    query = f"SELECT signal_id, created_at, {_FIELDS} FROM learning_signals WHERE synced = 0 ORDER BY seq LIMIT ?"
+    return [
+        StoredSignal(
+            signal_id=row[0],
+            created_at=from_iso(row[1]),
+            signal=Signal(
+                task_id=row[2],
+                platform=row[3],
+                field=row[4],
+                selector=row[5],
+                selector_type=row[6],
+                success=bool(row[7]),
+                context=row[8],
+                error_message=row[9],
+                execution_time_ms=row[10],
+            ),
+        )
+        for row in db.execute(query, (limit,))
+    ]
+
+
+def _mark_synced(db: sqlite3.Connection, signal_ids: Sequence[str], now: str) -> int:
+    change = "UPDATE learning_signals SET synced = 1, synced_at = ? WHERE signal_id = ? AND synced = 0"
+    return db.executemany(change, [(now, signal_id) for signal_id in signal_ids]).rowcount
+
+
+def _aggregate(db: sqlite3.Connection, platform: str | None, since: str) -> list[SelectorStats]:
+    query = """
+    SELECT platform, field, selector, selector_type, count(*), sum(success), max(created_at), avg(execution_time_ms)
+    FROM learning_signals
+    WHERE platform = coalesce(:platform, platform) AND created_at >= :since
+    GROUP BY platform, field, selector, selector_type
+    ORDER BY platform, field, sum(success) * 1.0 / count(*) DESC, count(*) DESC"""
+    return [
+        SelectorStats(
+            platform=row[0],
+            field=row[1],
+            selector=row[2],
+            selector_type=row[3],
+            tries=row[4],
+            successes=row[5],
+            last_tried_at=from_iso(row[6]),
+            average_ms=row[7],
+        )
+        for row in db.execute(query, {"platform": platform, "since": since})
+    ]

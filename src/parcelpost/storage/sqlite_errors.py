@@ -1,0 +1,80 @@
+"""SQLite's error codes in the words of errors.py."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from parcelpost.errors import (
+    InvalidInput,
+    NotAStore,
+    ParcelpostError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFailed,
+    StoreFull,
+    StoreReadOnly,
+)
+
+_MEANING: dict[int, type[StoreError]] = {
+    sqlite3.SQLITE_BUSY: StoreBusy,
+    sqlite3.SQLITE_LOCKED: StoreBusy,
+    sqlite3.SQLITE_FULL: StoreFull,
+    sqlite3.SQLITE_READONLY: StoreReadOnly,
+    sqlite3.SQLITE_CANTOPEN: StoreReadOnly,
+    sqlite3.SQLITE_PERM: StoreReadOnly,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
+    sqlite3.SQLITE_NOTADB: NotAStore,
+    sqlite3.SQLITE_IOERR: StoreFailed,
+}
+
+_NO_ROOM_BYTES = 256 * 1024
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def translate(error: sqlite3.Error, path: Path) -> Exception:
+    """The same failure as one of ours; a broken constraint is a mistake of the program and stays what it is."""
+    code = primary_code(error)
+    if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
+        return InvalidInput(f"too large for SQLite: {error}")
+    meaning = _MEANING.get(code)
+    if meaning is None:
+        return error
+    if meaning is StoreFailed and _no_room(path):
+        meaning = StoreFull
+    return meaning(f"{path}: {error}")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ParcelpostError:
+        raise
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
+
+
+def os_error(error: OSError, path: Path) -> StoreError:
+    """A failed system call on the store's files, in our words."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(f"{path}: {error.strerror}")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return StoreReadOnly(f"{path}: {error.strerror}")
+    return StoreFailed(f"{path}: {error.strerror or error}")
+
+
+def _no_room(path: Path) -> bool:
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _NO_ROOM_BYTES

@@ -1,0 +1,203 @@
+"""The queue of tasks: each function is one change or one look, run inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import groupby, islice
+from typing import Any, NamedTuple
+
+from msgspec.json import encode
+
+from parcelpost.model import Claim, TaskInfo, TaskStatus
+from parcelpost.storage import outbox, rows
+
+_ADD = """
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
+    lease_expires_at, created_at, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (task_id) DO NOTHING
+"""
+
+# Each platform's next tasks come from its own part of the index; the best of those heads win. So nothing that is
+# paused, delayed or finished is ever stepped over, and a claim costs the same at a million tasks as at ten.
+_CLAIM = f"""
+UPDATE tasks
+SET status = 'processing', claim_token = :token, claimed_by = :owner, started_at = :now, updated_at = :now
+WHERE seq IN (
+    SELECT head.seq
+    FROM json_each(:platforms) AS open
+    JOIN tasks AS head ON head.seq IN (
+        SELECT seq FROM tasks
+        WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
+        ORDER BY priority, seq LIMIT :limit)
+    ORDER BY head.priority, head.seq LIMIT :limit)
+RETURNING {rows.CLAIM_COLUMNS}
+"""
+
+# One probe of the index for each platform that has something ready, instead of a walk over all of it.
+READY_PLATFORMS = """
+WITH RECURSIVE ready (platform) AS (
+    SELECT min(platform) FROM tasks WHERE status = 'pending' AND available_at IS NULL
+    UNION ALL
+    SELECT (SELECT min(platform) FROM tasks
+            WHERE status = 'pending' AND available_at IS NULL AND platform > ready.platform)
+    FROM ready WHERE ready.platform IS NOT NULL)
+"""
+
+_PLATFORMS = f"""
+{READY_PLATFORMS}
+SELECT platform FROM ready
+WHERE platform IS NOT NULL
+    AND platform NOT IN (SELECT platform FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?)
+"""
+
+_LEAVE = "claim_token = NULL, claimed_by = NULL, assigned_browser = NULL"
+
+_END = f"""
+UPDATE tasks SET status = ?, completed_at = ?, updated_at = ?, error = ?, {_LEAVE}
+WHERE seq = ? AND claim_token = ?
+"""
+
+_RETRY = f"""
+UPDATE tasks SET status = 'pending', retries = retries + 1, available_at = ?, updated_at = ?, error = ?, {_LEAVE}
+WHERE seq = ? AND claim_token = ? AND retries < max_retries
+"""
+
+_RELEASE = f"""
+UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, {_LEAVE}
+WHERE seq = ? AND claim_token = ?
+"""
+
+
+def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
+    """How many were new. A task that is known stays exactly as it is."""
+    return db.executemany(_ADD, task_rows).rowcount
+
+
+def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
+    """Of single tasks from many callers: whether each was new."""
+    return [db.execute(_ADD, row).rowcount == 1 for row in task_rows]
+
+
+class ClaimRequest(NamedTuple):
+    owner: str
+    token: str
+    now: str
+    limit: int
+    platforms: frozenset[str] | None
+
+
+def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[list[Claim]]:
+    """Tasks for many callers at once: those with the same wishes share one statement, the first in line first."""
+    now, owner = requests[0].now, requests[0].owner
+    db.execute("UPDATE tasks SET available_at = NULL WHERE status = 'pending' AND available_at <= ?", (now,))
+    expire_leases(db, now)
+    open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
+    answers = []
+    for platforms, alike in groupby(requests, key=lambda request: request.platforms):
+        wishes = list(alike)
+        allowed = [name for name in open_platforms if platforms is None or name in platforms]
+        total = sum(request.limit for request in wishes)
+        found = iter(_claim(db, owner, wishes[0].token, now, total, allowed))
+        answers += [list(islice(found, request.limit)) for request in wishes]
+    return answers
+
+
+def _claim(db: sqlite3.Connection, owner: str, token: str, now: str, limit: int, platforms: list[str]) -> list[Claim]:
+    if not platforms:
+        return []
+    values = {"token": token, "owner": owner, "now": now, "limit": limit, "platforms": encode(platforms).decode()}
+    claims = [rows.claim(row, token) for row in db.execute(_CLAIM, values)]
+    return sorted(claims, key=lambda claim: (claim.task.priority, claim.seq))
+
+
+def end(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
+    """False when the claim is no longer the current one: then nothing changed (I4)."""
+    return db.execute(_END, (status, now, now, error, seq, token)).rowcount == 1
+
+
+def end_with_report(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
+    """Ends a task that has no record; its end goes to the outbox in the same transaction (I1, I3)."""
+    if not end(db, seq, token, status, now, error):
+        return False
+    outbox.report(db, [seq])
+    return True
+
+
+def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: str, error: str) -> TaskStatus | None:
+    """PENDING, or FAILED with its report when the retries are used up, or None for a stale claim."""
+    if db.execute(_RETRY, (available_at, now, error, seq, token)).rowcount:
+        return TaskStatus.PENDING
+    return TaskStatus.FAILED if end_with_report(db, seq, token, TaskStatus.FAILED, now, error) else None
+
+
+def release(db: sqlite3.Connection, claims: Iterable[tuple[int, str]], now: str, available_at: str | None) -> int:
+    return db.executemany(_RELEASE, [(available_at, now, seq, token) for seq, token in claims]).rowcount
+
+
+def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:
+    """All that one opener holds, when it leaves."""
+    held = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+    return release(db, db.execute(held, (owner,)).fetchall(), now, None)
+
+
+def heartbeat(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, lease: str | None) -> list[int]:
+    """Touches each claim and extends its lease where one is given. Answers the seqs whose claim is lost."""
+    touch = """UPDATE tasks SET updated_at = ?, lease_expires_at = coalesce(?, lease_expires_at)
+               WHERE seq = ? AND claim_token = ?"""
+    return [seq for seq, token in claims if not db.execute(touch, (now, lease, seq, token)).rowcount]
+
+
+def assign_browser(db: sqlite3.Connection, seq: int, token: str, browser_id: int | None) -> bool:
+    change = "UPDATE tasks SET assigned_browser = ? WHERE seq = ? AND claim_token = ?"
+    return db.execute(change, (browser_id, seq, token)).rowcount == 1
+
+
+def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
+    due = "SELECT seq FROM tasks WHERE status = 'pending' AND lease_expires_at <= ? LIMIT ?"
+    return _expire(db, [row[0] for row in db.execute(due, (now, limit))], now, "its lease ended before it was started")
+
+
+def expire_older(db: sqlite3.Connection, now: str, stored_before: str, limit: int = 500) -> int:
+    """Pending tasks stored before that moment. Looks only at the oldest of each platform and priority."""
+    groups = f"{READY_PLATFORMS} SELECT platform, value FROM ready, json_each('[1,2,3,4]') WHERE platform IS NOT NULL"
+    oldest = """SELECT seq, created_at FROM tasks
+                WHERE status = 'pending' AND available_at IS NULL AND platform = ? AND priority = ?
+                ORDER BY seq LIMIT ?"""
+    found = [row for group in db.execute(groups).fetchall() for row in db.execute(oldest, (*group, limit))]
+    delayed = "SELECT seq, created_at FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL LIMIT ?"
+    found += db.execute(delayed, (limit,)).fetchall()
+    seqs = [seq for seq, created_at in found if created_at < stored_before]
+    return _expire(db, seqs, now, "it was too old before it was started")
+
+
+def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:
+    change = "UPDATE tasks SET status = 'expired', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
+    db.executemany(change, [(now, now, why, seq) for seq in seqs])
+    outbox.report(db, seqs)
+    return len(seqs)
+
+
+def owners(db: sqlite3.Connection) -> list[str]:
+    """Who holds claims."""
+    return [row[0] for row in db.execute("SELECT DISTINCT claimed_by FROM tasks WHERE status = 'processing'")]
+
+
+def get(db: sqlite3.Connection, task_id: str) -> TaskInfo | None:
+    row = db.execute(f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE task_id = ?", (task_id,)).fetchone()
+    return None if row is None else rows.info(row)
+
+
+def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[TaskInfo]:
+    query = f"""
+    SELECT {rows.INFO_COLUMNS} FROM tasks
+    WHERE seq > :after
+        AND (:status IS NULL OR status = :status)
+        AND (:platform IS NULL OR platform = :platform)
+        AND (:state IS NULL OR state = :state)
+        AND (:county IS NULL OR county = :county)
+        AND (:source IS NULL OR source = :source)
+        AND (:parcel_id IS NULL OR parcel_id = :parcel_id)
+    ORDER BY seq LIMIT :limit"""
+    return [rows.info(row) for row in db.execute(query, {**filters, "limit": limit, "after": after})]

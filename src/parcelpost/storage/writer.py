@@ -1,0 +1,95 @@
+"""The one writer: every change of the store is a function that it runs, many to a transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parcelpost.errors import StoreFailed
+from parcelpost.storage.sqlite_errors import primary_code, translate
+
+Change = Callable[..., Any]
+"""`def finish(db: sqlite3.Connection, ...)`: touches nothing but the database, since it may run twice."""
+
+
+class Job(NamedTuple):
+    change: Change
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    durable: bool = True
+    """False: may be lost to a power cut (never to a kill). A group of only such jobs needs no fsync."""
+    together: bool = False
+    """The change takes the requests of all its callers in the group as one list, and answers with a list."""
+    undo: Callable[[Any], Any] | None = None
+    """Called with the answer when its caller is gone by then."""
+
+
+class GroupWriter:
+    """Runs groups of jobs on the writing connection's thread. One commit a group; a guilty job fails alone."""
+
+    def __init__(self, path: Path, synchronous: str) -> None:
+        self._path = path
+        self._durable_level = synchronous
+        self._level = synchronous
+        self.broken = False
+        """The disk failed under this connection: it must be opened anew, never retried into silence."""
+        self.changes = 0
+        """Rows changed by this connection, for deciding when to checkpoint."""
+
+    def run(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
+        if self.broken:
+            return [StoreFailed(f"{self._path}: the connection failed and is being opened anew")] * len(jobs)
+        try:
+            self._set_level(db, any(job.durable for job in jobs))
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            return [self._failure(error)] * len(jobs)
+        try:
+            answers = _run_all(db, jobs)
+            db.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - answered to the caller whose job it was
+            failure = self._failure(error)
+            self._roll_back(db)
+            if len(jobs) == 1 or self.broken:
+                return [failure] * len(jobs)
+            return [self.run(db, [job])[0] for job in jobs]
+        self.changes = db.total_changes
+        return answers
+
+    def _set_level(self, db: sqlite3.Connection, durable: bool) -> None:
+        level = self._durable_level if durable else "NORMAL"
+        if level != self._level:
+            db.execute(f"PRAGMA synchronous = {level}")
+            self._level = level
+
+    def _failure(self, error: Exception) -> Exception:
+        if not isinstance(error, sqlite3.Error):
+            return error
+        if primary_code(error) == sqlite3.SQLITE_IOERR:
+            self.broken = True
+        return translate(error, self._path)
+
+    def _roll_back(self, db: sqlite3.Connection) -> None:
+        # After an I/O error SQLite may have rolled back by itself; a second ROLLBACK would hide the real error.
+        if db.in_transaction:
+            try:
+                db.execute("ROLLBACK")
+            except sqlite3.Error:
+                self.broken = True
+
+
+def _run_all(db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
+    answers: list[Any] = [None] * len(jobs)
+    together: dict[Change, list[int]] = {}
+    for index, job in enumerate(jobs):
+        if job.together:
+            together.setdefault(job.change, []).append(index)
+        else:
+            answers[index] = job.change(db, *job.args, **job.kwargs)
+    for change, indexes in together.items():
+        group_answers = change(db, [jobs[index].args[0] for index in indexes])
+        for index, answer in zip(indexes, group_answers, strict=True):
+            answers[index] = answer
+    return answers
