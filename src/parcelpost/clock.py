@@ -59,7 +59,8 @@ def iso(moment: datetime) -> str:
         if moment.tzinfo is None:
             raise InvalidInput(f"the time {moment.isoformat()} has no zone")
         moment = moment.astimezone(UTC)
-    return moment.isoformat(timespec="milliseconds")[:-6] + "Z"
+    text = moment.isoformat()  # with timespec it takes twice as long
+    return text[:23] + "Z" if moment.microsecond else text[:19] + ".000Z"
 
 
 def from_iso(text: str) -> datetime:

@@ -16,6 +16,10 @@ Hop = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a function on the worker thread and waits for it."""
 
 
+_GROUPS_A_HOP = 16
+"""Then whatever else waits for the thread has its turn."""
+
+
 class Batcher:
     """Collects what callers submit and hands everything that waits to `process`, in order, on another thread.
 
@@ -68,7 +72,9 @@ class Batcher:
             self._idle.set()
 
     def _drain(self) -> None:
-        while self._waiting:
+        for _ in range(_GROUPS_A_HOP):
+            if not self._waiting:
+                return
             group: list[tuple[Any, asyncio.Future[Any]]] = []
             while self._waiting and len(group) < self._max_group:
                 entry = self._waiting.popleft()

@@ -38,7 +38,7 @@ def message(value: str, max_chars: int = 4_000) -> str:
     return value[:max_chars].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def json_text(field: str, value: Mapping[str, Any], *, max_bytes: int) -> str:
+def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes:
     """The value as JSON. Refuses NaN and infinity (JSON has none), lone surrogates, the too large and too deep."""
     try:
         encoded = _encode(value)
@@ -50,7 +50,7 @@ def json_text(field: str, value: Mapping[str, Any], *, max_bytes: int) -> str:
         raise InvalidInput(f"{field} is not JSON: {error}") from None
     if len(encoded) > max_bytes:
         raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
-    return encoded.decode()
+    return encoded
 
 
 def _not_finite(value: object) -> bool:

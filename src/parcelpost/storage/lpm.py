@@ -7,18 +7,18 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import InvalidInput, StoreFull, StoreNotFound
 from parcelpost.events import Emit, ReserveUsed, StoreOpened, ignore
-from parcelpost.model import Claim, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
+from parcelpost.model import Claim, OutboxEntry, Page, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import adding, checks, durable_files, migrations, opening, outbox, queue_state, rows, tasks
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
+from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
@@ -54,7 +54,7 @@ class LocalPersistenceManager:
         self._options = options
         self._clock = clock
         self._emit = emit
-        self._tokens = count(1)
+        self._desk = ClaimDesk(database, owner.id, clock)
         self._reserve = Reserve(live / "reserve")
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
@@ -110,24 +110,26 @@ class LocalPersistenceManager:
     async def add_task(self, task: Task) -> bool:
         """True if it is new. The same task_id again changes nothing. Raises InvalidInput."""
         row = rows.task_row(task, self._now(), self._options.max_target_bytes)
-        return await self._db.write_together(tasks.add_each, row)
+        is_new = await self._db.start_together(tasks.add_each, row)
+        self._desk.arrived(task.priority)
+        return is_new
 
     async def add_tasks(self, many: Iterable[Task]) -> Added:
         """Adds any number in bounded memory. One that cannot be stored is refused and harms none beside it.
 
         A thousand or so go in one transaction: a crash leaves the first ones stored, and adding all again is safe.
         """
-        return await adding.add(self._db, many, self._clock, self._options.max_target_bytes)
+        try:
+            return await adding.add(self._db, many, self._clock, self._options.max_target_bytes)
+        finally:
+            self._desk.invalidate()
 
     async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None) -> list[Claim]:
         """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
 
         Passes over tasks not yet due and platforms that are paused; with `platforms`, takes only of those.
         """
-        wanted = None if platforms is None else frozenset(platforms)
-        token = f"{self._owner.id}:{next(self._tokens)}"
-        request = tasks.ClaimRequest(self._owner.id, token, self._now(), limit, wanted)
-        return await self._db.write_together(tasks.claim_each, request, durable=False, undo=self._unclaim)
+        return await self._desk.take(limit, None if platforms is None else frozenset(platforms))
 
     async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
         """Says that the claims are still worked on, and extends their leases. Answers the claims that are lost."""
@@ -157,18 +159,22 @@ class LocalPersistenceManager:
         """
         wait = self._backoff(claim.retries) if delay is None else delay
         now = self._clock.now()
-        return await self._db.write(
-            tasks.retry, claim.seq, claim.token, iso(now), iso(now + wait), checks.message(error)
-        )
+        due = iso(now + wait)
+        status = await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
+        self._desk.due_at(due)
+        return status
 
     async def release(self, claim: Claim, delay: timedelta | None = None) -> bool:
         """Gives the task back at no cost to its retries. False: the claim is stale (I4)."""
         now = self._clock.now()
         due = None if delay is None else iso(now + delay)
-        return await self._db.write_lossy(tasks.release, [(claim.seq, claim.token)], iso(now), due) == 1
+        released = await self._db.write_lossy(tasks.release, [(claim.seq, claim.token)], iso(now), due)
+        self._desk.invalidate()
+        return released == 1
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Ends pending tasks whose lease is over, or that were stored longer ago than `max_age`; each is reported."""
+        await self._desk.put_back()
         now = self._clock.now()
         total = 0
         while expired := await self._db.write(tasks.expire_leases, iso(now)):
@@ -180,6 +186,7 @@ class LocalPersistenceManager:
     async def recover_abandoned(self) -> int:
         """Brings back what processes held that have died since. Answers the number of tasks (I9)."""
         async with opening.gate(self._live, self._clock, self._options.busy_timeout_seconds):
+            self._desk.invalidate()
             return await self._recover()
 
     async def requeue(
@@ -192,29 +199,37 @@ class LocalPersistenceManager:
     ) -> int:
         """Failed and expired tasks start anew; with `completed` also completed ones whose result was delivered."""
         ids = None if task_ids is None else list(task_ids)
-        return await self._db.write(queue_state.requeue, self._now(), ids, status, platform, completed)
+        requeued = await self._db.write(queue_state.requeue, self._now(), ids, status, platform, completed)
+        self._desk.invalidate()
+        return requeued
 
     async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
         """Nobody claims from it until then, or until it is resumed; holds for all processes on the store."""
         checks.text("platform", platform)
         due = iso(until) if until else None
         await self._db.write(queue_state.pause, platform, due, checks.message(reason), self._now())
+        self._desk.invalidate()
 
     async def resume_platform(self, platform: str) -> bool:
-        return await self._db.write(queue_state.resume, platform)
+        was_paused = await self._db.write(queue_state.resume, platform)
+        self._desk.invalidate()
+        return was_paused
 
     async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
         """Platform -> until when (None: until resumed) and why."""
         return await self._db.read(queue_state.paused, self._now())
 
     async def queue_depth(self) -> QueueDepth:
+        await self._desk.put_back()
         return await self._db.read(queue_state.depth, self._clock.now())
 
     async def task_counts(self) -> dict[str, dict[str, int]]:
         """Per platform and status; pending ones that are not yet due stand under `delayed`."""
+        await self._desk.put_back()
         return await self._db.read(queue_state.counts)
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
+        await self._desk.put_back()
         return await self._db.read(tasks.get, task_id)
 
     async def list_tasks(
@@ -234,6 +249,7 @@ class LocalPersistenceManager:
             "status": status, "platform": platform, "state": state, "county": county, "source": source,
             "parcel_id": parcel_id,
         }  # fmt: skip
+        await self._desk.put_back()
         return await self._db.read(tasks.search, filters, limit, after)
 
     # Results
@@ -246,11 +262,11 @@ class LocalPersistenceManager:
         """
         now = self._clock.now()
         result_id = new_id(now)
-        data = checks.json_text("data", result.data, max_bytes=self._options.max_result_bytes)
-        kept = await self._keep_page(claim, result, result_id, data)
+        data = checks.json_bytes("data", result.data, max_bytes=self._options.max_result_bytes)
+        kept = await self._keep_page(claim, result.page, result_id, data) if result.page else None
         row = outbox.result_row(claim, result, result_id, data, kept, iso(now))
         request = outbox.SaveRequest(claim.seq, claim.token, row)
-        replaced = await self._db.write_together(outbox.save_each, request)
+        replaced = await self._db.start_together(outbox.save_each, request)
         if replaced is None and kept:
             await self._raw.discard([kept.html_path, kept.json_path])
         if replaced:
@@ -303,15 +319,14 @@ class LocalPersistenceManager:
 
     # Within
 
-    async def _keep_page(self, claim: Claim, result: Result, result_id: str, data: str) -> KeptPage | None:
-        if result.page is None:
-            return None
-        body = result.page.body
+    async def _keep_page(self, claim: Claim, page: Page, result_id: str, data: bytes) -> KeptPage:
+        body = page.body
         if len(body) > self._options.max_page_bytes:
             raise InvalidInput(f"page has {len(body):,} bytes; at most {self._options.max_page_bytes:,} are kept")
         target = claim.task.target
-        page = PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
-        return await self._raw.keep(page)
+        return await self._raw.keep(
+            PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
+        )
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs
@@ -332,10 +347,8 @@ class LocalPersistenceManager:
         )
 
     async def _release_all(self) -> None:
+        await self._desk.put_back()
         await self._db.write_lossy(tasks.release_owned, self._owner.id, self._now())
-
-    def _unclaim(self, claims: list[Claim]) -> None:
-        self._db.write_soon(tasks.release, [(claim.seq, claim.token) for claim in claims], self._now(), None)
 
     def _backoff(self, retries: int) -> timedelta:
         longest: timedelta = min(self._options.retry_max, self._options.retry_min * 2 ** min(retries, 20))

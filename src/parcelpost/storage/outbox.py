@@ -7,21 +7,23 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from msgspec.json import encode
+
 from parcelpost.clock import iso
 from parcelpost.model import Claim, OutboxEntry, Result
-from parcelpost.storage import rows
+from parcelpost.storage import multi_row, rows
 from parcelpost.storage.raw_files import KeptPage
 
 _SAVE = """
 INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms, json_path,
     html_path, screenshot_path, log_path, raw_sha256, raw_bytes, idempotency_key, scraped_at, created_at, data)
-VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _COMPLETE = """
-UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
+UPDATE tasks SET status = 'completed', completed_at = :now, updated_at = :now, error = NULL, claim_token = NULL,
     claimed_by = NULL, assigned_browser = NULL
-WHERE seq = ? AND claim_token = ?
+FROM json_each(:held) AS held
+WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 """
 
 _REPORT = """
@@ -35,11 +37,15 @@ FROM tasks WHERE seq = ?
 _ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
 
 
+_NO_PAGE = (None, None, None, 0)
+
+
 class ResultRow(NamedTuple):
     """The columns of a record's row, in the order of the statement that stores it."""
 
     result_id: str
     task_id: str
+    success: int
     parcel_id: str
     platform: str
     state: str
@@ -57,27 +63,31 @@ class ResultRow(NamedTuple):
     data: str
 
 
-def result_row(claim: Claim, result: Result, result_id: str, data: str, kept: KeptPage | None, now: str) -> ResultRow:
+def result_row(claim: Claim, result: Result, result_id: str, data: bytes, kept: KeptPage | None, now: str) -> ResultRow:
     """Raises InvalidInput for a `scraped_at` without a zone."""
-    target = claim.task.target
+    task, target = claim.task, claim.task.target
+    json_path, html_path, sha, size = (
+        (kept.json_path, kept.html_path, kept.sha256, kept.disk_bytes) if kept else _NO_PAGE
+    )
     return ResultRow(
-        result_id=result_id,
-        task_id=claim.task.task_id,
-        parcel_id=target.parcel_id,
-        platform=claim.task.platform,
-        state=target.state,
-        county=target.county,
-        execution_time_ms=result.execution_time_ms,
-        json_path=kept.json_path if kept else None,
-        html_path=kept.html_path if kept else None,
-        screenshot_path=result.screenshot_path,
-        log_path=result.log_path,
-        raw_sha256=kept.sha256 if kept else None,
-        raw_bytes=kept.disk_bytes if kept else 0,
-        idempotency_key=f"{claim.task.task_id}:{sha256(data.encode()).hexdigest()}",
-        scraped_at=iso(result.scraped_at),
-        created_at=now,
-        data=data,
+        result_id,
+        task.task_id,
+        1,
+        target.parcel_id,
+        task.platform,
+        target.state,
+        target.county,
+        result.execution_time_ms,
+        json_path,
+        html_path,
+        result.screenshot_path,
+        result.log_path,
+        sha,
+        size,
+        f"{task.task_id}:{sha256(data).hexdigest()}",
+        iso(result.scraped_at),
+        now,
+        data.decode(),
     )
 
 
@@ -92,22 +102,29 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
 
     Otherwise the answer lists the files of an earlier, delivered result of the same task that this one replaces.
     """
-    current = [_complete(db, request) for request in requests]
-    saved = [request.row for request, is_current in zip(requests, current, strict=True) if is_current]
+    held = encode({str(request.seq): request.token for request in requests}).decode()
+    now = requests[0].row.created_at
+    completed = db.execute(_COMPLETE, {"now": now, "held": held}).rowcount
+    if len(requests) == 1:
+        return [_insert(db, requests[0].row) if completed else None]
+    if completed < len(requests):
+        raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
+    multi_row.insert(db, _SAVE, [request.row for request in requests])
+    return [[] for _ in requests]
+
+
+class _NotAllCurrent(Exception):
+    """Somewhere in the group is a stale claim."""
+
+
+def _insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
     try:
-        db.executemany(_SAVE, saved)
+        multi_row.insert(db, _SAVE, [row])
     except sqlite3.IntegrityError:
-        if len(requests) > 1:
-            raise  # the writer then runs them one by one
-        replaced = _remove_earlier(db, saved[0].task_id)
-        db.execute(_SAVE, saved[0])
-        return [replaced]
-    return [[] if is_current else None for is_current in current]
-
-
-def _complete(db: sqlite3.Connection, request: SaveRequest) -> bool:
-    now = request.row.created_at
-    return db.execute(_COMPLETE, (now, now, request.seq, request.token)).rowcount == 1
+        replaced = _remove_earlier(db, row.task_id)
+        multi_row.insert(db, _SAVE, [row])
+        return replaced
+    return []
 
 
 def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:

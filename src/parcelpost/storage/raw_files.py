@@ -34,7 +34,7 @@ class PageToKeep(NamedTuple):
     parcel_id: str
     result_id: str
     body: bytes
-    record_json: str
+    record_json: bytes
 
 
 class KeptPage(NamedTuple):
@@ -101,10 +101,9 @@ class RawFiles:
             self._folders.add(folder)
         digest = hashlib.sha256(page.body).hexdigest()
         compressed = igzip.compress(page.body, 1, mtime=0)
-        record = page.record_json.encode()
         stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page.result_id, compressed)
-        _write_new(self.root / f"{stem}.json", record, os.O_TRUNC)
-        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(record))
+        _write_new(self.root / f"{stem}.json", page.record_json, os.O_TRUNC)
+        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(page.record_json))
         return kept, PageRecord(kept.html_path, compressed)
 
     def _create(self, plain: str, digest: str, result_id: str, compressed: bytes) -> str:

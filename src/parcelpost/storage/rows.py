@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -46,7 +47,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         checks.text("target.state", target.state, may_be_empty=True),
         checks.text("target.county", target.county, may_be_empty=True),
         checks.text("target.parcel_id", target.parcel_id, may_be_empty=True),
-        checks.json_text("target", fields, max_bytes=max_target_bytes),
+        checks.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
         task.max_retries,
         iso(task.lease_expires_at) if task.lease_expires_at else None,
@@ -55,7 +56,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
     )
 
 
-def claim(row: tuple[Any, ...], token: str) -> Claim:
+def claim(row: Sequence[Any], token: str) -> Claim:
     return Claim(task=_task(row), token=token, seq=row[8], retries=row[9], created_at=from_iso(row[10]))
 
 
@@ -116,7 +117,7 @@ def moment(value: str | None) -> datetime | None:
     return None if value is None else from_iso(value)
 
 
-def _task(row: tuple[Any, ...]) -> Task:
+def _task(row: Sequence[Any]) -> Task:
     fields = _decode(row[7])
     target = Target(
         parcel_id=fields.pop("parcel_id"),

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import groupby, islice
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from parcelpost.model import Claim, TaskInfo, TaskStatus
-from parcelpost.storage import outbox, rows
+from parcelpost.storage import multi_row, outbox, rows
 
 _ADD = """
 INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
     lease_expires_at, created_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (task_id) DO NOTHING
 """
 
 # Each platform's next tasks come from its own part of the index; the best of those heads win. So nothing that is
 # paused, delayed or finished is ever stepped over, and a claim costs the same at a million tasks as at ten.
-_CLAIM = f"""
-UPDATE tasks
-SET status = 'processing', claim_token = :token, claimed_by = :owner, started_at = :now, updated_at = :now
-WHERE seq IN (
+_HEADS = """
+SELECT json_group_array(seq) FROM (
     SELECT head.seq
     FROM json_each(:platforms) AS open
     JOIN tasks AS head ON head.seq IN (
@@ -32,7 +28,18 @@ WHERE seq IN (
         WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
         ORDER BY priority, seq LIMIT :limit)
     ORDER BY head.priority, head.seq LIMIT :limit)
-RETURNING {rows.CLAIM_COLUMNS}
+"""
+
+_CLAIM = """
+UPDATE tasks
+SET status = 'processing', claim_token = :token, claimed_by = :owner, started_at = :now, updated_at = :now
+WHERE seq IN (SELECT value FROM json_each(:seqs))
+"""
+
+# One row for all of them: a row each would be a handing over of Python's lock each.
+_CLAIMED = f"""
+SELECT json_group_array(json_array({rows.CLAIM_COLUMNS})) FROM tasks
+WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
 
 # One probe of the index for each platform that has something ready, instead of a walk over all of it.
@@ -50,6 +57,15 @@ _PLATFORMS = f"""
 SELECT platform FROM ready
 WHERE platform IS NOT NULL
     AND platform NOT IN (SELECT platform FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?)
+"""
+
+_NEXT_MOMENTS = """
+SELECT
+    coalesce((SELECT min(available_at) FROM tasks
+              WHERE status = 'pending' AND available_at IS NOT NULL), '9999'),
+    coalesce((SELECT min(lease_expires_at) FROM tasks
+              WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999'),
+    coalesce((SELECT min(paused_until) FROM platform_pauses WHERE paused_until > ?), '9999')
 """
 
 _LEAVE = "claim_token = NULL, claimed_by = NULL, assigned_browser = NULL"
@@ -72,12 +88,19 @@ WHERE seq = ? AND claim_token = ?
 
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
     """How many were new. A task that is known stays exactly as it is."""
-    return db.executemany(_ADD, task_rows).rowcount
+    return multi_row.insert(db, _ADD, task_rows, "ON CONFLICT (task_id) DO NOTHING")
 
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
     """Of single tasks from many callers: whether each was new."""
-    return [db.execute(_ADD, row).rowcount == 1 for row in task_rows]
+    if len(task_rows) == 1:
+        return [add(db, task_rows) == 1]
+    ids = encode([row[0] for row in task_rows]).decode()
+    known = "SELECT json_group_array(task_id) FROM tasks WHERE task_id IN (SELECT value FROM json_each(?))"
+    seen = set(decode(db.execute(known, (ids,)).fetchone()[0]))
+    is_new = [row[0] not in seen and not seen.add(row[0]) for row in task_rows]  # type: ignore[func-returns-value]
+    multi_row.insert(db, _ADD, [row for row, new in zip(task_rows, is_new, strict=True) if new])
+    return is_new
 
 
 class ClaimRequest(NamedTuple):
@@ -86,30 +109,43 @@ class ClaimRequest(NamedTuple):
     now: str
     limit: int
     platforms: frozenset[str] | None
+    give_back: Sequence[tuple[int, str]] = ()
+    """Claims, by seq and token, to release first."""
 
 
-def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[list[Claim]]:
-    """Tasks for many callers at once: those with the same wishes share one statement, the first in line first."""
-    now, owner = requests[0].now, requests[0].owner
-    db.execute("UPDATE tasks SET available_at = NULL WHERE status = 'pending' AND available_at <= ?", (now,))
-    expire_leases(db, now)
+class Claimed(NamedTuple):
+    claims: list[Claim]
+    valid_until: str
+    """Until then, no task becomes due, no pause and none of their leases ends by itself."""
+
+
+def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[Claimed]:
+    """Tasks for each caller in turn, by priority and then age: due, not paused, their leases not over."""
+    now = requests[0].now
+    for request in requests:
+        release(db, request.give_back, now, None)
+    due, lease_over, pause_over = db.execute(_NEXT_MOMENTS, (now,)).fetchone()
+    if due <= now:
+        db.execute("UPDATE tasks SET available_at = NULL WHERE status = 'pending' AND available_at <= ?", (now,))
+        due = db.execute(_NEXT_MOMENTS, (now,)).fetchone()[0]
+    if lease_over <= now:
+        expire_leases(db, now)
     open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
-    answers = []
-    for platforms, alike in groupby(requests, key=lambda request: request.platforms):
-        wishes = list(alike)
-        allowed = [name for name in open_platforms if platforms is None or name in platforms]
-        total = sum(request.limit for request in wishes)
-        found = iter(_claim(db, owner, wishes[0].token, now, total, allowed))
-        answers += [list(islice(found, request.limit)) for request in wishes]
-    return answers
+    return [_claim(db, request, open_platforms, min(due, pause_over)) for request in requests]
 
 
-def _claim(db: sqlite3.Connection, owner: str, token: str, now: str, limit: int, platforms: list[str]) -> list[Claim]:
-    if not platforms:
-        return []
-    values = {"token": token, "owner": owner, "now": now, "limit": limit, "platforms": encode(platforms).decode()}
-    claims = [rows.claim(row, token) for row in db.execute(_CLAIM, values)]
-    return sorted(claims, key=lambda claim: (claim.task.priority, claim.seq))
+def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[str], valid_until: str) -> Claimed:
+    allowed = [name for name in open_platforms if request.platforms is None or name in request.platforms]
+    if not allowed:
+        return Claimed([], valid_until)
+    heads = {"limit": request.limit, "platforms": encode(allowed).decode()}
+    seqs = db.execute(_HEADS, heads).fetchone()[0]
+    change = {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs}
+    db.execute(_CLAIM, change)
+    found: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
+    found.sort(key=itemgetter(4, 8))  # priority, seq
+    leases = [row[6] for row in found if row[6] is not None]
+    return Claimed([rows.claim(row, request.token) for row in found], min([valid_until, *leases]))
 
 
 def end(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
@@ -132,8 +168,10 @@ def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: 
     return TaskStatus.FAILED if end_with_report(db, seq, token, TaskStatus.FAILED, now, error) else None
 
 
-def release(db: sqlite3.Connection, claims: Iterable[tuple[int, str]], now: str, available_at: str | None) -> int:
-    return db.executemany(_RELEASE, [(available_at, now, seq, token) for seq, token in claims]).rowcount
+def release(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, available_at: str | None) -> int:
+    return (
+        db.executemany(_RELEASE, [(available_at, now, seq, token) for seq, token in claims]).rowcount if claims else 0
+    )
 
 
 def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:

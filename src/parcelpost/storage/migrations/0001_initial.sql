@@ -1,10 +1,12 @@
 -- Initial schema
+-- CHECKs compare with =, not IN: SQLite builds a temporary table for every IN list, at every row.
 -- Times are UTC ISO-8601 text with milliseconds. I1..I9 are the invariants of docs/invariants.md.
 
 CREATE TABLE tasks (
     seq              INTEGER PRIMARY KEY,           -- the order of arrival; clocks are set back, this is not
     task_id          TEXT NOT NULL UNIQUE,
-    source           TEXT NOT NULL CHECK (source IN ('gateway', 'firestore', 'local_file', 'cli')),
+    source           TEXT NOT NULL
+                     CHECK (source = 'gateway' OR source = 'firestore' OR source = 'local_file' OR source = 'cli'),
     type             TEXT NOT NULL,
     platform         TEXT NOT NULL,
     state            TEXT NOT NULL,
@@ -12,8 +14,7 @@ CREATE TABLE tasks (
     parcel_id        TEXT NOT NULL,
     target_json      TEXT NOT NULL,
     priority         INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 4),  -- 1 urgent, 2 high, 3 normal, 4 batch
-    status           TEXT NOT NULL DEFAULT 'pending'
-                     CHECK (status IN ('pending', 'processing', 'completed', 'failed', 'expired')),
+    status           TEXT NOT NULL DEFAULT 'pending',
     retries          INTEGER NOT NULL DEFAULT 0 CHECK (retries >= 0),
     max_retries      INTEGER NOT NULL CHECK (max_retries >= 0),
     recoveries       INTEGER NOT NULL DEFAULT 0,    -- how often the process that held it died (I9)
@@ -27,9 +28,14 @@ CREATE TABLE tasks (
     started_at       TEXT,
     completed_at     TEXT,
     error            TEXT,
-    CHECK ((status = 'processing') = (claim_token IS NOT NULL)),                      -- I4
-    CHECK ((status = 'processing') = (claimed_by IS NOT NULL)),                       -- I9
-    CHECK ((status IN ('completed', 'failed', 'expired')) = (completed_at IS NOT NULL))
+    -- One expression for every status: only a processing task is held (I4, I9), only an ended one has an end.
+    CHECK (CASE status
+        WHEN 'processing' THEN claim_token IS NOT NULL AND claimed_by IS NOT NULL AND completed_at IS NULL
+        WHEN 'pending' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NULL
+        WHEN 'completed' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
+        WHEN 'failed' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
+        WHEN 'expired' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
+        ELSE 0 END)
 ) STRICT;
 
 -- Claiming: the head of every platform's queue is one probe, however long the queue or however many are paused.
@@ -44,7 +50,7 @@ CREATE TABLE results (
     seq               INTEGER PRIMARY KEY,
     result_id         TEXT NOT NULL UNIQUE,
     task_id           TEXT NOT NULL UNIQUE REFERENCES tasks (task_id),
-    success           INTEGER NOT NULL CHECK (success IN (0, 1)),
+    success           INTEGER NOT NULL CHECK (success = 0 OR success = 1),
     parcel_id         TEXT NOT NULL,
     platform          TEXT NOT NULL,
     state             TEXT NOT NULL,
@@ -59,7 +65,7 @@ CREATE TABLE results (
     raw_bytes         INTEGER NOT NULL DEFAULT 0,    -- what its files take on disk
     idempotency_key   TEXT NOT NULL,                 -- I5
     scraped_at        TEXT NOT NULL,
-    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced IN (0, 1)),
+    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced = 0 OR synced = 1),
     sync_attempts     INTEGER NOT NULL DEFAULT 0,
     last_error        TEXT,
     raw_synced_at     TEXT,
@@ -102,11 +108,11 @@ CREATE TABLE learning_signals (
     field             TEXT NOT NULL,
     selector          TEXT NOT NULL,
     selector_type     TEXT NOT NULL CHECK (selector_type IN ('css', 'xpath', 'label', 'jsonpath')),
-    success           INTEGER NOT NULL CHECK (success IN (0, 1)),
+    success           INTEGER NOT NULL CHECK (success = 0 OR success = 1),
     context           TEXT,
     error_message     TEXT,
     execution_time_ms INTEGER,
-    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced IN (0, 1)),
+    synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced = 0 OR synced = 1),
     created_at        TEXT NOT NULL,
     synced_at         TEXT,
     CHECK ((synced = 1) = (synced_at IS NOT NULL))

@@ -1,0 +1,150 @@
+"""Whether a store is whole: the file, its references, and every page that an undelivered result names (I6)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.cli.options import store_command
+from parcelpost.cli.progress import Meter
+from parcelpost.cli.running import CLOCK, OPTIONS, looking, openers
+from parcelpost.cli.status_report import Problem
+from parcelpost.errors import StoreCorrupt
+from parcelpost.model import OutboxEntry
+from parcelpost.storage import backup, health, opening, outbox
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.raw_names import inside
+from parcelpost.storage.snapshot import integrity_problems
+
+_ENTRIES_AT_A_TIME = 50
+_FILES_AT_A_TIME = 500
+_CHUNK_BYTES = 1 << 20
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    ok: bool
+    deep: bool
+    problems: list[Problem]
+    pages: int
+    """How many pages of undelivered results were looked at."""
+    orphans: int
+    """Pages that no result names: left by a crash, or just being written."""
+
+
+async def check(store: Path, *, deep: bool) -> Checked:
+    """Only looks. Damage is part of the answer; a store that cannot be opened for another reason raises."""
+    pages = orphans = 0
+    try:
+        async with looking(store) as database:
+            problems = await _database_problems(database, deep=deep)
+            if not problems:
+                problems, pages = await _page_problems(database, deep=deep)
+                orphans = await _count_orphans(database)
+    except StoreCorrupt as error:
+        problems = [_damage(store, str(error))]
+    return Checked(ok=not problems, deep=deep, problems=problems, pages=pages, orphans=orphans)
+
+
+async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Problem]:
+    store = database.path
+    async with Meter("checking the database file"):
+        found = (await health.health(database, opening.live_folder(store), OPTIONS, CLOCK.now(), check=True)).problems
+        if deep and not found:
+            found = await asyncio.to_thread(integrity_problems, store)
+    return [_damage(store, what) for what in found or ()]
+
+
+def _damage(store: Path, what: str) -> Problem:
+    if backup.found(store):
+        remedy = f"stop the workers, then run '{store_command('restore --latest --force', store)}'"
+    else:
+        remedy = (
+            f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store} .recover'"
+        )
+    return Problem(what, remedy)
+
+
+async def _page_problems(database: LocalDatabase, *, deep: bool) -> tuple[list[Problem], int]:
+    root = database.path.parent / "data"
+    _, dead = await openers(database.path)
+    looked_at, problems = 0, []
+    waiting, rejected, _ = await database.read(outbox.depth)
+    async with Meter("checking pages") as meter:
+        async for entries in _undelivered(database):
+            named = [entry for entry in entries if entry.html_path]
+            wrong = await asyncio.to_thread(_wrong_pages, root, named, deep=deep)
+            for entry, what in wrong:
+                now = await database.read(outbox.get, entry.task_id)
+                if now is not None and now.html_path == entry.html_path and now.synced_at is None:
+                    problems.append(_page_problem(database.path, entry, what, may_be_journalled=bool(dead)))
+            looked_at += len(named)
+            meter(looked_at, waiting + rejected)
+    return problems, looked_at
+
+
+async def _undelivered(database: LocalDatabase) -> AsyncIterator[list[OutboxEntry]]:
+    for state in ("unsynced", "rejected"):
+        filters = {"sync": state, "platform": None, "parcel_id": None, "success": None}
+        after = 0
+        while entries := await database.read(outbox.search, filters, _ENTRIES_AT_A_TIME, after):
+            yield entries
+            after = entries[-1].seq
+
+
+def _wrong_pages(root: Path, entries: list[OutboxEntry], *, deep: bool) -> list[tuple[OutboxEntry, str]]:
+    wrong = []
+    for entry in entries:
+        path = inside(root, entry.html_path or "")
+        if not path.is_file():
+            wrong.append((entry, "is missing"))
+        elif deep and page_sha256(path) != entry.raw_sha256:
+            wrong.append((entry, "is damaged"))
+    return wrong
+
+
+def page_sha256(path: Path) -> str | None:
+    """Of the page's bytes as fetched; None for a file that cannot be unpacked."""
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(path) as page:
+            while chunk := page.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except (OSError, EOFError, zlib.error):
+        return None
+    return digest.hexdigest()
+
+
+def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journalled: bool) -> Problem:
+    path = store.parent / "data" / (entry.html_path or "")
+    if may_be_journalled:
+        remedy = f"run '{store_command('clean', store)}': opening the store restores what a dead worker's journal holds"
+    else:
+        show = store_command(f"results {entry.task_id}", store)
+        remedy = f"put {path} back from a copy; the record itself is whole: '{show}'"
+    return Problem(f"the page {path} of task {entry.task_id} {what}", remedy)
+
+
+async def _count_orphans(database: LocalDatabase) -> int:
+    root = database.path.parent / "data"
+    pages = _pages(root)
+    orphans = looked_at = 0
+    async with Meter("looking for pages that no result names") as meter:
+        while batch := await asyncio.to_thread(lambda: list(islice(pages, _FILES_AT_A_TIME))):
+            named = await database.read(outbox.named_by_a_result, batch)
+            orphans += len(batch) - len(named)
+            looked_at += len(batch)
+            meter(looked_at, None)
+    return orphans
+
+
+def _pages(root: Path) -> Iterator[str]:
+    for folder, _, files in os.walk(root):
+        yield from (Path(folder, file).relative_to(root).as_posix() for file in files if file.endswith(".html.gz"))

@@ -1,0 +1,84 @@
+"""The `parcelpost` command."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from parcelpost import __version__
+from parcelpost.cli import demo, store
+from parcelpost.cli.output import printable
+from parcelpost.errors import ParcelpostError
+
+app = typer.Typer(
+    name="parcelpost",
+    help="An offline-first worker for tax-lien data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(store.app, name="store")
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"parcelpost {__version__}")
+        raise typer.Exit
+
+
+@app.callback(
+    epilog="""
+    Examples:
+
+    \b
+      parcelpost demo
+      parcelpost store status
+      parcelpost store results --help
+    """
+)
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Runs one command and ends the process.
+
+    0: done. 1: an error, or a check that found something. 2: the command line was not understood. 130: interrupted.
+    """
+    try:
+        _run(arguments)
+    except ParcelpostError as error:
+        print(f"error: {printable(str(error))}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {printable(error.hint)}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # Nobody reads any more. What is still buffered goes nowhere, so that the exit does not fail on it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter is no reason to fail
+    code: int | str | None = 0
+    try:
+        app(arguments, prog_name="parcelpost")
+    except SystemExit as end:
+        code = end.code
+    sys.stdout.flush()
+    sys.exit(code)

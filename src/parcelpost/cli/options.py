@@ -1,0 +1,28 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_STORE = Path("local_data/parcelpost.db")
+_VARIABLE = "PARCELPOST_STORE"
+
+StorePath = Annotated[Path, typer.Option("--store", envvar=_VARIABLE, metavar="PATH", help="The store's file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this many.")]
+After = Annotated[int, typer.Option("--after", min=0, help="Go on after this one: the number a full list ends with.")]
+Platform = Annotated[str | None, typer.Option("--platform", help="Only of this platform.")]
+Parcel = Annotated[str | None, typer.Option("--parcel", help="Only of this parcel id.")]
+
+
+def store_command(words: str, store: Path) -> str:
+    """A `parcelpost store` command that can be pasted as it is: it names the store unless that is understood."""
+    understood = Path(os.environ.get(_VARIABLE) or DEFAULT_STORE)
+    named = "" if store == understood else f" --store {shlex.quote(str(store))}"
+    return f"parcelpost store {words}{named}"

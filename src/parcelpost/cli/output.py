@@ -1,0 +1,107 @@
+"""What the commands print: tables, JSON, sizes, ages."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from parcelpost.errors import ParcelpostError
+
+Cell = str | int | None
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """Aligned lines of full width, numbers to the right. Nothing is cut, so that a pipe sees all of it."""
+    body = list(rows)
+    texts = [list(headers), *([_text(cell) for cell in row] for row in body)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    numeric = [any(isinstance(row[i], int) for row in body) for i in range(len(headers))]
+    lines = []
+    for row in texts:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def fields(pairs: Iterable[tuple[str, Cell]]) -> list[str]:
+    """One `name  value` line each; those without a value are left out."""
+    known = [(name, _text(value)) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in known), default=0)
+    return [f"{name.ljust(width)}  {value}" for name, value in known]
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def print_json(document: Any) -> None:
+    """One document on one line, in UTF-8 whatever the terminal's encoding is."""
+    from msgspec.json import encode
+
+    sys.stdout.flush()
+    sys.stdout.buffer.write(encode(document) + b"\n")
+
+
+def printable(text: str) -> str:
+    """What came from elsewhere can neither move the cursor nor end the line."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TiB"
+
+
+def age(seconds: float) -> str:
+    """`12 s`, `5 min`, `3 h`, `4 days`."""
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def moment(value: datetime | None) -> str | None:
+    return None if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 task`, `2,000 tasks`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def confirm(question: str) -> None:
+    """Asks on stderr. Raises ParcelpostError for anything but a yes, and where nobody can answer."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer:
+        print(file=sys.stderr)
+    if answer.strip().lower() not in ("y", "yes"):
+        raise ParcelpostError("not confirmed: nothing was changed", hint="answer y, or add --yes to be asked nothing")
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    return f"{cell:,}" if isinstance(cell, int) else printable(cell)
+
+
+def print_page(what: str, headers: Sequence[str], rows: list[tuple[Cell, ...]], limit: int) -> None:
+    """A list of at most `limit` rows, each beginning with its seq; where there are more, the last line says so."""
+    if not rows:
+        print(f"No {what}s.")
+        return
+    print_lines(table(headers, rows[:limit]))
+    if len(rows) > limit:
+        print(f"There are more: --after {rows[limit - 1][0]}")

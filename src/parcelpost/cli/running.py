@@ -1,0 +1,132 @@
+"""From a command to the store: the event loop, the two ways to open a store, and who else has it open."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from parcelpost.cli.output import count
+from parcelpost.clock import SystemClock
+from parcelpost.errors import NotAStore, ParcelpostError, StoreCorrupt, StoreNotFound
+from parcelpost.events import Event, OwnerDied
+from parcelpost.storage import backup, opening, owner
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.migrations import APPLICATION_ID
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.sqlite_errors import os_error
+
+T = TypeVar("T")
+
+OPTIONS = StoreOptions()
+CLOCK = SystemClock()
+
+_THREAD_SECONDS = 5.0
+_MAGIC = b"SQLite format 3\x00"
+
+
+class Opener(Struct, frozen=True, kw_only=True):
+    """A process that has the store open, or had it and died."""
+
+    id: str
+    pid: int | None
+    since: str | None
+
+
+def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
+    """Raises what the work raises; an error of the operating system as the StoreError it means."""
+    try:
+        return asyncio.run(_to_the_end(work))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise os_error(error, Path(error.filename or store)) from error
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """aiosqlite's thread reports to the loop even after it failed to connect; the loop may not close before."""
+    try:
+        return await work
+    except ParcelpostError:
+        for thread in threading.enumerate():
+            if thread.name.endswith("(_connection_worker_thread)"):
+                await asyncio.to_thread(thread.join, _THREAD_SECONDS)
+        raise
+
+
+@asynccontextmanager
+async def looking(store: Path) -> AsyncIterator[LocalDatabase]:
+    """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead."""
+    require_store(store)
+    async with LocalDatabase.open(store, OPTIONS, CLOCK, create=False, migrate=False) as database:
+        yield database
+
+
+@asynccontextmanager
+async def changing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
+    """The store open as a worker has it, with what dead processes held brought back. Never created, never migrated."""
+    require_store(store)
+    async with LocalPersistenceManager.open(
+        store, options=OPTIONS, clock=CLOCK, emit=_note, worker="cli", create=False, migrate=False
+    ) as lpm:
+        yield lpm
+
+
+def require_store(store: Path) -> None:
+    """Looks at the file's first bytes only, so that another program's file is never touched.
+
+    Raises StoreNotFound, NotAStore, or StoreCorrupt where backups say that a store was here.
+    """
+    try:
+        with store.open("rb") as file:
+            header = file.read(100)
+    except FileNotFoundError:
+        raise StoreNotFound(f"there is no store at {store}") from None
+    except IsADirectoryError:
+        raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file") from None
+    if problem := _header_problem(store, header):
+        if backup.found(store):
+            raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
+        raise NotAStore(f"{store} {problem}")
+
+
+def _header_problem(store: Path, header: bytes) -> str:
+    if not header:
+        return "is empty"
+    if not header.startswith(_MAGIC):
+        return "is not an SQLite database"
+    wal = store.with_name(store.name + "-wal")
+    if wal.exists() and wal.stat().st_size:
+        return ""  # the WAL may hold a newer first page: SQLite itself has to look
+    return "" if int.from_bytes(header[68:72], "big") == APPLICATION_ID else "is a database of another program"
+
+
+async def openers(store: Path) -> tuple[list[Opener], list[Opener]]:
+    """Who has the store open, and who died with it open."""
+    live = opening.live_folder(store)
+    if not live.is_dir():
+        return [], []
+    async with opening.gate(live, CLOCK, OPTIONS.busy_timeout_seconds):
+        alive, dead = owner.others(live)
+        return [_opener(live, one) for one in alive], [_opener(live, one) for one in dead]
+
+
+def _opener(live: Path, owner_id: str) -> Opener:
+    facts = owner.facts(live, owner_id)
+    return Opener(id=owner_id, pid=facts.pid if facts else None, since=facts.since if facts else None)
+
+
+def _note(event: Event) -> None:
+    if isinstance(event, OwnerDied) and (event.tasks_recovered or event.tasks_given_up or event.raw_files_restored):
+        print(
+            f"note: {event.owner} died with the store open: {count(event.tasks_recovered, 'task')} brought back, "
+            f"{event.tasks_given_up:,} given up, {count(event.raw_files_restored, 'raw file')} restored",
+            file=sys.stderr,
+        )

@@ -1,0 +1,121 @@
+"""How a store is, and what needs attention."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.cli.options import store_command
+from parcelpost.cli.output import age, count, size
+from parcelpost.cli.running import CLOCK, OPTIONS, Opener, looking, openers
+from parcelpost.clock import iso
+from parcelpost.model import QueueDepth
+from parcelpost.storage import backup, health, opening, queue_state
+from parcelpost.storage.health import Level, Usage
+
+_BACKUP_IS_OLD = timedelta(days=2)
+
+
+class Problem(Struct, frozen=True):
+    what: str
+    remedy: str
+    """A command, or what else to do."""
+
+
+class Pause(Struct, frozen=True):
+    until: str | None
+    """None: until somebody resumes it."""
+    reason: str
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    well: bool
+    problems: list[Problem]
+    path: str
+    schema_version: int
+    last_change: str
+    queue: QueueDepth
+    platforms: dict[str, dict[str, int]]
+    paused: dict[str, Pause]
+    usage: Usage
+    used_percent: float
+    file_bytes: int
+    cache_bytes: int
+    newest_backup: str | None
+    newest_backup_age_seconds: float | None
+    backups: list[str]
+    open_in: list[Opener]
+    left_by_dead: list[Opener]
+
+
+async def gather(store: Path) -> Status:
+    """Only looks. Raises a StoreError for what cannot be looked at."""
+    async with looking(store) as database:
+        now = CLOCK.now()
+        depth = await database.read(queue_state.depth, now)
+        platforms = await database.read(queue_state.counts)
+        paused = await database.read(queue_state.paused, iso(now))
+        found = await health.health(database, opening.live_folder(store), OPTIONS, now)
+    alive, dead = await openers(store)
+    problems = [
+        *_room_problems(store, found.usage),
+        *_outbox_problems(store, depth),
+        *_death_problems(store, dead),
+        *_backup_problems(store, found),
+    ]
+    return Status(
+        well=not problems,
+        problems=problems,
+        path=str(store),
+        schema_version=found.schema_version,
+        last_change=found.last_change,
+        queue=depth,
+        platforms=platforms,
+        paused={name: Pause(until, reason) for name, (until, reason) in paused.items()},
+        usage=found.usage,
+        used_percent=round(100 * found.usage.total / found.usage.max_bytes, 1),
+        file_bytes=found.file_bytes,
+        cache_bytes=found.cache_bytes,
+        newest_backup=found.newest_backup,
+        newest_backup_age_seconds=found.newest_backup_age_seconds,
+        backups=[str(path) for path in backup.found(store)],
+        open_in=alive,
+        left_by_dead=dead,
+    )
+
+
+def _room_problems(store: Path, usage: Usage) -> list[Problem]:
+    if usage.level is Level.FINE:
+        return []
+    if usage.disk_free < 2 * usage.min_free_bytes:
+        what = f"only {size(usage.disk_free)} are free on the disk, so the {usage.level}"
+        return [Problem(what, "free disk space; workers go on by themselves")]
+    what = f"{size(usage.total)} of at most {size(usage.max_bytes)} are used, so the {usage.level}"
+    return [Problem(what, f"run '{store_command('clean --relieve', store)}', which removes what was delivered")]
+
+
+def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
+    if not depth.rejected:
+        return []
+    what = f"the gateway refused {count(depth.rejected, 'result')}"
+    see = store_command("results --state rejected", store)
+    again = store_command("results --retry-rejected", store)
+    return [Problem(what, f"see why with '{see}', send again with '{again}'")]
+
+
+def _death_problems(store: Path, dead: list[Opener]) -> list[Problem]:
+    if not dead:
+        return []
+    what = f"{count(len(dead), 'process', 'processes')} died with the store open"
+    return [Problem(what, f"start a worker, or run '{store_command('clean', store)}': both bring back what was held")]
+
+
+def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
+    remedy = f"run '{store_command('backup', store)}'"
+    if found.newest_backup_age_seconds is None:
+        return [Problem("there is no backup yet", remedy)] if found.last_change else []
+    if found.newest_backup_age_seconds > _BACKUP_IS_OLD.total_seconds():
+        return [Problem(f"the newest backup is {age(found.newest_backup_age_seconds)} old", remedy)]
+    return []

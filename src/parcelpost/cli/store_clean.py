@@ -1,0 +1,102 @@
+"""`parcelpost store clean` and `parcelpost store migrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.output import print_json, size
+from parcelpost.errors import StoreInUse, StoreOutdated
+
+CLEAN_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store clean
+  parcelpost store clean --relieve
+  parcelpost store clean --full --json
+"""
+
+MIGRATE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store migrate
+  parcelpost store migrate --store /srv/parcelpost/parcelpost.db --json
+"""
+
+
+def clean(
+    relieve: Annotated[
+        bool, typer.Option("--relieve", help="Remove all that was delivered and the whole cache, whatever their age.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Then rebuild the file, if that pays. Workers wait that long.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what is past its time and give the room back. What was not delivered is never touched."""
+    from parcelpost.cli import running
+
+    before = store.stat().st_size if store.exists() else 0
+    removed = running.run(store, _clean(store, relieve=relieve, full=full))
+    given_back = max(0, before - store.stat().st_size)
+    if as_json:
+        print_json({"removed": removed, "given_back_bytes": given_back})
+        return
+    parts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in removed.items())
+    print(f"Removed: {parts}.")
+    print(f"The database file gave {size(given_back)} back to the disk.")
+
+
+def migrate(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Bring the store's schema up to this program's version, after a backup. Stop the workers first."""
+    from parcelpost.cli import running
+
+    old, new, copy = running.run(store, _migrate(store))
+    if as_json:
+        print_json({"from_version": old, "to_version": new, "backup": copy})
+    elif old == new:
+        print(f"Nothing to do: the store has schema version {new}, as this program needs.")
+    else:
+        print(f"Migrated from schema version {old} to {new}. The store as it was: {copy}")
+
+
+async def _clean(store: Path, *, relieve: bool, full: bool) -> dict[str, int]:
+    from msgspec import structs
+
+    from parcelpost.cli.progress import Meter
+    from parcelpost.cli.running import changing
+
+    async with changing(store) as lpm, Meter("cleaning"):
+        cleaned = await (lpm.janitor.relieve() if relieve else lpm.janitor.clean())
+        if full:
+            await lpm.janitor.vacuum(full=True)
+    return structs.asdict(cleaned)
+
+
+async def _migrate(store: Path) -> tuple[int, int, str | None]:
+    """The versions before and after, and where the backup is."""
+    from parcelpost.cli.progress import Meter
+    from parcelpost.cli.running import CLOCK, OPTIONS, looking, openers
+    from parcelpost.storage import migrations
+    from parcelpost.storage.db import LocalDatabase
+
+    try:
+        async with looking(store) as database:
+            version = await database.read(migrations.version)
+            return version, version, None
+    except StoreOutdated:
+        alive, _ = await openers(store)
+    if alive:
+        raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}")
+    async with Meter("migrating"), LocalDatabase.open(store, OPTIONS, CLOCK, create=False) as database:
+        version = await database.read(migrations.version)
+        applied = database.migrated
+    copies = (store.parent / "backups").glob(f"{store.stem}_before_v{version}_*.db")
+    newest = max(copies, key=lambda copy: copy.name, default=None)
+    return version - len(applied), version, str(newest) if newest else None

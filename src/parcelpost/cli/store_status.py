@@ -1,0 +1,95 @@
+"""`parcelpost store status`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
+from parcelpost.model import TaskStatus
+
+if TYPE_CHECKING:
+    from parcelpost.cli.running import Opener
+    from parcelpost.cli.status_report import Status
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store status
+  parcelpost store status --store /srv/parcelpost/parcelpost.db
+  parcelpost store status --json | jq .queue.unsynced
+"""
+
+
+def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Show how the store is: what waits, what takes room, what needs attention.
+
+    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
+    """
+    from parcelpost.cli import running, status_report
+
+    found = running.run(store, status_report.gather(store))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(_lines(found))
+
+
+def _lines(found: Status) -> Iterator[str]:
+    if found.well:
+        yield "All is well."
+    for problem in found.problems:
+        yield f"Attention: {problem.what}. What to do: {problem.remedy}."
+    yield ""
+    yield from fields(_facts(found))
+    yield ""
+    yield from _queue(found)
+    if found.paused:
+        yield ""
+        rows = [(name, pause.until or "until resumed", pause.reason) for name, pause in found.paused.items()]
+        yield from table(("paused platform", "until", "reason"), rows)
+
+
+def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
+    usage, queue = found.usage, found.queue
+    yield "store", f"{found.path} (schema version {found.schema_version})"
+    yield "last change", found.last_change or "none yet"
+    waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
+    yield "outbox", f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected"
+    yield "used", f"{size(usage.total)}, {found.used_percent:g} % of {size(usage.max_bytes)}: {usage.level}"
+    parts = (
+        ("database", usage.database),
+        ("WAL", usage.wal),
+        ("raw files", usage.raw),
+        ("journal", usage.journal),
+        ("cache, within the database", found.cache_bytes),
+    )
+    yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
+    yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"
+    if found.newest_backup is not None and found.newest_backup_age_seconds is not None:
+        yield "newest backup", f"{found.newest_backup}, {age(found.newest_backup_age_seconds)} old"
+    yield "backups", f"{len(found.backups):,}"
+    yield "open in", ", ".join(map(_opener, found.open_in)) or "no process"
+    yield "left by the dead", ", ".join(map(_opener, found.left_by_dead)) or None
+
+
+def _opener(opener: Opener) -> str:
+    known = f" (process {opener.pid}, since {opener.since})" if opener.pid else ""
+    return printable(opener.id) + known
+
+
+def _queue(found: Status) -> Iterator[str]:
+    """Tasks by platform and status; what is not yet due is part of pending."""
+    queue = found.queue
+    headers = ("tasks", *TaskStatus)
+    rows: list[tuple[str | int, ...]] = []
+    for platform, counts in sorted(found.platforms.items()):
+        pending = counts.get("pending", 0) + counts.get("delayed", 0)
+        rows.append((platform, pending, *(counts.get(status, 0) for status in list(TaskStatus)[1:])))
+    total = ("all", queue.pending, queue.processing, queue.completed, queue.failed, queue.expired)
+    yield from table(headers, [*rows, total])
+    if queue.pending:
+        due = f"; {queue.delayed:,} of them not yet due" if queue.delayed else ""
+        yield f"The oldest pending task has waited {age(queue.oldest_pending_seconds)}{due}."

@@ -1,0 +1,167 @@
+"""Hands out claims: a few at a time from the store when callers come fast, one by one when they do not.
+
+Claims taken ahead are invisible: they go back when something more urgent may have come, when anybody looks at the
+queue, and after 20 ms in any case. A crash gives them back like all others (I9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+
+from parcelpost.clock import Clock, iso
+from parcelpost.model import Claim
+from parcelpost.storage import tasks
+from parcelpost.storage.db import LocalDatabase
+
+_MAX_AHEAD = 128
+_HOLD_SECONDS = 0.02
+_NEVER = "9999"
+
+Platforms = frozenset[str] | None
+
+
+class ClaimDesk:
+    def __init__(self, database: LocalDatabase, owner_id: str, clock: Clock) -> None:
+        self._db = database
+        self._owner_id = owner_id
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._tokens = count(1)
+        self._ahead: deque[Claim] = deque()
+        self._platforms: Platforms = None
+        """Whose tasks were taken ahead."""
+        self._valid_until = _NEVER
+        """When the store's order may change by the mere passing of time."""
+        self._stale = False
+        self._extra = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._topping_up: asyncio.Future[tasks.Claimed] | None = None
+        self._refilling = asyncio.Lock()
+        self._waiting = 0
+        self._refills = 0
+        self._came_short = -1
+
+    async def take(self, limit: int, platforms: Platforms) -> list[Claim]:
+        found = self._from_ahead(limit, platforms)
+        if found is not None:
+            return found
+        arrived = self._refills
+        self._waiting += limit
+        try:
+            async with self._refilling:
+                found = self._from_ahead(limit, platforms)
+                if found is not None:
+                    return found
+                if self._came_short > arrived:
+                    return []  # a refill that began after this caller came found nothing more
+                return await self._refill(limit, platforms)
+        finally:
+            self._waiting -= limit
+
+    def invalidate(self) -> None:
+        """Something changed that may put another task before those taken ahead."""
+        self._stale = True
+
+    def arrived(self, priority: int) -> None:
+        """A task came. One that is no more urgent than those taken ahead goes behind them anyway."""
+        if self._is_fetching() or (self._ahead and priority < self._ahead[-1].task.priority):
+            self._stale = True
+
+    def due_at(self, moment: str) -> None:
+        """A task will be due then."""
+        self._valid_until = min(moment, self._valid_until)
+        self._stale = self._stale or self._is_fetching()
+
+    async def put_back(self) -> None:
+        """Nothing is held ahead when this returns."""
+        async with self._refilling:
+            await self._end_topping_up()
+            claims = self._empty()
+            if claims:
+                await self._db.write_lossy(tasks.release, claims, self._now(), None)
+
+    def _from_ahead(self, limit: int, platforms: Platforms) -> list[Claim] | None:
+        ahead = self._ahead
+        if self._stale or len(ahead) < limit or self._platforms != platforms:
+            return None
+        if self._valid_until != _NEVER and self._now() >= self._valid_until:
+            return None
+        found = [ahead.popleft() for _ in range(limit)]
+        if len(ahead) < self._extra // 2 and not self._is_fetching():
+            self._top_up()
+        return found
+
+    async def _refill(self, limit: int, platforms: Platforms) -> list[Claim]:
+        await self._end_topping_up()
+        self._refills += 1
+        number = self._refills
+        wanted = self._waiting + self._pace()
+        found = await self._db.write_together(
+            tasks.claim_each,
+            self._request(wanted, platforms, self._empty()),
+            durable=False,
+            undo=self._release,
+        )
+        self._platforms = platforms
+        self._keep(found)
+        if len(found.claims) < wanted:
+            self._came_short = number
+        return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
+
+    def _top_up(self) -> None:
+        """More are asked for before the last one is gone, so that fast callers do not wait."""
+        self._extra = min(_MAX_AHEAD, self._extra * 2)
+        request = self._request(self._extra, self._platforms, [])
+        self._topping_up = self._db.start_together(tasks.claim_each, request, durable=False)
+        self._topping_up.add_done_callback(self._topped_up)
+
+    def _topped_up(self, future: asyncio.Future[tasks.Claimed]) -> None:
+        self._topping_up = None
+        if not future.cancelled() and future.exception() is None:
+            self._keep(future.result())
+
+    async def _end_topping_up(self) -> None:
+        if self._topping_up is not None:
+            await asyncio.wait([self._topping_up])
+
+    def _keep(self, found: tasks.Claimed) -> None:
+        self._ahead.extend(found.claims)
+        self._valid_until = min(self._valid_until, found.valid_until)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(_HOLD_SECONDS, self._time_is_up)
+
+    def _pace(self) -> int:
+        """How many to take ahead: twice as many as last time if those were gone before their time."""
+        self._extra = min(_MAX_AHEAD, max(1, self._extra * 2)) if self._timer is not None else 0
+        return self._extra
+
+    def _time_is_up(self) -> None:
+        self._timer = None
+        self._extra = 0
+        claims = self._empty()
+        if claims:
+            self._db.write_soon(tasks.release, claims, self._now(), None)
+
+    def _release(self, found: tasks.Claimed) -> None:
+        claims = [(claim.seq, claim.token) for claim in found.claims]
+        self._db.write_soon(tasks.release, claims, self._now(), None)
+
+    def _empty(self) -> list[tuple[int, str]]:
+        claims = [(claim.seq, claim.token) for claim in self._ahead]
+        self._ahead.clear()
+        self._stale = False
+        self._valid_until = _NEVER
+        return claims
+
+    def _request(self, limit: int, platforms: Platforms, give_back: list[tuple[int, str]]) -> tasks.ClaimRequest:
+        token = f"{self._owner_id}:{next(self._tokens)}"
+        return tasks.ClaimRequest(self._owner_id, token, self._now(), limit, platforms, give_back)
+
+    def _is_fetching(self) -> bool:
+        return self._topping_up is not None or self._refilling.locked()
+
+    def _now(self) -> str:
+        return iso(self._clock.now())
