@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 
 # Rooms that stand on the standard library, with what else each may use.
-LIBRARIES_OF: dict[str, set[str]] = {"__init__": set(), "model": {"msgspec"}, "errors": set(), "clock": set()}
+LIBRARIES_OF: dict[str, set[str]] = {"__init__": set(), "model": {"msgspec"}, "errors": set(), "clock": {"msgspec"}}
 
 # Libraries that belong to certain rooms.
 ROOMS_OF: dict[str, set[str]] = {

@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+from msgspec.json import encode
+
 from parcelpost.errors import InvalidInput
 
 
@@ -59,8 +61,8 @@ def iso(moment: datetime) -> str:
         if moment.tzinfo is None:
             raise InvalidInput(f"the time {moment.isoformat()} has no zone")
         moment = moment.astimezone(UTC)
-    text = moment.isoformat()  # with timespec it takes twice as long
-    return text[:23] + "Z" if moment.microsecond else text[:19] + ".000Z"
+    text = encode(moment).decode()  # "2026-11-15T19:50:33.123456Z" in quotes; datetime's own isoformat takes far longer
+    return f"{text[1:24]}Z" if moment.microsecond else f"{text[1:20]}.000Z"
 
 
 def from_iso(text: str) -> datetime:

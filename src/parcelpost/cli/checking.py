@@ -24,6 +24,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_names import inside
 from parcelpost.storage.snapshot import integrity_problems
 
+_SHOWN = 3
 _ENTRIES_AT_A_TIME = 50
 _FILES_AT_A_TIME = 500
 _CHUNK_BYTES = 1 << 20
@@ -34,7 +35,7 @@ class Checked(Struct, frozen=True, kw_only=True):
     deep: bool
     problems: list[Problem]
     pages: int
-    """How many pages of undelivered results were looked at."""
+    """How many pages of undelivered results were looked at: none, when the database itself is damaged."""
     orphans: int
     """Pages that no result names: left by a crash, or just being written."""
 
@@ -59,7 +60,11 @@ async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Pro
         found = (await health.health(database, opening.live_folder(store), OPTIONS, CLOCK.now(), check=True)).problems
         if deep and not found:
             found = await asyncio.to_thread(integrity_problems, store)
-    return [_damage(store, what) for what in found or ()]
+    lines = [line for text in found or () for line in text.splitlines() if not line.startswith("***")]
+    if not lines:
+        return []
+    more = f" (and {len(lines) - _SHOWN:,} more findings)" if len(lines) > _SHOWN else ""
+    return [_damage(store, f"the database file is damaged: {'; '.join(lines[:_SHOWN])}{more}")]
 
 
 def _damage(store: Path, what: str) -> Problem:

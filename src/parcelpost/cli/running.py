@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,12 +13,11 @@ from msgspec import Struct
 
 from parcelpost.cli.output import count
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotAStore, ParcelpostError, StoreCorrupt, StoreNotFound
+from parcelpost.errors import NotAStore, StoreCorrupt, StoreNotFound
 from parcelpost.events import Event, OwnerDied
-from parcelpost.storage import backup, opening, owner
+from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.migrations import APPLICATION_ID
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.sqlite_errors import os_error
 
@@ -27,9 +25,6 @@ T = TypeVar("T")
 
 OPTIONS = StoreOptions()
 CLOCK = SystemClock()
-
-_THREAD_SECONDS = 5.0
-_MAGIC = b"SQLite format 3\x00"
 
 
 class Opener(Struct, frozen=True, kw_only=True):
@@ -43,22 +38,11 @@ class Opener(Struct, frozen=True, kw_only=True):
 def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
     """Raises what the work raises; an error of the operating system as the StoreError it means."""
     try:
-        return asyncio.run(_to_the_end(work))
+        return asyncio.run(work)
     except BrokenPipeError:
         raise
     except OSError as error:
         raise os_error(error, Path(error.filename or store)) from error
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """aiosqlite's thread reports to the loop even after it failed to connect; the loop may not close before."""
-    try:
-        return await work
-    except ParcelpostError:
-        for thread in threading.enumerate():
-            if thread.name.endswith("(_connection_worker_thread)"):
-                await asyncio.to_thread(thread.join, _THREAD_SECONDS)
-        raise
 
 
 @asynccontextmanager
@@ -84,28 +68,14 @@ def require_store(store: Path) -> None:
 
     Raises StoreNotFound, NotAStore, or StoreCorrupt where backups say that a store was here.
     """
-    try:
-        with store.open("rb") as file:
-            header = file.read(100)
-    except FileNotFoundError:
-        raise StoreNotFound(f"there is no store at {store}") from None
-    except IsADirectoryError:
-        raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file") from None
-    if problem := _header_problem(store, header):
+    if not store.exists():
+        raise StoreNotFound(f"there is no store at {store}")
+    if store.is_dir():
+        raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")
+    if problem := header.problem(store) or ("" if store.stat().st_size else "is empty"):
         if backup.found(store):
             raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
         raise NotAStore(f"{store} {problem}")
-
-
-def _header_problem(store: Path, header: bytes) -> str:
-    if not header:
-        return "is empty"
-    if not header.startswith(_MAGIC):
-        return "is not an SQLite database"
-    wal = store.with_name(store.name + "-wal")
-    if wal.exists() and wal.stat().st_size:
-        return ""  # the WAL may hold a newer first page: SQLite itself has to look
-    return "" if int.from_bytes(header[68:72], "big") == APPLICATION_ID else "is a database of another program"
 
 
 async def openers(store: Path) -> tuple[list[Opener], list[Opener]]:

@@ -38,9 +38,10 @@ def check(
     else:
         for problem in found.problems:
             print(f"Problem: {printable(problem.what)}. What to do: {printable(problem.remedy)}.")
-        verdict = "The store is whole" if found.ok else count(len(found.problems), "problem") + " found"
-        how = "compared with their hash" if deep else "looked for"
-        print(f"{verdict}. {count(found.pages, 'page')} of undelivered results {how}.")
+        print("The store is whole." if found.ok else f"{count(len(found.problems), 'problem')} found.")
+        if found.pages:
+            how = "compared with its hash" if deep else "looked for"
+            print(f"{count(found.pages, 'page')} of undelivered results, each {how}.")
         if found.orphans:
             remove = store_command("clean", store)
             print(f"{count(found.orphans, 'page')} named by no result; '{remove}' removes those older than a day.")

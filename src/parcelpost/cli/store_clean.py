@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
-from parcelpost.cli.output import print_json, size
+from parcelpost.cli.output import print_json, print_lines, size, table
 from parcelpost.errors import StoreInUse, StoreOutdated
 
 CLEAN_EXAMPLES = """
@@ -42,14 +42,11 @@ def clean(
     """Remove what is past its time and give the room back. What was not delivered is never touched."""
     from parcelpost.cli import running
 
-    before = store.stat().st_size if store.exists() else 0
-    removed = running.run(store, _clean(store, relieve=relieve, full=full))
-    given_back = max(0, before - store.stat().st_size)
+    removed, given_back = running.run(store, _clean(store, relieve=relieve, full=full))
     if as_json:
         print_json({"removed": removed, "given_back_bytes": given_back})
         return
-    parts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in removed.items())
-    print(f"Removed: {parts}.")
+    print_lines(table(("removed", "count"), [(name.replace("_", " "), number) for name, number in removed.items()]))
     print(f"The database file gave {size(given_back)} back to the disk.")
 
 
@@ -66,17 +63,18 @@ def migrate(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
         print(f"Migrated from schema version {old} to {new}. The store as it was: {copy}")
 
 
-async def _clean(store: Path, *, relieve: bool, full: bool) -> dict[str, int]:
+async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
+    """How many of each kind were removed, and by how many bytes the file shrank."""
     from msgspec import structs
 
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import changing
+    from parcelpost.cli.running import changing, require_store
 
+    require_store(store)
+    before = store.stat().st_size
     async with changing(store) as lpm, Meter("cleaning"):
-        cleaned = await (lpm.janitor.relieve() if relieve else lpm.janitor.clean())
-        if full:
-            await lpm.janitor.vacuum(full=True)
-    return structs.asdict(cleaned)
+        cleaned = await (lpm.janitor.relieve(full=full) if relieve else lpm.janitor.clean(full=full))
+    return structs.asdict(cleaned), max(0, before - store.stat().st_size)
 
 
 async def _migrate(store: Path) -> tuple[int, int, str | None]:

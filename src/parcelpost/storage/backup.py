@@ -14,6 +14,7 @@ from msgspec import Struct
 from parcelpost.errors import BackupFailed, NotAStore, StoreCorrupt, StoreError, StoreInUse, StoreNotFound, StoreTooNew
 from parcelpost.storage import durable_files, migrations, owner
 from parcelpost.storage.snapshot import integrity_problems, snapshot
+from parcelpost.storage.sqlite_errors import translate
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and the pages in all."""
@@ -109,8 +110,8 @@ def contents(path: Path) -> Contents:
                 results=db.execute("SELECT count(*) FROM results").fetchone()[0],
                 unsynced=db.execute("SELECT count(*) FROM results WHERE synced = 0").fetchone()[0],
             )
-    except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"{path}: {error}") from error
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
 
 
 def last_change(db: sqlite3.Connection) -> str:

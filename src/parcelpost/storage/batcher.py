@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from parcelpost.errors import StoreClosed
@@ -15,30 +15,39 @@ Process = Callable[[list[Any]], Answers]
 Hop = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a function on the worker thread and waits for it."""
 
-
-_GROUPS_A_HOP = 16
-"""Then whatever else waits for the thread has its turn."""
+_Entry = tuple[Any, asyncio.Future[Any]]
 
 
 class Batcher:
-    """Collects what callers submit and hands everything that waits to `process`, in order, on another thread.
+    """Collects what callers submit and hands what waits to `process`, in order, on another thread.
 
-    There is no timer: a lone caller is served at once, and while the thread is busy the next group gathers. The thread
-    goes on from group to group by itself; callers are answered in between. A cancelled caller's item is either
-    skipped whole or processed whole.
+    There is no timer: a lone caller is served at once, and while the thread is busy the next group gathers. A cancelled
+    caller's item is either skipped whole or processed whole.
+
+    The thread stays inside one hop until `is_broken` says that it cannot go on; then the next hop may mend it.
     """
 
     def __init__(
-        self, hop: Hop, process: Process, *, max_group: int, dropped: Callable[[Any, Any], None] = lambda *_: None
+        self,
+        hop: Hop,
+        process: Process,
+        *,
+        max_group: int,
+        is_broken: Callable[[], bool] = lambda: False,
+        can_wait: Callable[[Any], bool] = lambda _: False,
+        dropped: Callable[[Any, Any], None] = lambda *_: None,
     ) -> None:
         self._hop = hop
         self._process = process
-        self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
         self._max_group = max_group
-        self._waiting: deque[tuple[Any, asyncio.Future[Any]]] = deque()
-        self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._is_broken = is_broken
+        self._can_wait = can_wait  # such items are processed after the others of their group have been answered
+        self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
+        self._waiting: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._unanswered = 0
+        self._all_answered = asyncio.Event()
+        self._all_answered.set()
+        self._submitted = asyncio.Event()
         self.closed = False
         self._loop = asyncio.get_running_loop()
         self._runner = self._loop.create_task(self._run())
@@ -47,50 +56,67 @@ class Batcher:
         if self.closed:
             raise StoreClosed
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._waiting.append((item, future))
-        if self._idle.is_set():
-            self._idle.clear()
-            self._wake.set()
+        if not self._unanswered:
+            self._all_answered.clear()
+            self._submitted.set()
+        self._unanswered += 1
+        self._waiting.put((item, future))
         return future
 
     async def close(self) -> None:
         """Finishes what waits, then stops. Nothing can be submitted after."""
         self.closed = True
-        await self._idle.wait()
-        self._runner.cancel()
+        await self._all_answered.wait()
+        self._waiting.put(None)
+        self._submitted.set()
         await asyncio.wait([self._runner])
 
     async def _run(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                try:
-                    await self._hop(self._drain)
-                except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
-                    self._fail_waiting(error)
-            self._idle.set()
-
-    def _drain(self) -> None:
-        for _ in range(_GROUPS_A_HOP):
-            if not self._waiting:
+            if not self._unanswered:
+                await self._submitted.wait()
+            self._submitted.clear()
+            if self.closed and not self._unanswered:
                 return
-            group: list[tuple[Any, asyncio.Future[Any]]] = []
-            while self._waiting and len(group) < self._max_group:
-                entry = self._waiting.popleft()
-                if not entry[1].cancelled():
-                    group.append(entry)
-            if group:
-                answers = self._process([item for item, _ in group])
-                self._loop.call_soon_threadsafe(self._deliver, group, answers)
+            try:
+                await self._hop(self._serve)
+            except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
+                self._deliver_failure(error)
 
-    def _fail_waiting(self, error: Exception) -> None:
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(error)
+    def _serve(self) -> None:
+        while not self._is_broken():
+            entry = self._waiting.get()
+            if entry is None:
+                return
+            group = self._gather(entry)
+            later = [entry for entry in group if self._can_wait(entry[0])]
+            for part in ([entry for entry in group if entry not in later], later) if later else (group,):
+                if part:
+                    self._loop.call_soon_threadsafe(self._deliver, part, self._answers([item for item, _ in part]))
 
-    def _deliver(self, group: list[tuple[Any, asyncio.Future[Any]]], answers: Answers) -> None:
+    def _gather(self, first: _Entry) -> list[_Entry]:
+        group = [first]
+        while len(group) < self._max_group:
+            try:
+                entry = self._waiting.get_nowait()
+            except Empty:
+                break
+            if entry is None:
+                self._waiting.put(None)
+                break
+            group.append(entry)
+        live = [entry for entry in group if not entry[1].cancelled()]
+        if len(live) < len(group):
+            self._loop.call_soon_threadsafe(self._answered, len(group) - len(live))
+        return live
+
+    def _answers(self, items: list[Any]) -> Answers:
+        try:
+            return self._process(items)
+        except Exception as error:  # noqa: BLE001 - nobody may be left waiting for an answer
+            return [error] * len(items)
+
+    def _deliver(self, group: list[_Entry], answers: Answers) -> None:
         for (item, future), answer in zip(group, answers, strict=True):
             if future.done():
                 self._dropped(item, answer)
@@ -98,3 +124,17 @@ class Batcher:
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+        self._answered(len(group))
+
+    def _deliver_failure(self, error: Exception) -> None:
+        group: list[_Entry] = []
+        while not self._waiting.empty():
+            entry = self._waiting.get_nowait()
+            if entry is not None:
+                group.append(entry)
+        self._deliver(group, [error] * len(group))
+
+    def _answered(self, count: int) -> None:
+        self._unanswered -= count
+        if not self._unanswered:
+            self._all_answered.set()

@@ -37,7 +37,7 @@ class ClaimDesk:
         self._stale = False
         self._extra = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._topping_up: asyncio.Future[tasks.Claimed] | None = None
+        self._fetching: asyncio.Future[tasks.Claimed] | None = None
         self._refilling = asyncio.Lock()
         self._waiting = 0
         self._refills = 0
@@ -75,12 +75,12 @@ class ClaimDesk:
         self._stale = self._stale or self._is_fetching()
 
     async def put_back(self) -> None:
-        """Nothing is held ahead when this returns."""
+        """Nothing is held ahead when this returns, unless the store cannot be written at the moment."""
         async with self._refilling:
-            await self._end_topping_up()
+            await self._settled()
             claims = self._empty()
             if claims:
-                await self._db.write_lossy(tasks.release, claims, self._now(), None)
+                await asyncio.wait([self._give_back(claims)])
 
     def _from_ahead(self, limit: int, platforms: Platforms) -> list[Claim] | None:
         ahead = self._ahead
@@ -89,46 +89,56 @@ class ClaimDesk:
         if self._valid_until != _NEVER and self._now() >= self._valid_until:
             return None
         found = [ahead.popleft() for _ in range(limit)]
-        if len(ahead) < self._extra // 2 and not self._is_fetching():
-            self._top_up()
+        if len(ahead) < self._extra // 2 and self._fetching is None:
+            # More are asked for before the last one is gone, so that fast callers do not wait.
+            self._extra = min(_MAX_AHEAD, self._extra * 2)
+            self._fetch(self._extra, [], can_wait=True)
         return found
 
     async def _refill(self, limit: int, platforms: Platforms) -> list[Claim]:
-        await self._end_topping_up()
+        await self._settled()
         self._refills += 1
         number = self._refills
         wanted = self._waiting + self._pace()
-        found = await self._db.write_together(
-            tasks.claim_each,
-            self._request(wanted, platforms, self._empty()),
-            durable=False,
-            undo=self._release,
-        )
+        give_back = self._empty()
         self._platforms = platforms
-        self._keep(found)
-        if len(found.claims) < wanted:
+        fetching = self._fetch(wanted, give_back)
+        await asyncio.wait([fetching])
+        if len(fetching.result().claims) < wanted:
             self._came_short = number
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 
-    def _top_up(self) -> None:
-        """More are asked for before the last one is gone, so that fast callers do not wait."""
-        self._extra = min(_MAX_AHEAD, self._extra * 2)
-        request = self._request(self._extra, self._platforms, [])
-        self._topping_up = self._db.start_together(tasks.claim_each, request, durable=False)
-        self._topping_up.add_done_callback(self._topped_up)
+    def _fetch(self, limit: int, give_back: list[Claim], *, can_wait: bool = False) -> asyncio.Future[tasks.Claimed]:
+        """What comes is kept ahead, whatever becomes of the caller that asked."""
+        token = f"{self._owner_id}:{next(self._tokens)}"
+        request = tasks.ClaimRequest(
+            self._owner_id,
+            token,
+            self._now(),
+            limit,
+            self._platforms,
+            [(claim.seq, claim.token) for claim in give_back],
+        )
 
-    def _topped_up(self, future: asyncio.Future[tasks.Claimed]) -> None:
-        self._topping_up = None
-        if not future.cancelled() and future.exception() is None:
-            self._keep(future.result())
+        def fetched(future: asyncio.Future[tasks.Claimed]) -> None:
+            self._fetching = None
+            if future.exception() is None:
+                found = future.result()
+                self._keep(found.claims, found.valid_until)
+            else:
+                self._keep(give_back, "")
 
-    async def _end_topping_up(self) -> None:
-        if self._topping_up is not None:
-            await asyncio.wait([self._topping_up])
+        self._fetching = self._db.start_together(tasks.claim_each, request, durable=False, can_wait=can_wait)
+        self._fetching.add_done_callback(fetched)
+        return self._fetching
 
-    def _keep(self, found: tasks.Claimed) -> None:
-        self._ahead.extend(found.claims)
-        self._valid_until = min(self._valid_until, found.valid_until)
+    async def _settled(self) -> None:
+        while self._fetching is not None:
+            await asyncio.wait([self._fetching])
+
+    def _keep(self, claims: list[Claim], valid_until: str) -> None:
+        self._ahead.extend(claims)
+        self._valid_until = min(self._valid_until, valid_until)
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(_HOLD_SECONDS, self._time_is_up)
@@ -142,26 +152,28 @@ class ClaimDesk:
         self._timer = None
         self._extra = 0
         claims = self._empty()
-        if claims:
-            self._db.write_soon(tasks.release, claims, self._now(), None)
+        if claims and not self._db.is_closed:
+            self._give_back(claims)
 
-    def _release(self, found: tasks.Claimed) -> None:
-        claims = [(claim.seq, claim.token) for claim in found.claims]
-        self._db.write_soon(tasks.release, claims, self._now(), None)
+    def _give_back(self, claims: list[Claim]) -> asyncio.Future[int]:
+        def given_back(future: asyncio.Future[int]) -> None:
+            if future.cancelled() or future.exception() is not None:
+                self._keep(claims, "")  # not now: tried again when their time is up once more
 
-    def _empty(self) -> list[tuple[int, str]]:
-        claims = [(claim.seq, claim.token) for claim in self._ahead]
+        keys = [(claim.seq, claim.token) for claim in claims]
+        giving = self._db.start(tasks.release, keys, self._now(), None)
+        giving.add_done_callback(given_back)
+        return giving
+
+    def _empty(self) -> list[Claim]:
+        claims = list(self._ahead)
         self._ahead.clear()
         self._stale = False
         self._valid_until = _NEVER
         return claims
 
-    def _request(self, limit: int, platforms: Platforms, give_back: list[tuple[int, str]]) -> tasks.ClaimRequest:
-        token = f"{self._owner_id}:{next(self._tokens)}"
-        return tasks.ClaimRequest(self._owner_id, token, self._now(), limit, platforms, give_back)
-
     def _is_fetching(self) -> bool:
-        return self._topping_up is not None or self._refilling.locked()
+        return self._fetching is not None or self._refilling.locked()
 
     def _now(self) -> str:
         return iso(self._clock.now())

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import StoreError, StoreNotFound, StoreOutdated
-from parcelpost.storage import migrations
+from parcelpost.errors import NotAStore, StoreClosed, StoreError, StoreNotFound, StoreOutdated
+from parcelpost.storage import header, migrations
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.lane import Lane
 from parcelpost.storage.options import StoreOptions
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 _READERS = 3
 _MAX_GROUP = 512
-_CHECKPOINT_ROWS = 2_000
+_CHECKPOINT_ROWS = 8_000
 _BACKSTOP_PAGES = 16_000
 
+_FIRST_PRAGMA = "PRAGMA auto_vacuum = INCREMENTAL"  # space can be given back a little at a time
 _WRITER_PRAGMAS = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # space can be given back a little at a time (kept from the first table on)
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
     f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: the background checkpoints come first
     "PRAGMA journal_size_limit = 33554432",  # the WAL file shrinks again after a burst
@@ -50,7 +50,13 @@ class LocalDatabase:
         self._writer = GroupWriter(path, options.synchronous)
         self._db: sqlite3.Connection
         self._loop = asyncio.get_running_loop()
-        self._batcher = Batcher(self._hop, self._run_group, max_group=_MAX_GROUP, dropped=_undo)
+        self._batcher = Batcher(
+            self._hop,
+            self._run_group,
+            max_group=_MAX_GROUP,
+            is_broken=lambda: self._writer.broken,
+            can_wait=lambda job: job.can_wait,
+        )
         self._readers: list[Lane] = []
         self._reading = asyncio.Semaphore(_READERS)
         self._checkpointer: Lane | None = None
@@ -84,6 +90,10 @@ class LocalDatabase:
         finally:
             await database._close()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._batcher.closed
+
     async def write(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
@@ -99,25 +109,19 @@ class LocalDatabase:
         """As `write`, for what survives a kill but may be lost to a power cut: it needs no fsync of its own."""
         return cast(T, await self._batcher.submit(Job(change, args, kwargs, durable=False)))
 
-    async def write_together(
+    def start_together(
         self,
         change: Callable[[sqlite3.Connection, list[R]], list[T]],
         request: R,
         *,
         durable: bool = True,
-        undo: Callable[[T], Any] | None = None,
-    ) -> T:
-        """As `write`, for a change that serves all its callers of a group at once: it answers requests with a list.
-
-        `undo` is called with the answer if the caller was cancelled before it came.
-        """
-        return cast(T, await self._batcher.submit(Job(change, (request,), {}, durable, together=True, undo=undo)))
-
-    def start_together(
-        self, change: Callable[[sqlite3.Connection, list[R]], list[T]], request: R, *, durable: bool = True
+        can_wait: bool = False,
     ) -> asyncio.Future[T]:
-        """As `write_together`, under way at once; the answer comes with the future."""
-        return self._batcher.submit(Job(change, (request,), {}, durable, together=True))
+        """For a change that serves all its callers of a group at once: it answers a list of requests with a list.
+
+        Under way at once; the answer comes with the future.
+        """
+        return self._batcher.submit(Job(change, (request,), {}, durable, can_wait, together=True))
 
     async def read(self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `look(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
@@ -130,6 +134,8 @@ class LocalDatabase:
                 db.execute("ROLLBACK")
 
         async with self._reading:
+            if self.is_closed:
+                raise StoreClosed
             lane = self._readers.pop() if self._readers else await self._open_lane("PRAGMA query_only = ON")
             try:
                 with translated(self.path):
@@ -141,7 +147,7 @@ class LocalDatabase:
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> None:
         """As `write_lossy`, for what nobody waits for and nobody misses."""
-        if not self._batcher.closed:
+        if not self.is_closed:
             self._batcher.submit(Job(change, args, kwargs, durable=False)).add_done_callback(_retrieve)
 
     def start(
@@ -152,13 +158,12 @@ class LocalDatabase:
 
     async def exclusively(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a function between two groups of writes, outside a transaction: for VACUUM and its like."""
-        with translated(self.path):
-            return await self._lane.run(function)
+        return cast(T, await self._batcher.submit(Job(function, (), {}, alone=True)))
 
     async def _open_lane(self, *pragmas: str) -> Lane:
         return await Lane.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
 
-    async def _hop(self, drain: Callable[[], None]) -> None:
+    async def _hop(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:
             with contextlib.suppress(sqlite3.Error):
                 await self._lane.close()
@@ -168,7 +173,7 @@ class LocalDatabase:
 
         def with_connection(db: sqlite3.Connection) -> None:
             self._db = db
-            drain()
+            serve()
 
         await self._lane.run(with_connection)
 
@@ -185,17 +190,21 @@ class LocalDatabase:
 
     async def _run_checkpoint(self) -> None:
         # On its own thread, while the writer goes on; then the writer does the little that came in the meantime, so
-        # that the WAL starts over at its beginning: an fsync of a file that does not grow is the cheaper one.
+        # that the WAL starts over at its beginning: an fsync of a file that does not grow is the cheaper one. A failure
+        # here loses nothing: the pages are in the WAL, and a writer that cannot go on says so to its callers.
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._checkpointer is None:
                 self._checkpointer = await self._open_lane()
             await self._checkpointer.run(_checkpoint)
-            await self._lane.run(_checkpoint)
+            await self.exclusively(_checkpoint)
 
     async def _close(self) -> None:
-        await self._batcher.close()
         if self._checkpoint is not None:
             await asyncio.wait([self._checkpoint])
+        await self._batcher.close()
+        for _ in range(_READERS):
+            await self._reading.acquire()  # nobody reads any more
+        self._reading = asyncio.Semaphore(_READERS)  # who still waits finds the store closed
         for lane in (*self._readers, self._checkpointer, self._lane):
             if lane is not None:
                 await lane.close()
@@ -205,11 +214,6 @@ def _checkpoint(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
 
-def _undo(job: Job, answer: Any) -> None:
-    if job.undo is not None and not isinstance(answer, BaseException):
-        job.undo(answer)
-
-
 def _retrieve(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()
@@ -217,7 +221,10 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
 
 def _make_file(path: Path, *, create: bool) -> None:
     if path.exists():
-        return
+        if problem := header.problem(path):
+            raise NotAStore(f"{path} {problem}")
+        if create or path.stat().st_size:
+            return
     if not create:
         raise StoreNotFound(f"there is no store at {path}")
     try:
@@ -228,7 +235,8 @@ def _make_file(path: Path, *, create: bool) -> None:
 
 
 async def _open_writer(path: Path, options: StoreOptions) -> Lane:
-    pragmas = (*_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
+    first = () if path.stat().st_size else (_FIRST_PRAGMA,)  # it writes: only into an empty file
+    pragmas = (*first, *_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
     return await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
 
 

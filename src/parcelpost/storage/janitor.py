@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from pathlib import Path
 
 from parcelpost.clock import Clock
 from parcelpost.events import BackupMade, Emit, StoreCleaned
 from parcelpost.storage import backup, health, retention
-from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.opening import OpenStore
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import RawFiles
-from parcelpost.storage.reserve import Reserve
 
 _VACUUM_STEP_PAGES = 500
 _FULL_VACUUM_SHARE = 0.25
 
 
 class Janitor:
-    def __init__(
-        self,
-        database: LocalDatabase,
-        raw: RawFiles,
-        reserve: Reserve,
-        live: Path,
-        options: StoreOptions,
-        clock: Clock,
-        emit: Emit,
-    ) -> None:
-        self._db = database
-        self._raw = raw
-        self._reserve = reserve
-        self._live = live
+    def __init__(self, store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+        self._db = store.database
+        self._raw = store.raw
+        self._reserve = store.reserve
+        self._live = store.live
         self._options = options
         self._clock = clock
         self._emit = emit
@@ -47,19 +35,22 @@ class Janitor:
         self._emit(BackupMade(path=made.path, bytes=made.bytes, removed=made.removed))
         return made
 
-    async def clean(self) -> StoreCleaned:
-        """Removes what is past its retention period, refreshes the planner's statistics, gives space back."""
+    async def clean(self, *, full: bool = False) -> StoreCleaned:
+        """Removes what is past its retention period, refreshes the planner's statistics, gives space back.
+
+        `full` is for `vacuum`.
+        """
         cleaned = await retention.clean(self._db, self._raw, self._options, self._clock)
         await self._db.write(_optimize)
-        await self.vacuum()
+        await self.vacuum(full=full)
         self._reserve.fill()
         self._emit(cleaned)
         return cleaned
 
-    async def relieve(self) -> StoreCleaned:
+    async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """At the cap: delivered rows and the cache go first, whatever their age. What is unsynced stays (I8)."""
         cleaned = await retention.relieve(self._db, self._raw, self._clock)
-        await self.vacuum()
+        await self.vacuum(full=full)
         self._emit(cleaned)
         return cleaned
 

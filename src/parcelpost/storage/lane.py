@@ -23,6 +23,8 @@ PRAGMAS = (
     "PRAGMA temp_store = MEMORY",  # sorting never needs room on a full disk
     "PRAGMA cache_size = -64000",  # 64 MB, taken as used
     "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
+    "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
+    "PRAGMA checkpoint_fullfsync = ON",
     "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
 )
 
@@ -38,26 +40,31 @@ class Lane:
     async def open(cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = ()) -> Lane:
         """Raises a StoreError that says what is wrong with the file."""
         jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
+        uri = path.absolute().as_uri() + "?mode=rw"
 
         class LaneConnection(sqlite3.Connection):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                try:
-                    for pragma in (*PRAGMAS, *pragmas):
-                        self.execute(pragma)
-                except BaseException:
-                    self.close()
-                    raise
+            def __init__(self, *_: Any, **kwargs: Any) -> None:
+                super().__init__(":memory:", **kwargs)
 
             def commit(self) -> None:
                 jobs.popleft()(self)
 
-        with translated(path):
-            uri = path.absolute().as_uri() + "?mode=rw"
-            connection = await aiosqlite.connect(
-                uri, uri=True, timeout=busy_timeout, isolation_level=None, factory=LaneConnection, cached_statements=256
+        def connect(db: sqlite3.Connection) -> None:
+            # Here and not by aiosqlite: when connecting fails there, its thread outlives the call that failed.
+            sqlite3.Connection.__init__(
+                db, uri, uri=True, timeout=busy_timeout, isolation_level=None, cached_statements=256
             )
-        return cls(connection, jobs)
+            for pragma in (*PRAGMAS, *pragmas):
+                db.execute(pragma)
+
+        lane = cls(await aiosqlite.connect(":memory:", factory=LaneConnection), jobs)
+        try:
+            with translated(path):
+                await lane.run(connect)
+        except BaseException:
+            await lane.close()
+            raise
+        return lane
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         answer: list[T] = []

@@ -5,33 +5,31 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import InvalidInput, StoreFull, StoreNotFound
-from parcelpost.events import Emit, ReserveUsed, StoreOpened, ignore
+from parcelpost.errors import InvalidInput, StoreFull
+from parcelpost.events import Emit, ReserveUsed, ignore
 from parcelpost.model import Claim, OutboxEntry, Page, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, durable_files, migrations, opening, outbox, queue_state, rows, tasks
+from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claim_desk import ClaimDesk
-from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.owner import Owner
-from parcelpost.storage.raw_files import KeptPage, PageToKeep, RawFiles
-from parcelpost.storage.reserve import Reserve
+from parcelpost.storage.raw_files import KeptPage, PageToKeep
 from parcelpost.storage.signals import Signals
-from parcelpost.storage.sqlite_errors import os_error
 from parcelpost.storage.sync_log import SyncLog
 
 P = ParamSpec("P")
+
+_MAX_CLAIMS = 10_000
 
 SyncState = Literal["unsynced", "synced", "rejected"]
 
@@ -43,25 +41,21 @@ class LocalPersistenceManager:
     number of coroutines of one event loop; several processes may have the same store open.
     """
 
-    def __init__(
-        self, database: LocalDatabase, raw: RawFiles, owner: Owner, live: Path, options: StoreOptions, clock: Clock,
-        emit: Emit,
-    ) -> None:  # fmt: skip
+    def __init__(self, store: opening.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+        database = store.database
+        self._store = store
         self._db = database
-        self._raw = raw
-        self._owner = owner
-        self._live = live
+        self._raw = store.raw
         self._options = options
         self._clock = clock
         self._emit = emit
-        self._desk = ClaimDesk(database, owner.id, clock)
-        self._reserve = Reserve(live / "reserve")
+        self._desk = ClaimDesk(database, store.owner.id, clock)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
         self.browsers = Browsers(database)
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
-        self.janitor = Janitor(database, raw, self._reserve, live, options, clock, emit)
+        self.janitor = Janitor(store, options, clock, emit)
 
     @classmethod
     @asynccontextmanager
@@ -80,30 +74,14 @@ class LocalPersistenceManager:
 
         On leaving, claims still held go back to pending.
         """
-        path = Path(path)
-        if not create and not path.exists():
-            raise StoreNotFound(f"there is no store at {path}")
-        live = opening.live_folder(path)
-        try:
-            durable_files.make_folder(live)
-        except OSError as error:
-            raise os_error(error, path) from error
-        async with AsyncExitStack() as stack:
-            async with opening.gate(live, clock, options.busy_timeout_seconds):
-                database = await stack.enter_async_context(
-                    LocalDatabase.open(path, options, clock, create=create, migrate=migrate)
-                )
-                owner = Owner.take(live, worker, options.synchronous, clock)
-                stack.callback(owner.leave)
-                raw = RawFiles(path.parent / "data", live, owner.id)
-                stack.push_async_callback(raw.close)
-                self = cls(database, raw, owner, live, options, clock, emit)
-                await self._recover()
-            self._reserve.fill()
-            stack.push_async_callback(self._release_all)
-            version = await database.read(migrations.version)
-            emit(StoreOpened(path=str(path), schema_version=version, migrated=database.migrated))
-            yield self
+        async with opening.opened(
+            Path(path), options, clock, emit, worker=worker, create=create, migrate=migrate
+        ) as store:
+            self = cls(store, options, clock, emit)
+            try:
+                yield self
+            finally:
+                await self._release_all()
 
     # Tasks
 
@@ -129,6 +107,8 @@ class LocalPersistenceManager:
 
         Passes over tasks not yet due and platforms that are paused; with `platforms`, takes only of those.
         """
+        if not 1 <= limit <= _MAX_CLAIMS:
+            raise InvalidInput(f"limit {limit} is not between 1 and {_MAX_CLAIMS:,}")
         return await self._desk.take(limit, None if platforms is None else frozenset(platforms))
 
     async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
@@ -185,9 +165,8 @@ class LocalPersistenceManager:
 
     async def recover_abandoned(self) -> int:
         """Brings back what processes held that have died since. Answers the number of tasks (I9)."""
-        async with opening.gate(self._live, self._clock, self._options.busy_timeout_seconds):
-            self._desk.invalidate()
-            return await self._recover()
+        self._desk.invalidate()
+        return await opening.recover(self._store, self._options, self._clock, self._emit)
 
     async def requeue(
         self,
@@ -335,20 +314,15 @@ class LocalPersistenceManager:
         try:
             return await self._db.write(change, *args, **kwargs)
         except StoreFull:
-            given_up = self._reserve.give_up()
+            given_up = self._store.reserve.give_up()
             if not given_up:
                 raise
             self._emit(ReserveUsed(bytes=given_up))
             return await self._db.write(change, *args, **kwargs)
 
-    async def _recover(self) -> int:
-        return await opening.recover(
-            self._db, self._live, self._owner.id, self._raw.root, self._clock, self._options.max_recoveries, self._emit
-        )
-
     async def _release_all(self) -> None:
         await self._desk.put_back()
-        await self._db.write_lossy(tasks.release_owned, self._owner.id, self._now())
+        await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
 
     def _backoff(self, retries: int) -> timedelta:
         longest: timedelta = min(self._options.retry_max, self._options.retry_min * 2 ** min(retries, 20))

@@ -5,14 +5,19 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from parcelpost.clock import Clock
-from parcelpost.errors import StoreBusy
-from parcelpost.events import Emit, OwnerDied
-from parcelpost.storage import backup, owner, queue_state, raw_recovery, tasks
+from parcelpost.errors import StoreBusy, StoreNotFound
+from parcelpost.events import Emit, OwnerDied, StoreOpened
+from parcelpost.storage import backup, durable_files, migrations, owner, queue_state, raw_recovery, tasks
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.raw_files import RawFiles
+from parcelpost.storage.reserve import Reserve
+from parcelpost.storage.sqlite_errors import os_error
 
 _RETRY_SECONDS = 0.01
 
@@ -37,22 +42,64 @@ async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
         os.close(handle)
 
 
-async def recover(
-    database: LocalDatabase, live: Path, own_id: str, root: Path, clock: Clock, max_recoveries: int, emit: Emit
-) -> int:
-    """With the gate held: tasks and raw files of owners that died are made good. Answers the number of tasks."""
-    _, dead = owner.others(live, own_id)
+class OpenStore(NamedTuple):
+    """The parts of a store that is open."""
+
+    database: LocalDatabase
+    raw: RawFiles
+    owner: owner.Owner
+    reserve: Reserve
+    live: Path
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
+) -> AsyncIterator[OpenStore]:
+    """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
+    if not create and not path.exists():
+        raise StoreNotFound(f"there is no store at {path}")
+    live = live_folder(path)
+    async with AsyncExitStack() as stack:
+        try:
+            durable_files.make_folder(live)
+            async with gate(live, clock, options.busy_timeout_seconds):
+                database = await stack.enter_async_context(
+                    LocalDatabase.open(path, options, clock, create=create, migrate=migrate)
+                )
+                me = owner.Owner.take(live, worker, options.synchronous, clock)
+                stack.callback(me.leave)
+                raw = RawFiles(path.parent / "data", live, me.id)
+                stack.push_async_callback(raw.close)
+                store = OpenStore(database, raw, me, Reserve(live / "reserve"), live)
+                await _recover(store, options, clock, emit)
+        except OSError as error:
+            raise os_error(error, path) from error
+        store.reserve.fill()
+        version = await database.read(migrations.version)
+        emit(StoreOpened(path=str(path), schema_version=version, migrated=database.migrated))
+        yield store
+
+
+async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
+    """Tasks and raw files of owners that died since are made good. Answers the number of tasks."""
+    async with gate(store.live, clock, options.busy_timeout_seconds):
+        return await _recover(store, options, clock, emit)
+
+
+async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
+    database, live = store.database, store.live
+    _, dead = owner.others(live, store.owner.id)
     left_pages = {path.name.rsplit(".", 2)[0] for path in live.glob("*.raw")}
     holders = set(await database.read(tasks.owners))
-    suspects = sorted((set(dead) | left_pages | holders) - {own_id})
     total = 0
-    for owner_id in suspects:
+    for owner_id in sorted((set(dead) | left_pages | holders) - {store.owner.id}):
         if owner.is_alive(live, owner_id):
             continue
         last_change = await database.read(backup.last_change)
         facts = owner.facts(live, owner_id)
-        restored, without_result = await raw_recovery.mend(database, live, owner_id, root)
-        recovered, gave_up = await database.write(queue_state.recover, [owner_id], clock.now(), max_recoveries)
+        restored, without_result = await raw_recovery.mend(database, live, owner_id, store.raw.root)
+        recovered, gave_up = await database.write(queue_state.recover, [owner_id], clock.now(), options.max_recoveries)
         owner.bury(live, owner_id)
         total += recovered + gave_up
         emit(

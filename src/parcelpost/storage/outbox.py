@@ -109,7 +109,9 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
         return [_insert(db, requests[0].row) if completed else None]
     if completed < len(requests):
         raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
-    multi_row.insert(db, _SAVE, [request.row for request in requests])
+    saved = [request.row for request in requests]
+    multi_row.insert(db, _SAVE, saved)
+    _count_bytes(db, saved)
     return [[] for _ in requests]
 
 
@@ -118,13 +120,20 @@ class _NotAllCurrent(Exception):
 
 
 def _insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
+    replaced: list[str] = []
     try:
         multi_row.insert(db, _SAVE, [row])
     except sqlite3.IntegrityError:
         replaced = _remove_earlier(db, row.task_id)
         multi_row.insert(db, _SAVE, [row])
-        return replaced
-    return []
+    _count_bytes(db, [row])
+    return replaced
+
+
+def _count_bytes(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
+    added = sum(row.raw_bytes for row in saved)
+    if added:
+        db.execute("UPDATE storage_usage SET bytes = bytes + ? WHERE kind = 'raw'", (added,))
 
 
 def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:

@@ -15,6 +15,8 @@ import msgspec
 
 from parcelpost.clock import Clock, iso
 
+_OWNER_ID = re.compile(r"[A-Za-z0-9_.-]+-\d+-[0-9a-f]{8}")
+
 
 class Facts(msgspec.Struct, frozen=True):
     """What a lock file says about its owner."""
@@ -51,6 +53,8 @@ class Owner:
 
 
 def is_alive(folder: Path, owner_id: str) -> bool:
+    if not _OWNER_ID.fullmatch(owner_id):
+        return False
     try:
         lock = os.open(_lock_path(folder, owner_id), os.O_RDWR)
     except FileNotFoundError:
@@ -76,6 +80,8 @@ def others(folder: Path, own_id: str = "") -> tuple[list[str], list[str]]:
 
 def facts(folder: Path, owner_id: str) -> Facts | None:
     """None when a power cut took the file's content."""
+    if not _OWNER_ID.fullmatch(owner_id):
+        return None
     try:
         return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=Facts)
     except (OSError, msgspec.DecodeError):
@@ -84,7 +90,8 @@ def facts(folder: Path, owner_id: str) -> Facts | None:
 
 def bury(folder: Path, owner_id: str) -> None:
     """Forgets a dead owner, once all it held was brought back."""
-    _lock_path(folder, owner_id).unlink(missing_ok=True)
+    if _OWNER_ID.fullmatch(owner_id):
+        _lock_path(folder, owner_id).unlink(missing_ok=True)
 
 
 def _lock_path(folder: Path, owner_id: str) -> Path:

@@ -52,7 +52,7 @@ class RawFiles:
         self.root = root
         self._journal = RawJournal(live, owner_id, root)
         self._folders: set[str] = set()
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="raw-files")
         self._batcher = Batcher(self._hop, self._keep_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
 
     async def keep(self, page: PageToKeep) -> KeptPage:
@@ -70,8 +70,8 @@ class RawFiles:
         await asyncio.get_running_loop().run_in_executor(self._pool, self._journal.close)
         self._pool.shutdown()
 
-    async def _hop(self, drain: Callable[[], None]) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._pool, drain)
+    async def _hop(self, serve: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._pool, serve)
 
     def _keep_group(self, pages: list[PageToKeep]) -> list[Any]:
         answers: list[Any] = []

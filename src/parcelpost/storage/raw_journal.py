@@ -7,18 +7,23 @@ segment is used again. After a power cut, the journal's pages mend the files tha
 
 from __future__ import annotations
 
+import glob
 import os
 import secrets
 import struct
 import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from parcelpost.storage import durable_files
 
 SEGMENT_BYTES = 16 * 1024 * 1024
+
+_MOST_SETTLING = 2
 
 _HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of name and body, their lengths
 _MAGIC = b"PPRJ"
@@ -35,20 +40,24 @@ class RawJournal:
     """Not thread-safe: belongs to the raw files' thread."""
 
     def __init__(self, folder: Path, owner_id: str, root: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
-        self._paths = segment_paths(folder, owner_id)
+        self._folder = folder
+        self._owner_id = owner_id
         self._root = root
         self._segment_bytes = segment_bytes
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-settle")
-        self._settling: Future[None] | None = None
+        self._settling: deque[Future[None]] = deque()
+        self._numbers = count()
+        self._free: deque[Path] = deque()
+        """Segments whose files are all durable. One whose files could not be synced stays for the next start."""
+        self._path: Path | None = None
         self._handle = -1
-        self._current = 0
         self._offset = 0
         self._generation = 0
         self._names: list[str] = []
 
     def append(self, records: Sequence[PageRecord]) -> None:
         """Returns when the records are durable. An error leaves earlier records as they were."""
-        if self._handle < 0 or self._offset >= self._segment_bytes:
+        if self._path is None or self._offset >= self._segment_bytes:
             self._start_segment()
         data = b"".join(_encode(record, self._generation) for record in records)
         try:
@@ -63,39 +72,46 @@ class RawJournal:
     def close(self) -> None:
         """Makes every file durable, then removes the journal. On an error the journal stays, for the next start."""
         try:
-            if self._settling is not None:
-                self._settling.result()
-            self._settle(self._names)
-            for path in self._paths:
+            self._end_segment()
+            self._wait_for_settling(0)
+            for path in self._free:
                 path.unlink(missing_ok=True)
         finally:
             self._pool.shutdown()
-            if self._handle >= 0:
-                os.close(self._handle)
 
     def _start_segment(self) -> None:
-        if self._handle >= 0:
-            if self._settling is not None:
-                self._settling.result()  # the other segment may be used again only when its files are durable
-            self._settling = self._pool.submit(self._settle, self._names)
-            os.close(self._handle)
-            self._current = 1 - self._current
-        path = self._paths[self._current]
+        self._end_segment()
+        self._wait_for_settling(_MOST_SETTLING)
+        path = self._free.popleft() if self._free else self._folder / f"{self._owner_id}.{next(self._numbers)}.raw"
         is_new = not path.exists()
         self._handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+        self._path = path
         if is_new:
             durable_files.sync_path(path.parent)
-        self._names = []
         self._offset = 0
         self._generation = secrets.randbits(64)
 
-    def _settle(self, names: list[str]) -> None:
+    def _end_segment(self) -> None:
+        if self._path is None:
+            return
+        self._settling.append(self._pool.submit(self._settle, self._path, self._names))
+        os.close(self._handle)
+        self._path = None
+        self._names = []
+
+    def _settle(self, path: Path, names: list[str]) -> None:
         if names:
             durable_files.sync_many(self._root, [self._root / name for name in names])
+        self._free.append(path)
+
+    def _wait_for_settling(self, most: int) -> None:
+        """Raises the OSError of a segment whose files could not be synced, once."""
+        while self._settling and (len(self._settling) > most or self._settling[0].done()):
+            self._settling.popleft().result()
 
 
-def segment_paths(folder: Path, owner_id: str) -> tuple[Path, Path]:
-    return folder / f"{owner_id}.0.raw", folder / f"{owner_id}.1.raw"
+def segment_paths(folder: Path, owner_id: str) -> list[Path]:
+    return sorted(folder.glob(f"{glob.escape(owner_id)}.*.raw"))
 
 
 def read_segment(path: Path) -> Iterator[PageRecord]:

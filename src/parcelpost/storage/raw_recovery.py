@@ -19,7 +19,7 @@ _CHUNK = 200
 
 async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
     """Answers how many files were restored, and how many journalled pages no result names."""
-    segments = [path for path in segment_paths(live, owner_id) if path.exists()]
+    segments = segment_paths(live, owner_id)
     records = chain.from_iterable(map(read_segment, segments))
     restored, without_result = 0, 0
     files: list[Path] = []

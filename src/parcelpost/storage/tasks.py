@@ -204,8 +204,9 @@ def expire_older(db: sqlite3.Connection, now: str, stored_before: str, limit: in
                 WHERE status = 'pending' AND available_at IS NULL AND platform = ? AND priority = ?
                 ORDER BY seq LIMIT ?"""
     found = [row for group in db.execute(groups).fetchall() for row in db.execute(oldest, (*group, limit))]
-    delayed = "SELECT seq, created_at FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL LIMIT ?"
-    found += db.execute(delayed, (limit,)).fetchall()
+    delayed = """SELECT seq, created_at FROM tasks
+                 WHERE status = 'pending' AND available_at IS NOT NULL AND created_at < ? LIMIT ?"""
+    found += db.execute(delayed, (stored_before, limit)).fetchall()
     seqs = [seq for seq, created_at in found if created_at < stored_before]
     return _expire(db, seqs, now, "it was too old before it was started")
 

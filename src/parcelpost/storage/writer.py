@@ -20,10 +20,12 @@ class Job(NamedTuple):
     kwargs: dict[str, Any]
     durable: bool = True
     """False: may be lost to a power cut (never to a kill). A group of only such jobs needs no fsync."""
+    can_wait: bool = False
+    """Nobody waits for the answer: it comes after those of the others."""
+    alone: bool = False
+    """Runs between transactions, by itself: for VACUUM and its like."""
     together: bool = False
     """The change takes the requests of all its callers in the group as one list, and answers with a list."""
-    undo: Callable[[Any], Any] | None = None
-    """Called with the answer when its caller is gone by then."""
 
 
 class GroupWriter:
@@ -39,22 +41,36 @@ class GroupWriter:
         """Rows changed by this connection, for deciding when to checkpoint."""
 
     def run(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
+        if not any(job.alone for job in jobs):
+            return self._run_group(db, jobs)
+        answers = iter(self._run_group(db, [job for job in jobs if not job.alone]))
+        return [self._run_alone(db, job) if job.alone else next(answers) for job in jobs]
+
+    def _run_alone(self, db: sqlite3.Connection, job: Job) -> Any:
+        try:
+            return job.change(db, *job.args, **job.kwargs)
+        except sqlite3.Error as error:
+            return self._failure(error)
+
+    def _run_group(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
         if self.broken:
-            return [StoreFailed(f"{self._path}: the connection failed and is being opened anew")] * len(jobs)
+            return [StoreFailed(f"{self._path}: the connection failed and is being opened anew") for _ in jobs]
+        if not jobs:
+            return []
         try:
             self._set_level(db, any(job.durable for job in jobs))
             db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            return [self._failure(error)] * len(jobs)
+            return [self._failure(error) for _ in jobs]
         try:
             answers = _run_all(db, jobs)
             db.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 - answered to the caller whose job it was
-            failure = self._failure(error)
+            failures = [self._failure(error) for _ in jobs]
             self._roll_back(db)
             if len(jobs) == 1 or self.broken:
-                return [failure] * len(jobs)
-            return [self.run(db, [job])[0] for job in jobs]
+                return failures
+            return [self._run_group(db, [job])[0] for job in jobs]
         self.changes = db.total_changes
         return answers
 

@@ -1,0 +1,152 @@
+"""`parcelpost store tasks` and `results`: filters, pages, details, and rejected results sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import Run, make_store, run_process, task
+
+
+def task_ids(run: Run, store: Path, *arguments: str) -> list[str]:
+    document = run("store", "tasks", *arguments, "--json", "--store", store).document
+    return [one["task"]["task_id"] for one in document["tasks"]]
+
+
+def result_ids(run: Run, store: Path, *arguments: str) -> list[str]:
+    document = run("store", "results", *arguments, "--json", "--store", store).document
+    return [one["task_id"] for one in document["results"]]
+
+
+TASK_FILTERS = [
+    ((), ["saved", "sent", "refused", "failed", "expired", "later", "waiting"]),
+    (("--status", "completed"), ["saved", "sent", "refused"]),
+    (("--status", "pending"), ["later", "waiting"]),
+    (("--platform", "beacon"), ["failed"]),
+    (("--state", "CT", "--county", "hartford", "--status", "expired"), ["expired"]),
+    (("--state", "NY"), []),
+    (("--source", "cli"), []),
+    (("--source", "gateway", "--parcel", "p-sent"), ["sent"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), TASK_FILTERS)
+def test_tasks_are_filtered(full_store: Path, run: Run, arguments: tuple[str, ...], expected: list[str]) -> None:
+    assert task_ids(run, full_store, *arguments) == expected
+
+
+RESULT_FILTERS = [
+    ((), ["saved", "sent", "refused", "failed", "expired"]),
+    (("--state", "unsynced"), ["saved", "failed", "expired"]),
+    (("--state", "synced"), ["sent"]),
+    (("--state", "rejected"), ["refused"]),
+    (("--failed",), ["failed", "expired"]),
+    (("--platform", "beacon"), ["failed"]),
+    (("--parcel", "p-saved"), ["saved"]),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), RESULT_FILTERS)
+def test_results_are_filtered(full_store: Path, run: Run, arguments: tuple[str, ...], expected: list[str]) -> None:
+    assert result_ids(run, full_store, *arguments) == expected
+
+
+def test_pages_cover_all_tasks_once(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db", tasks=6)
+    found: list[str] = []
+    after: int | None = 0
+    while after is not None:
+        page = run("store", "tasks", "--limit", 2, "--after", after, "--json", "--store", store).document
+        found += [one["task"]["task_id"] for one in page["tasks"]]
+        after = page["next_after"]
+    assert found == ["t0", "t1", "t2", "t3", "t4", "t5"]
+
+
+def test_a_list_that_goes_on_says_so(full_store: Path, run: Run) -> None:
+    for what in ("tasks", "results"):
+        page = run("store", what, "--limit", 2, "--store", full_store).out.splitlines()
+        assert len(page) == 4
+        assert page[-1].startswith("There are more: --after ")
+        rest = run("store", what, "--after", page[-1].split()[-1], "--store", full_store).out
+        assert "There are more" not in rest
+
+
+def test_an_empty_list_says_so(store: Path, run: Run) -> None:
+    assert run("store", "results", "--store", store).out == "No results.\n"
+    assert run("store", "results", "--json", "--store", store).document == {"results": [], "next_after": None}
+
+
+def test_a_table_is_never_cut(full_store: Path, run: Run) -> None:
+    header, *lines = run("store", "results", "--store", full_store).out.splitlines()
+    assert header.split()[:4] == ["seq", "task", "end", "delivery"]
+    assert [line.split()[1:4] for line in lines][2] == ["refused", "completed", "rejected"]
+    assert lines[2].endswith("422: amount_due is not a number")
+
+
+def test_one_task_in_detail(full_store: Path, run: Run) -> None:
+    out = run("store", "tasks", "failed", "--store", full_store).out
+    assert "status    failed\n" in out
+    assert "url       https://example.org/failed\n" in out
+    assert "error     the page has no table\n" in out
+    assert run("store", "tasks", "failed", "--json", "--store", full_store).document["error"] == "the page has no table"
+
+
+def test_one_result_with_its_data(full_store: Path, run: Run) -> None:
+    out = run("store", "results", "saved", "--store", full_store).out
+    assert "delivery        unsynced\n" in out
+    assert '  "owner": "Müller, Ann",\n' in out
+    page = next(line for line in out.splitlines() if line.startswith("page  ")).split(maxsplit=1)[1]
+    assert Path(page).is_file()
+    document = run("store", "results", "saved", "--json", "--store", full_store).document
+    assert document["data"] == {"owner": "Müller, Ann", "amount_due": "12.50", "task": "saved"}
+
+
+@pytest.mark.parametrize("what", ["tasks", "results"])
+def test_an_unknown_id_is_an_error(full_store: Path, run: Run, what: str) -> None:
+    ran = run("store", what, "nobody", "--store", full_store)
+    assert ran.code == 1
+    assert "'nobody'" in ran.err
+    assert f"hint: list them with 'parcelpost store {what}" in ran.err
+
+
+def test_text_from_elsewhere_cannot_reach_the_terminal(tmp_path: Path, run: Run) -> None:
+    import asyncio
+
+    from parcelpost.storage import LocalPersistenceManager
+
+    async def fill(path: Path) -> None:
+        async with LocalPersistenceManager.open(path) as lpm:
+            await lpm.add_task(task("evil\x1b[2J\n"))
+
+    store = tmp_path / "parcelpost.db"
+    asyncio.run(fill(store))
+    out = run("store", "tasks", "--store", store).out
+    assert "\x1b" not in out
+    assert "evil\\x1b[2J\\n" in out
+
+
+def test_rejected_results_are_sent_again_after_a_yes(full_store: Path, run: Run) -> None:
+    arguments = ("store", "results", "--retry-rejected", "--store", full_store)
+    refused = run_process(*arguments, answer="n\n")
+    assert refused.code == 1
+    assert "Send 1 rejected result again? [y/N]" in refused.err
+    assert "error: not confirmed: nothing was changed" in refused.err
+    assert result_ids(run, full_store, "--state", "rejected") == ["refused"]
+    assert run_process(*arguments, answer="y\n").out == "1 result will be sent again.\n"
+    assert result_ids(run, full_store, "--state", "rejected") == []
+
+
+def test_nobody_to_answer_means_no(full_store: Path) -> None:
+    ran = run_process("store", "results", "--retry-rejected", "refused", "--store", full_store)
+    assert (ran.code, ran.err.splitlines()[-1]) == (1, "hint: answer y, or add --yes to be asked nothing")
+
+
+def test_rejected_results_are_named_by_their_tasks(full_store: Path, run: Run) -> None:
+    wrong = run("store", "results", "--retry-rejected", "--yes", "refused", "saved", "--store", full_store)
+    assert wrong.code == 1
+    assert wrong.err.startswith("error: no rejected result of: saved\nhint: nothing was changed")
+    done = run("store", "results", "--retry-rejected", "--yes", "refused", "--json", "--store", full_store)
+    assert done.document == {"reset": 1}
+    again = run("store", "results", "--retry-rejected", "--store", full_store)
+    assert (again.code, again.out) == (0, "0 results will be sent again.\n")

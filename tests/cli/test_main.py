@@ -1,0 +1,119 @@
+"""The command itself: help, version, errors, interrupts, broken pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from parcelpost import __version__
+from parcelpost.cli.main import app
+from tests.cli.support import COMMAND, Run, make_store, run_process
+
+COMMANDS = {
+    f"{group} {name}".strip(): command
+    for group, found in [("", get_command(app)), ("store", get_command(app).commands["store"])]  # type: ignore[attr-defined]
+    for name, command in found.commands.items()
+}
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    ran = run("--version")
+    assert (ran.code, ran.out) == (0, f"parcelpost {__version__}\n")
+
+
+@pytest.mark.parametrize("words", ["", *COMMANDS])
+def test_every_help_has_examples(run: Run, words: str) -> None:
+    ran = run(*words.split(), "--help")
+    assert ran.code == 0
+    assert "Examples:\n" in ran.out
+    assert f"    parcelpost {words}".rstrip() in ran.out
+    assert "\b" not in ran.out
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words.startswith("store ")])
+def test_every_store_command_takes_json_and_store(words: str) -> None:
+    options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
+    assert {"--json", "--store"} <= options
+
+
+def test_help_loads_neither_the_store_nor_rich() -> None:
+    script = (
+        "import sys\nfrom parcelpost.cli.main import main\ntry:\n    main(['store', '--help'])\nfinally:\n"
+        "    print([name for name in sys.modules if name.split('.')[0] in ('rich', 'aiosqlite', 'asyncio')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_an_unknown_command_exits_with_2(run: Run) -> None:
+    ran = run("store", "stauts")
+    assert ran.code == 2
+    assert "Did you mean 'status'" in ran.err
+
+
+def test_an_error_is_two_lines_and_exit_code_1(tmp_path: Path) -> None:
+    ran = run_process("store", "status", "--store", tmp_path / "none.db")
+    assert ran.code == 1
+    assert ran.out == ""
+    first, second = ran.err.splitlines()
+    assert first == f"error: there is no store at {tmp_path / 'none.db'}"
+    assert second.startswith("hint: ")
+
+
+def test_the_store_may_come_from_the_environment(store: Path) -> None:
+    ran = run_process("store", "tasks", "--json", environment={"PARCELPOST_STORE": str(store)})
+    assert [one["task"]["task_id"] for one in ran.document["tasks"]] == ["t0", "t1", "t2"]
+
+
+def test_a_remedy_names_the_store_unless_the_environment_does(store: Path) -> None:
+    assert f"'parcelpost store backup --store {store}'" in run_process("store", "status", "--store", store).out
+    assert (
+        "'parcelpost store backup'" in run_process("store", "status", environment={"PARCELPOST_STORE": str(store)}).out
+    )
+
+
+@pytest.mark.parametrize("arguments", [("--limit", "10000"), ("--limit", "1"), ("--limit", "10000", "--json")])
+def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    store = make_store(tmp_path / "parcelpost.db", tasks=2_000)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as pipe:
+        done = subprocess.run(
+            [COMMAND, "store", "tasks", "--store", store, *arguments],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == b""
+    assert done.returncode == 1
+
+
+def test_letters_that_the_terminal_lacks_are_escaped(full_store: Path) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    ran = run_process("store", "results", "saved", "--store", full_store, environment=ascii_only)
+    assert ran.code == 0
+    assert "M\\xfcller" in ran.out
+    as_json = run_process("store", "results", "saved", "--json", "--store", full_store, environment=ascii_only)
+    assert as_json.document["data"]["owner"] == "Müller, Ann"
+
+
+def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Path) -> None:
+    arguments = [COMMAND, "store", "requeue", "--failed", "--expired", "--store", str(full_store)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            asked += process.stderr.read(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err + out
+    failed = run_process("store", "tasks", "failed", "--json", "--store", full_store)
+    assert failed.document["status"] == "failed"
