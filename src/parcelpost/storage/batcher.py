@@ -34,14 +34,12 @@ class Batcher:
         *,
         max_group: int,
         is_broken: Callable[[], bool] = lambda: False,
-        can_wait: Callable[[Any], bool] = lambda _: False,
         dropped: Callable[[Any, Any], None] = lambda *_: None,
     ) -> None:
         self._hop = hop
         self._process = process
         self._max_group = max_group
         self._is_broken = is_broken
-        self._can_wait = can_wait  # such items are processed after the others of their group have been answered
         self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
         self._waiting: SimpleQueue[_Entry | None] = SimpleQueue()
         self._unanswered = 0
@@ -89,10 +87,8 @@ class Batcher:
             if entry is None:
                 return
             group = self._gather(entry)
-            later = [entry for entry in group if self._can_wait(entry[0])]
-            for part in ([entry for entry in group if entry not in later], later) if later else (group,):
-                if part:
-                    self._loop.call_soon_threadsafe(self._deliver, part, self._answers([item for item, _ in part]))
+            if group:
+                self._loop.call_soon_threadsafe(self._deliver, group, self._answers([item for item, _ in group]))
 
     def _gather(self, first: _Entry) -> list[_Entry]:
         group = [first]

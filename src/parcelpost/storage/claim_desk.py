@@ -15,7 +15,7 @@ from parcelpost.model import Claim
 from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
-_MAX_AHEAD = 128
+_MAX_AHEAD = 256
 _HOLD_SECONDS = 0.02
 _NEVER = "9999"
 
@@ -92,7 +92,7 @@ class ClaimDesk:
         if len(ahead) < self._extra // 2 and self._fetching is None:
             # More are asked for before the last one is gone, so that fast callers do not wait.
             self._extra = min(_MAX_AHEAD, self._extra * 2)
-            self._fetch(self._extra, [], can_wait=True)
+            self._fetch(self._extra, [])
         return found
 
     async def _refill(self, limit: int, platforms: Platforms) -> list[Claim]:
@@ -108,7 +108,7 @@ class ClaimDesk:
             self._came_short = number
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 
-    def _fetch(self, limit: int, give_back: list[Claim], *, can_wait: bool = False) -> asyncio.Future[tasks.Claimed]:
+    def _fetch(self, limit: int, give_back: list[Claim]) -> asyncio.Future[tasks.Claimed]:
         """What comes is kept ahead, whatever becomes of the caller that asked."""
         token = f"{self._owner_id}:{next(self._tokens)}"
         request = tasks.ClaimRequest(
@@ -128,7 +128,7 @@ class ClaimDesk:
             else:
                 self._keep(give_back, "")
 
-        self._fetching = self._db.start_together(tasks.claim_each, request, durable=False, can_wait=can_wait)
+        self._fetching = self._db.start_together(tasks.claim_each, request, durable=False)
         self._fetching.add_done_callback(fetched)
         return self._fetching
 

@@ -27,7 +27,9 @@ T = TypeVar("T")
 
 _READERS = 3
 _MAX_GROUP = 512
-_CHECKPOINT_ROWS = 8_000
+_CHECKPOINT_PAGES = 1_000
+_PAGES_A_GROUP, _PAGES_A_ROW = 4, 1
+_BACKGROUND_PASSES = 2
 _BACKSTOP_PAGES = 16_000
 
 _FIRST_PRAGMA = "PRAGMA auto_vacuum = INCREMENTAL"  # space can be given back a little at a time
@@ -55,13 +57,13 @@ class LocalDatabase:
             self._run_group,
             max_group=_MAX_GROUP,
             is_broken=lambda: self._writer.broken,
-            can_wait=lambda job: job.can_wait,
         )
         self._readers: list[Lane] = []
         self._reading = asyncio.Semaphore(_READERS)
         self._checkpointer: Lane | None = None
         self._checkpoint: asyncio.Task[None] | None = None
-        self._checkpointed_at = 0
+        self._counted_changes = 0
+        self._wal_pages = 0
 
     @classmethod
     @asynccontextmanager
@@ -115,13 +117,12 @@ class LocalDatabase:
         request: R,
         *,
         durable: bool = True,
-        can_wait: bool = False,
     ) -> asyncio.Future[T]:
         """For a change that serves all its callers of a group at once: it answers a list of requests with a list.
 
         Under way at once; the answer comes with the future.
         """
-        return self._batcher.submit(Job(change, (request,), {}, durable, can_wait, together=True))
+        return self._batcher.submit(Job(change, (request,), {}, durable, together=True))
 
     async def read(self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `look(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
@@ -169,7 +170,7 @@ class LocalDatabase:
                 await self._lane.close()
             self._lane = await _open_writer(self.path, self._options)
             self._writer = GroupWriter(self.path, self._options.synchronous)
-            self._checkpointed_at = 0
+            self._counted_changes = 0
 
         def with_connection(db: sqlite3.Connection) -> None:
             self._db = db
@@ -179,8 +180,11 @@ class LocalDatabase:
 
     def _run_group(self, jobs: list[Job]) -> list[Any]:
         answers = self._writer.run(self._db, jobs)
-        if self._writer.changes - self._checkpointed_at > _CHECKPOINT_ROWS:
-            self._checkpointed_at = self._writer.changes
+        rows = self._writer.changes - self._counted_changes
+        self._counted_changes = self._writer.changes
+        self._wal_pages += _PAGES_A_GROUP + rows * _PAGES_A_ROW  # an estimate: SQLite tells only at a checkpoint
+        if self._wal_pages > _CHECKPOINT_PAGES:
+            self._wal_pages = 0
             self._loop.call_soon_threadsafe(self._start_checkpoint)
         return answers
 
@@ -195,7 +199,8 @@ class LocalDatabase:
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._checkpointer is None:
                 self._checkpointer = await self._open_lane()
-            await self._checkpointer.run(_checkpoint)
+            for _ in range(_BACKGROUND_PASSES):
+                await self._checkpointer.run(_checkpoint)
             await self.exclusively(_checkpoint)
 
     async def _close(self) -> None:

@@ -20,8 +20,6 @@ class Job(NamedTuple):
     kwargs: dict[str, Any]
     durable: bool = True
     """False: may be lost to a power cut (never to a kill). A group of only such jobs needs no fsync."""
-    can_wait: bool = False
-    """Nobody waits for the answer: it comes after those of the others."""
     alone: bool = False
     """Runs between transactions, by itself: for VACUUM and its like."""
     together: bool = False
