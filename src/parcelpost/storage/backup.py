@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import shutil
 import sqlite3
 from collections.abc import Callable
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 from msgspec import Struct
@@ -60,7 +62,7 @@ def make(store: Path, now: datetime, keep: int, progress: Progress | None = None
 def found(store: Path) -> list[Path]:
     """The backups made by `make`, the oldest first. Copies made before a migration or a restore are not among them."""
     stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
-    return sorted((store.parent / "backups").glob(f"{store.stem}_{stamp}.db"))
+    return sorted((store.parent / "backups").glob(f"{glob.escape(store.stem)}_{stamp}.db"))
 
 
 def restore(
@@ -153,7 +155,9 @@ def _refuse_to_lose(store: Path, backup: Contents) -> None:
 def _aside_path(store: Path, now: datetime) -> Path:
     folder = store.parent / "backups"
     durable_files.make_folder(folder)
-    return folder / f"{store.stem}_before_restore_{now:%Y%m%dT%H%M%S}.db"
+    stem = f"{store.stem}_before_restore_{now:%Y%m%dT%H%M%S}"
+    names = chain([f"{stem}.db"], (f"{stem}_{number}.db" for number in count(2)))
+    return next(path for name in names if not (path := folder / name).exists())
 
 
 def _move(old: Path, new: Path) -> None:

@@ -14,6 +14,8 @@ from parcelpost.storage import checks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 
+_MAX_HEADER = 1_000
+
 
 class CachedPage(Struct, frozen=True, kw_only=True):
     data: bytes
@@ -79,6 +81,7 @@ class Cache:
     ) -> bool:
         """False when the page is too large to keep."""
         checks.text("cache key", key, max_chars=8_000)
+        checks.text("data_type", data_type)
         if len(data) > self._options.max_page_bytes:
             return False
         compressed = igzip.compress(data, 1, mtime=0)
@@ -86,7 +89,17 @@ class Cache:
             return False
         now = self._clock.now()
         expires_at = iso(now + (self._options.cache_ttl if ttl is None else ttl))
-        row = (key, data_type, len(compressed), etag, last_modified, iso(now), expires_at, iso(now), compressed)
+        row = (
+            key,
+            data_type,
+            len(compressed),
+            _header(etag),
+            _header(last_modified),
+            iso(now),
+            expires_at,
+            iso(now),
+            compressed,
+        )
         await self._db.write_lossy(_put, row, self._options.cache_max_bytes)
         return True
 
@@ -112,13 +125,19 @@ class Cache:
         )
 
 
-def shrink(db: sqlite3.Connection, max_bytes: int) -> int:
-    """Removes the least recently used until the cache fits. Answers how many went."""
+def shrink(db: sqlite3.Connection, max_bytes: int, but: str = "") -> int:
+    """Removes the least recently used, `but` one, until the cache fits. Answers how many went."""
     removed = 0
-    oldest = "DELETE FROM cache WHERE cache_key = (SELECT cache_key FROM cache ORDER BY last_accessed LIMIT 1)"
-    while _size(db) > max_bytes and db.execute(oldest).rowcount:
+    oldest = """DELETE FROM cache WHERE cache_key =
+                    (SELECT cache_key FROM cache WHERE cache_key <> ? ORDER BY last_accessed, rowid LIMIT 1)"""
+    while _size(db) > max_bytes and db.execute(oldest, (but,)).rowcount:
         removed += 1
     return removed
+
+
+def _header(value: str | None) -> str | None:
+    """A header as the site sent it, or none if it is no text that could be sent back."""
+    return value if value is not None and value.isascii() and "\0" not in value and len(value) <= _MAX_HEADER else None
 
 
 def _size(db: sqlite3.Connection) -> int:
@@ -146,7 +165,7 @@ def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> Non
         etag = excluded.etag, last_modified = excluded.last_modified, created_at = excluded.created_at,
         expires_at = excluded.expires_at, last_accessed = excluded.last_accessed, data = excluded.data"""
     db.execute(change, row)
-    shrink(db, max_bytes)
+    shrink(db, max_bytes, but=str(row[0]))
 
 
 def _refresh(db: sqlite3.Connection, key: str, expires_at: str) -> bool:
@@ -154,7 +173,9 @@ def _refresh(db: sqlite3.Connection, key: str, expires_at: str) -> bool:
 
 
 def _forget(db: sqlite3.Connection, key: str | None) -> int:
-    return db.execute("DELETE FROM cache WHERE :key IS NULL OR cache_key = :key", {"key": key}).rowcount
+    if key is None:
+        return db.execute("DELETE FROM cache").rowcount
+    return db.execute("DELETE FROM cache WHERE cache_key = ?", (key,)).rowcount
 
 
 def _stats(db: sqlite3.Connection) -> tuple[int, int, int]:

@@ -12,6 +12,8 @@ from parcelpost.errors import InvalidInput
 
 MAX_NAME_CHARS = 512
 
+_MAX_DEPTH = 200
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,6 +35,13 @@ def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_e
     return value
 
 
+def whole(field: str, value: object, *, most: int = 2**53) -> int:
+    """The value itself, if it is a whole number from 0 on that SQLite and JSON can hold."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise InvalidInput(f"{field} must be a whole number from 0 to {most:,}, not {value!r:.60}")
+    return value
+
+
 def message(value: str, max_chars: int = 4_000) -> str:
     """An error message fit to keep: never a reason to refuse what it is about."""
     return value[:max_chars].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
@@ -44,6 +53,8 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
         encoded = _encode(value)
         if b"null" in encoded and _not_finite(value):
             raise InvalidInput(f"{field} holds NaN or an infinity, which JSON cannot")
+        if encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
+            raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
     except RecursionError:
         raise InvalidInput(f"{field} is nested too deep") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
@@ -51,6 +62,14 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
     if len(encoded) > max_bytes:
         raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
     return encoded
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple | set | frozenset):
+        return False
+    return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value)
 
 
 def _not_finite(value: object) -> bool:

@@ -41,7 +41,8 @@ class ClaimDesk:
         self._refilling = asyncio.Lock()
         self._waiting = 0
         self._refills = 0
-        self._came_short = -1
+        self._came_short: tuple[Platforms, int] = (None, -1)
+        """For whom, and in which refill, there was less than asked for."""
 
     async def take(self, limit: int, platforms: Platforms) -> list[Claim]:
         found = self._from_ahead(limit, platforms)
@@ -54,7 +55,8 @@ class ClaimDesk:
                 found = self._from_ahead(limit, platforms)
                 if found is not None:
                     return found
-                if self._came_short > arrived:
+                wishes, refill = self._came_short
+                if wishes == platforms and refill > arrived:
                     return []  # a refill that began after this caller came found nothing more
                 return await self._refill(limit, platforms)
         finally:
@@ -105,7 +107,7 @@ class ClaimDesk:
         fetching = self._fetch(wanted, give_back)
         await asyncio.wait([fetching])
         if len(fetching.result().claims) < wanted:
-            self._came_short = number
+            self._came_short = (platforms, number)
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 
     def _fetch(self, limit: int, give_back: list[Claim]) -> asyncio.Future[tasks.Claimed]:

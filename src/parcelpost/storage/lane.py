@@ -51,9 +51,13 @@ class Lane:
 
         def connect(db: sqlite3.Connection) -> None:
             # Here and not by aiosqlite: when connecting fails there, its thread outlives the call that failed.
-            sqlite3.Connection.__init__(
-                db, uri, uri=True, timeout=busy_timeout, isolation_level=None, cached_statements=256
-            )
+            try:
+                sqlite3.Connection.__init__(
+                    db, uri, uri=True, timeout=busy_timeout, isolation_level=None, cached_statements=256
+                )
+            except sqlite3.Error:
+                sqlite3.Connection.__init__(db, ":memory:")  # or it could not be closed
+                raise
             for pragma in (*PRAGMAS, *pragmas):
                 db.execute(pragma)
 

@@ -23,7 +23,7 @@ from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import KeptPage, PageToKeep
+from parcelpost.storage.raw_files import PageToKeep
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.sync_log import SyncLog
 
@@ -107,17 +107,16 @@ class LocalPersistenceManager:
 
         Passes over tasks not yet due and platforms that are paused; with `platforms`, takes only of those.
         """
-        if not 1 <= limit <= _MAX_CLAIMS:
-            raise InvalidInput(f"limit {limit} is not between 1 and {_MAX_CLAIMS:,}")
+        if checks.whole("limit", limit, most=_MAX_CLAIMS) == 0:
+            return []
         return await self._desk.take(limit, None if platforms is None else frozenset(platforms))
 
     async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
         """Says that the claims are still worked on, and extends their leases. Answers the claims that are lost."""
-        held = {claim.seq: claim for claim in claims}
         lease = iso(lease_expires_at) if lease_expires_at else None
         keys = [(claim.seq, claim.token) for claim in claims]
         lost = await self._db.write_lossy(tasks.heartbeat, keys, self._now(), lease)
-        return [held[seq] for seq in lost]
+        return [claims[index] for index in lost]
 
     async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
         return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)
@@ -242,15 +241,18 @@ class LocalPersistenceManager:
         now = self._clock.now()
         result_id = new_id(now)
         data = checks.json_bytes("data", result.data, max_bytes=self._options.max_result_bytes)
-        kept = await self._keep_page(claim, result.page, result_id, data) if result.page else None
-        row = outbox.result_row(claim, result, result_id, data, kept, iso(now))
-        request = outbox.SaveRequest(claim.seq, claim.token, row)
-        replaced = await self._db.start_together(outbox.save_each, request)
-        if replaced is None and kept:
-            await self._raw.discard([kept.html_path, kept.json_path])
-        if replaced:
-            await self._raw.discard(replaced)
-        return None if replaced is None else result_id
+        row = outbox.result_row(claim, result, result_id, data, iso(now))
+        if result.page is None:
+            saved = await self._db.start_together(outbox.save_each, outbox.SaveRequest(claim.seq, claim.token, row))
+        else:
+            page = self._page_to_keep(claim, result.page, result_id, data)
+            try:
+                saved = await self._save_with_page(claim, row, page)
+            except outbox.PathTaken:
+                saved = await self._save_with_page(claim, row, page._replace(own_name=True))
+        if saved:
+            await self._raw.discard(saved)
+        return None if saved is None else result_id
 
     async def get_unsynced_results(self, limit: int = 50, max_bytes: int | None = None) -> list[OutboxEntry]:
         """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data."""
@@ -298,14 +300,26 @@ class LocalPersistenceManager:
 
     # Within
 
-    async def _keep_page(self, claim: Claim, page: Page, result_id: str, data: bytes) -> KeptPage:
+    def _page_to_keep(self, claim: Claim, page: Page, result_id: str, data: bytes) -> PageToKeep:
         body = page.body
+        if not isinstance(body, bytes):
+            raise InvalidInput(f"page body must be bytes, not {type(body).__name__}")
         if len(body) > self._options.max_page_bytes:
             raise InvalidInput(f"page has {len(body):,} bytes; at most {self._options.max_page_bytes:,} are kept")
         target = claim.task.target
-        return await self._raw.keep(
-            PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
-        )
+        return PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
+
+    async def _save_with_page(self, claim: Claim, row: outbox.ResultRow, page: PageToKeep) -> list[str] | None:
+        kept = await self._raw.keep(page)
+        request = outbox.SaveRequest(claim.seq, claim.token, outbox.with_page(row, kept))
+        try:
+            saved = await self._db.start_together(outbox.save_each, request)
+        except outbox.PathTaken:
+            await self._raw.discard([kept.html_path, kept.json_path])
+            raise
+        if saved is None:
+            await self._raw.discard([kept.html_path, kept.json_path])
+        return saved
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

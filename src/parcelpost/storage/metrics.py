@@ -100,7 +100,7 @@ def _window(db: sqlite3.Connection, start: str) -> Window:
     ended = "SELECT count(*), coalesce(sum(status = 'completed'), 0) FROM tasks WHERE completed_at >= ?"
     total, completed = db.execute(ended, (start,)).fetchone()
     recent = """SELECT avg(execution_time_ms) FROM
-        (SELECT execution_time_ms, created_at, success FROM results ORDER BY seq DESC LIMIT ?)
-        WHERE created_at >= ? AND success"""
+        (SELECT execution_time_ms, created_at, data IS NOT NULL AS is_record FROM results ORDER BY seq DESC LIMIT ?)
+        WHERE created_at >= ? AND is_record"""
     average = db.execute(recent, (total, start)).fetchone()[0] if completed else None
     return Window(completed=completed, failed=total - completed, average_execution_time_ms=average)

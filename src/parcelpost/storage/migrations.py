@@ -47,10 +47,12 @@ def load(folder: Path = _FOLDER) -> list[Migration]:
 
 def version(db: sqlite3.Connection) -> int:
     """0 for an empty file. Raises NotAStore for a database that is not ours."""
-    if db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID:
-        found = db.execute("SELECT max(version) FROM schema_version").fetchone()[0]
-        return int(found)
-    if db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    # One statement, one state of the file: somebody else may be making the store just now.
+    look = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
+    application_id, tables = db.execute(look).fetchone()
+    if application_id == APPLICATION_ID:
+        return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
+    if tables:
         raise NotAStore("the file is a database of another program")
     return 0
 
@@ -105,4 +107,4 @@ def _statements(sql: str) -> list[str]:
         if sqlite3.complete_statement(current):
             found.append(current)
             current = ""
-    return found
+    return [*found, current] if current.strip() else found

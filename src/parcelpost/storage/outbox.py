@@ -11,7 +11,7 @@ from msgspec.json import encode
 
 from parcelpost.clock import iso
 from parcelpost.model import Claim, OutboxEntry, Result
-from parcelpost.storage import multi_row, rows
+from parcelpost.storage import checks, multi_row, rows
 from parcelpost.storage.raw_files import KeptPage
 
 _SAVE = """
@@ -34,10 +34,11 @@ SELECT lower(hex(randomblob(16))), task_id, status = 'completed', parcel_id, pla
 FROM tasks WHERE seq = ?
 """
 
-_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
-
-
-_NO_PAGE = (None, None, None, 0)
+_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r {{}} JOIN tasks AS t ON t.task_id = r.task_id"
+# The planner's statistics are from last night: what is hot names its index.
+_WAITING = _ENTRIES.format("INDEXED BY results_outbox")
+_ONE = _ENTRIES.format("")
+_ALL = _ENTRIES.format("NOT INDEXED")
 
 
 class ResultRow(NamedTuple):
@@ -63,12 +64,9 @@ class ResultRow(NamedTuple):
     data: str
 
 
-def result_row(claim: Claim, result: Result, result_id: str, data: bytes, kept: KeptPage | None, now: str) -> ResultRow:
-    """Raises InvalidInput for a `scraped_at` without a zone."""
+def result_row(claim: Claim, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
+    """Raises InvalidInput that names the field at fault."""
     task, target = claim.task, claim.task.target
-    json_path, html_path, sha, size = (
-        (kept.json_path, kept.html_path, kept.sha256, kept.disk_bytes) if kept else _NO_PAGE
-    )
     return ResultRow(
         result_id,
         task.task_id,
@@ -77,18 +75,28 @@ def result_row(claim: Claim, result: Result, result_id: str, data: bytes, kept: 
         task.platform,
         target.state,
         target.county,
-        result.execution_time_ms,
-        json_path,
-        html_path,
-        result.screenshot_path,
-        result.log_path,
-        sha,
-        size,
+        checks.whole("execution_time_ms", result.execution_time_ms),
+        None,
+        None,
+        _path("screenshot_path", result.screenshot_path),
+        _path("log_path", result.log_path),
+        None,
+        0,
         f"{task.task_id}:{sha256(data).hexdigest()}",
         iso(result.scraped_at),
         now,
         data.decode(),
     )
+
+
+def with_page(row: ResultRow, kept: KeptPage) -> ResultRow:
+    return row._replace(
+        json_path=kept.json_path, html_path=kept.html_path, raw_sha256=kept.sha256, raw_bytes=kept.disk_bytes
+    )
+
+
+def _path(field: str, value: str | None) -> str | None:
+    return None if value is None else checks.text(field, value, max_chars=4_000)
 
 
 class SaveRequest(NamedTuple):
@@ -119,11 +127,17 @@ class _NotAllCurrent(Exception):
     """Somewhere in the group is a stale claim."""
 
 
+class PathTaken(Exception):
+    """Another result names that file, though it is gone from the disk: the page needs another name."""
+
+
 def _insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
     replaced: list[str] = []
     try:
         multi_row.insert(db, _SAVE, [row])
     except sqlite3.IntegrityError:
+        if row.html_path and named_by_a_result(db, [row.html_path]):
+            raise PathTaken from None
         replaced = _remove_earlier(db, row.task_id)
         multi_row.insert(db, _SAVE, [row])
     _count_bytes(db, [row])
@@ -151,7 +165,7 @@ def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
 
 def unsynced(db: sqlite3.Connection, limit: int, max_bytes: int | None) -> list[OutboxEntry]:
     """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data."""
-    query = f"{_ENTRIES} WHERE r.synced = 0 AND r.rejected_at IS NULL ORDER BY r.seq LIMIT ?"
+    query = f"{_WAITING} WHERE r.synced = 0 AND r.rejected_at IS NULL ORDER BY r.seq LIMIT ?"
     found: list[OutboxEntry] = []
     size = 0
     for row in db.execute(query, (limit,)):
@@ -195,20 +209,21 @@ def reset_rejected(db: sqlite3.Connection, result_ids: Sequence[str] | None) -> 
 
 def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:
     """How many wait, how many are rejected, and since when the oldest waits."""
-    waiting = db.execute("SELECT count(*) FROM results WHERE synced = 0 AND rejected_at IS NULL").fetchone()[0]
-    rejected = db.execute("SELECT count(*) FROM results WHERE rejected_at IS NOT NULL").fetchone()[0]
-    query = "SELECT created_at FROM results WHERE synced = 0 AND rejected_at IS NULL ORDER BY seq LIMIT 1"
-    oldest = db.execute(query).fetchone()
+    outbox = "FROM results INDEXED BY results_outbox WHERE synced = 0 AND rejected_at IS NULL"
+    waiting = db.execute(f"SELECT count(*) {outbox}").fetchone()[0]
+    aside = "SELECT count(*) FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL"
+    rejected = db.execute(aside).fetchone()[0]
+    oldest = db.execute(f"SELECT created_at {outbox} ORDER BY seq LIMIT 1").fetchone()
     return waiting, rejected, oldest and oldest[0]
 
 
 def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:
-    row = db.execute(f"{_ENTRIES} WHERE r.task_id = ?", (task_id,)).fetchone()
+    row = db.execute(f"{_ONE} WHERE r.task_id = ?", (task_id,)).fetchone()
     return None if row is None else rows.entry(row)
 
 
 def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[OutboxEntry]:
-    query = f"""{_ENTRIES}
+    query = f"""{_ALL}
     WHERE r.seq > :after
         AND (:sync IS NULL
             OR (:sync = 'unsynced' AND r.synced = 0 AND r.rejected_at IS NULL)

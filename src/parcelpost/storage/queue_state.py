@@ -113,7 +113,7 @@ def requeue(
         found = db.execute(eligible, values).fetchall()
     else:
         one = f"{eligible} AND t.task_id = :task_id"
-        found = [row for task_id in task_ids for row in db.execute(one, {**values, "task_id": task_id})]
+        found = [row for task_id in dict.fromkeys(task_ids) for row in db.execute(one, {**values, "task_id": task_id})]
     db.executemany("DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0", [(row[1],) for row in found])
     change = """UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL,
                     lease_expires_at = NULL, started_at = NULL, completed_at = NULL, error = NULL, updated_at = ?

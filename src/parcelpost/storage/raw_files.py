@@ -35,6 +35,8 @@ class PageToKeep(NamedTuple):
     result_id: str
     body: bytes
     record_json: bytes
+    own_name: bool = False
+    """Under a name that no other result can have."""
 
 
 class KeptPage(NamedTuple):
@@ -78,7 +80,7 @@ class RawFiles:
         records: list[PageRecord] = []
         for page in pages:
             try:
-                kept, record = self._write_files(page)
+                kept, record = self._write_or_make_folder(page)
             except OSError as error:
                 answers.append(os_error(error, self.root))
             else:
@@ -94,6 +96,13 @@ class RawFiles:
             return [os_error(error, self.root)] * len(pages)
         return answers
 
+    def _write_or_make_folder(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
+        try:
+            return self._write_files(page)
+        except FileNotFoundError:  # somebody removed the folder
+            self._folders.clear()
+            return self._write_files(page)
+
     def _write_files(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
         folder = folder_of(page.platform, page.state, page.county)
         if folder not in self._folders:
@@ -101,17 +110,17 @@ class RawFiles:
             self._folders.add(folder)
         digest = hashlib.sha256(page.body).hexdigest()
         compressed = igzip.compress(page.body, 1, mtime=0)
-        stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page.result_id, compressed)
+        stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page, compressed)
         _write_new(self.root / f"{stem}.json", page.record_json, os.O_TRUNC)
         kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(page.record_json))
         return kept, PageRecord(kept.html_path, compressed)
 
-    def _create(self, plain: str, digest: str, result_id: str, compressed: bytes) -> str:
-        for stem in (plain, f"{plain}~{digest[:12]}"):
+    def _create(self, plain: str, digest: str, page: PageToKeep, compressed: bytes) -> str:
+        for stem in () if page.own_name else (plain, f"{plain}~{digest[:12]}"):
             with contextlib.suppress(FileExistsError):
                 _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
                 return stem
-        stem = f"{plain}~{result_id}"
+        stem = f"{plain}~{page.result_id}"
         _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
         return stem
 

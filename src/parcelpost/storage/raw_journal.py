@@ -25,7 +25,7 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 
 _MOST_SETTLING = 2
 
-_HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of name and body, their lengths
+_HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of it all, lengths of name and body
 _MAGIC = b"PPRJ"
 
 
@@ -124,7 +124,7 @@ def read_segment(path: Path) -> Iterator[PageRecord]:
             if magic != _MAGIC or record_generation != generation:
                 return
             content = file.read(name_length + body_length)
-            if zlib.crc32(content) != crc:
+            if _checksum(generation, name_length, content) != crc:
                 return
             yield PageRecord(content[:name_length].decode(), content[name_length:])
 
@@ -132,7 +132,12 @@ def read_segment(path: Path) -> Iterator[PageRecord]:
 def _encode(record: PageRecord, generation: int) -> bytes:
     name = record.name.encode()
     content = name + record.body
-    return _HEADER.pack(_MAGIC, generation, zlib.crc32(content), len(name), len(record.body)) + content
+    checksum = _checksum(generation, len(name), content)
+    return _HEADER.pack(_MAGIC, generation, checksum, len(name), len(record.body)) + content
+
+
+def _checksum(generation: int, name_length: int, content: bytes) -> int:
+    return zlib.crc32(content, zlib.crc32(struct.pack("<QH", generation, name_length)))
 
 
 def _write_all(handle: int, data: bytes, offset: int) -> None:

@@ -20,6 +20,7 @@ from parcelpost.storage.raw_files import RawFiles
 P = ParamSpec("P")
 
 _BATCH = 500
+_ANY_TIME = "9999"
 _ORPHAN_AGE = timedelta(days=1)
 
 
@@ -40,11 +41,10 @@ async def clean(database: LocalDatabase, raw: RawFiles, options: StoreOptions, c
     )
 
 
-async def relieve(database: LocalDatabase, raw: RawFiles, clock: Clock) -> StoreCleaned:
+async def relieve(database: LocalDatabase, raw: RawFiles) -> StoreCleaned:
     """At the cap: everything delivered and the whole cache go, whatever their age (I8)."""
-    now = iso(clock.now() + timedelta(seconds=1))
-    results, files = await _remove_results(database, raw, now)
-    removed = await _remove_tasks(database, now)
+    results, files = await _remove_results(database, raw, _ANY_TIME)
+    removed = await _remove_tasks(database, _ANY_TIME)
     pages = await database.write(cache.shrink, 0)
     return StoreCleaned(tasks=removed, results=results, files=files, cache=pages, signals=0, metrics=0, sync_log=0)
 

@@ -15,6 +15,7 @@ from parcelpost.storage import checks
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _SOURCES = {source.value: source for source in Source}
+_FIELDS = frozenset({"parcel_id", "state", "county", "url"})
 _PRIORITIES = {int(priority): priority for priority in Priority}
 
 CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
@@ -34,8 +35,12 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         raise InvalidInput(f"source {task.source!r} is not one of {', '.join(_SOURCES)}")
     if task.priority not in _PRIORITIES:
         raise InvalidInput(f"priority {task.priority!r} is not one of 1 (urgent) to 4 (batch)")
-    if not 0 <= task.max_retries <= 1_000:
-        raise InvalidInput(f"max_retries {task.max_retries!r} is not between 0 and 1,000")
+    if task.lease_expires_at is not None and not isinstance(task.lease_expires_at, datetime):
+        raise InvalidInput("lease_expires_at must be a moment in time")
+    if not _FIELDS.isdisjoint(target.extra):
+        raise InvalidInput(
+            f"target.extra holds {', '.join(sorted(_FIELDS & set(target.extra)))}, which has its own field"
+        )
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     if target.url:
         fields["url"] = checks.text("target.url", target.url, max_chars=8_000)
@@ -49,7 +54,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         checks.text("target.parcel_id", target.parcel_id, may_be_empty=True),
         checks.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
-        task.max_retries,
+        checks.whole("max_retries", task.max_retries, most=1_000),
         iso(task.lease_expires_at) if task.lease_expires_at else None,
         now,
         now,

@@ -67,7 +67,7 @@ def _row(signal: Signal, now: datetime) -> tuple[Any, ...]:
         raise InvalidInput(f"selector_type {signal.selector_type!r} is not one of {', '.join(_TYPES)}")
     return (
         new_id(now),
-        signal.task_id,
+        None if signal.task_id is None else checks.text("task_id", signal.task_id),
         checks.text("platform", signal.platform),
         checks.text("field", signal.field),
         checks.text("selector", signal.selector, max_chars=4_000),
@@ -75,7 +75,7 @@ def _row(signal: Signal, now: datetime) -> tuple[Any, ...]:
         signal.success,
         None if signal.context is None else checks.message(signal.context),
         None if signal.error_message is None else checks.message(signal.error_message),
-        signal.execution_time_ms,
+        None if signal.execution_time_ms is None else checks.whole("execution_time_ms", signal.execution_time_ms),
         iso(now),
     )
 
@@ -86,7 +86,8 @@ def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
 
 
 def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
-    query = f"SELECT signal_id, created_at, {_FIELDS} FROM learning_signals WHERE synced = 0 ORDER BY seq LIMIT ?"
+    query = f"""SELECT signal_id, created_at, {_FIELDS} FROM learning_signals INDEXED BY signals_unsynced
+        WHERE synced = 0 ORDER BY seq LIMIT ?"""
     return [
         StoredSignal(
             signal_id=row[0],

@@ -128,8 +128,8 @@ def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[Cla
     if due <= now:
         db.execute("UPDATE tasks SET available_at = NULL WHERE status = 'pending' AND available_at <= ?", (now,))
         due = db.execute(_NEXT_MOMENTS, (now,)).fetchone()[0]
-    if lease_over <= now:
-        expire_leases(db, now)
+    while lease_over <= now and expire_leases(db, now):
+        pass
     open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
     return [_claim(db, request, open_platforms, min(due, pause_over)) for request in requests]
 
@@ -181,10 +181,12 @@ def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:
 
 
 def heartbeat(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, lease: str | None) -> list[int]:
-    """Touches each claim and extends its lease where one is given. Answers the seqs whose claim is lost."""
+    """Touches each claim and extends its lease where one is given. Answers which are lost, by their place."""
     touch = """UPDATE tasks SET updated_at = ?, lease_expires_at = coalesce(?, lease_expires_at)
                WHERE seq = ? AND claim_token = ?"""
-    return [seq for seq, token in claims if not db.execute(touch, (now, lease, seq, token)).rowcount]
+    return [
+        index for index, (seq, token) in enumerate(claims) if not db.execute(touch, (now, lease, seq, token)).rowcount
+    ]
 
 
 def assign_browser(db: sqlite3.Connection, seq: int, token: str, browser_id: int | None) -> bool:
@@ -230,7 +232,7 @@ def get(db: sqlite3.Connection, task_id: str) -> TaskInfo | None:
 
 def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[TaskInfo]:
     query = f"""
-    SELECT {rows.INFO_COLUMNS} FROM tasks
+    SELECT {rows.INFO_COLUMNS} FROM tasks NOT INDEXED
     WHERE seq > :after
         AND (:status IS NULL OR status = :status)
         AND (:platform IS NULL OR platform = :platform)

@@ -98,7 +98,7 @@ CREATE TABLE cache (
 ) STRICT;
 
 CREATE INDEX cache_expires ON cache (expires_at);
-CREATE INDEX cache_last_accessed ON cache (last_accessed, size_bytes);
+CREATE INDEX cache_last_accessed ON cache (last_accessed);
 
 CREATE TABLE learning_signals (
     seq               INTEGER PRIMARY KEY,
