@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
+import subprocess
+import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
 
+from parcelpost import errors, events
 from parcelpost.cli.main import app
+from parcelpost.storage import StoreOptions, migrations
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -53,3 +60,91 @@ def test_no_option_is_documented_that_does_not_exist(words: str) -> None:
 
 def test_every_documented_command_exists() -> None:
     assert {title for title in sections("commands.md") if title.startswith("parcelpost")} == set(COMMANDS)
+
+
+# Settings, events, errors, invariants, schema
+
+
+def _rows(page: str) -> set[str]:
+    """What stands in backquotes or plain in the first cell of each table row."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]+) \|", text, flags=re.MULTILINE)
+    return {name.strip("` ") for cell in cells for name in cell.split(",")}
+
+
+def test_every_setting_of_the_store_is_documented() -> None:
+    assert set(StoreOptions.__struct_fields__) <= _rows("store.md")
+
+
+def test_every_documented_default_is_the_real_one() -> None:
+    text = (DOCS / "store.md").read_text(encoding="utf-8")
+    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
+    units = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "s": 1, "min": 60, "h": 3600, "days": 86400}
+    for name in StoreOptions.__struct_fields__:
+        value = getattr(StoreOptions(), name)
+        number, _, unit = documented[name].strip().strip("`").partition(" ")
+        if isinstance(value, str):
+            assert number == value, name
+        else:
+            seconds_or_bytes = value.total_seconds() if isinstance(value, timedelta) else value
+            assert float(number) * units.get(unit, 1) == seconds_or_bytes, name
+
+
+EVENTS = {name: one for name, one in vars(events).items() if isinstance(one, type) and issubclass(one, events.Event)}
+
+
+@pytest.mark.parametrize("name", sorted(set(EVENTS) - {"Event"}))
+def test_every_event_and_each_of_its_fields_is_documented(name: str) -> None:
+    text = (DOCS / "events.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| `{name}` \|.*\|$", text, flags=re.MULTILINE)
+    assert row, f"docs/events.md has no row for {name}"
+    assert [field for field in EVENTS[name].__struct_fields__ if field not in row[0]] == []
+
+
+def test_every_store_error_is_documented() -> None:
+    public = {error.__name__ for error in errors.StoreError.__subclasses__()}
+    # Those of a single command say all in their message.
+    assert public - {"StoreNotFound", "StoreInUse", "BackupFailed", "StoreClosed"} <= _rows("store.md")
+
+
+@pytest.mark.parametrize("number", range(1, 10))
+def test_every_invariant_is_documented_and_named_where_it_is_held(number: int) -> None:
+    text = (DOCS / "invariants.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| I{number} \|.*\|$", text, flags=re.MULTILINE)
+    assert row, f"docs/invariants.md has no row for I{number}"
+    for path in re.findall(r"`(tests/[\w/]+\.py)`", row[0]):
+        assert (DOCS.parent / path).exists(), f"I{number} names {path}, which is not there"
+    if number != 7:  # holds by what the store does not do
+        sources = [*(DOCS.parent / "src").rglob("*.py"), *(DOCS.parent / "src").rglob("*.sql")]
+        assert any(re.search(rf"\bI{number}\b", path.read_text(encoding="utf-8")) for path in sources)
+
+
+def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as db:
+        migrations.apply(db, migrations.load(), "2026-01-01T00:00:00.000Z")
+        tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        for (table,) in tables.fetchall():
+            text = sections("schema.md")[table]
+            columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+            assert [column for column in columns if not re.search(rf"\b{column}\b", text)] == []
+
+
+def test_the_example_of_the_embedding_page_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "embedding.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    example = tmp_path / "example.py"
+    example.write_text(code)
+    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "local_data" / "parcelpost.db").exists()
+
+
+PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *DOCS.rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere_and_words_are_plain(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+    boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
+    assert re.findall(boasts, text) == []
