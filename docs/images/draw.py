@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -18,14 +19,14 @@ WIDTH = 112
 
 def draw(name: str, title: str, *commands: str) -> None:
     """Runs the commands in an empty folder and draws what they print on standard output."""
-    console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w", encoding="utf-8"))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with tempfile.TemporaryDirectory() as folder:
         for command in commands:
             done = subprocess.run(
                 command.split(),
                 cwd=folder,
-                env={**os.environ, "PATH": path},
+                env=env,
                 capture_output=True,
                 text=True,
                 check=True,

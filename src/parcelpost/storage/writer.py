@@ -47,7 +47,7 @@ class GroupWriter:
     def _run_alone(self, db: sqlite3.Connection, job: Job) -> Any:
         try:
             return job.change(db, *job.args, **job.kwargs)
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - answered to its caller; the others of the group are committed
             return self._failure(error)
 
     def _run_group(self, db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
