@@ -15,7 +15,7 @@ from parcelpost.model import Claim
 from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
-_MAX_AHEAD = 256
+_MAX_AHEAD = 64
 _HOLD_SECONDS = 0.02
 _NEVER = "9999"
 
@@ -57,7 +57,8 @@ class ClaimDesk:
                     return found
                 wishes, refill = self._came_short
                 if wishes == platforms and refill > arrived:
-                    return []  # a refill that began after this caller came found nothing more
+                    # A refill that began after this caller came found nothing more than this.
+                    return self._from_ahead(min(limit, len(self._ahead)), platforms) or []
                 return await self._refill(limit, platforms)
         finally:
             self._waiting -= limit

@@ -30,6 +30,7 @@ from parcelpost.storage.sync_log import SyncLog
 P = ParamSpec("P")
 
 _MAX_CLAIMS = 10_000
+_LONGEST_DELAY = timedelta(days=3650)
 
 SyncState = Literal["unsynced", "synced", "rejected"]
 
@@ -136,7 +137,7 @@ class LocalPersistenceManager:
 
         None: the claim is stale (I4).
         """
-        wait = self._backoff(claim.retries) if delay is None else delay
+        wait = self._backoff(claim.retries) if delay is None else min(delay, _LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
         status = await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
@@ -146,7 +147,7 @@ class LocalPersistenceManager:
     async def release(self, claim: Claim, delay: timedelta | None = None) -> bool:
         """Gives the task back at no cost to its retries. False: the claim is stale (I4)."""
         now = self._clock.now()
-        due = None if delay is None else iso(now + delay)
+        due = None if delay is None else iso(now + min(delay, _LONGEST_DELAY))
         released = await self._db.write_lossy(tasks.release, [(claim.seq, claim.token)], iso(now), due)
         self._desk.invalidate()
         return released == 1
@@ -158,7 +159,9 @@ class LocalPersistenceManager:
         total = 0
         while expired := await self._db.write(tasks.expire_leases, iso(now)):
             total += expired
-        while max_age and (expired := await self._db.write(tasks.expire_older, iso(now), iso(now - max_age))):
+        while max_age is not None and (
+            expired := await self._db.write(tasks.expire_older, iso(now), iso(now - max_age))
+        ):
             total += expired
         return total
 
@@ -228,7 +231,7 @@ class LocalPersistenceManager:
             "parcel_id": parcel_id,
         }  # fmt: skip
         await self._desk.put_back()
-        return await self._db.read(tasks.search, filters, limit, after)
+        return await self._db.read(tasks.search, filters, checks.whole("limit", limit), after)
 
     # Results
 
@@ -256,7 +259,7 @@ class LocalPersistenceManager:
 
     async def get_unsynced_results(self, limit: int = 50, max_bytes: int | None = None) -> list[OutboxEntry]:
         """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data."""
-        return await self._db.read(outbox.unsynced, limit, max_bytes)
+        return await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes)
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
@@ -292,7 +295,7 @@ class LocalPersistenceManager:
     ) -> list[OutboxEntry]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
         filters = {"sync": state, "platform": platform, "parcel_id": parcel_id, "success": success}
-        return await self._db.read(outbox.search, filters, limit, after)
+        return await self._db.read(outbox.search, filters, checks.whole("limit", limit), after)
 
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or `json_path`."""

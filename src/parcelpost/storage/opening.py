@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parcelpost.clock import Clock
-from parcelpost.errors import StoreBusy, StoreNotFound
+from parcelpost.errors import NotAStore, StoreBusy, StoreNotFound
 from parcelpost.events import Emit, OwnerDied, StoreOpened
-from parcelpost.storage import backup, durable_files, migrations, owner, queue_state, raw_recovery, tasks
+from parcelpost.storage import backup, durable_files, header, migrations, owner, queue_state, raw_recovery, tasks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
@@ -57,8 +57,11 @@ async def opened(
     path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
 ) -> AsyncIterator[OpenStore]:
     """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
+    path = path.absolute()  # the process may move to another folder
     if not create and not path.exists():
         raise StoreNotFound(f"there is no store at {path}")
+    if path.exists() and (problem := header.problem(path)):
+        raise NotAStore(f"{path} {problem}")
     live = live_folder(path)
     async with AsyncExitStack() as stack:
         try:

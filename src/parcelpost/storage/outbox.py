@@ -19,10 +19,14 @@ INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, co
     html_path, screenshot_path, log_path, raw_sha256, raw_bytes, idempotency_key, scraped_at, created_at, data)
 """
 
-_COMPLETE = """
-UPDATE tasks SET status = 'completed', completed_at = :now, updated_at = :now, error = NULL, claim_token = NULL,
+_CLOSE = """
+UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
     claimed_by = NULL, assigned_browser = NULL
-FROM json_each(:held) AS held
+"""
+_COMPLETE_ONE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
+_COMPLETE = f"""
+{_CLOSE}
+FROM json_each(?) AS held
 WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 """
 
@@ -110,12 +114,13 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
 
     Otherwise the answer lists the files of an earlier, delivered result of the same task that this one replaces.
     """
-    held = encode({str(request.seq): request.token for request in requests}).decode()
     now = requests[0].row.created_at
-    completed = db.execute(_COMPLETE, {"now": now, "held": held}).rowcount
     if len(requests) == 1:
-        return [_insert(db, requests[0].row) if completed else None]
-    if completed < len(requests):
+        (only,) = requests
+        is_current = db.execute(_COMPLETE_ONE, (now, now, only.seq, only.token)).rowcount
+        return [_insert(db, only.row) if is_current else None]
+    held = encode({str(request.seq): request.token for request in requests}).decode()
+    if db.execute(_COMPLETE, (now, now, held)).rowcount < len(requests):
         raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
     saved = [request.row for request in requests]
     multi_row.insert(db, _SAVE, saved)

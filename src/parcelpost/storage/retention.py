@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -137,5 +138,6 @@ def _old_pages(root: Path, before: float) -> Iterator[str]:
     for folder, _, files in os.walk(root):
         for file in files:
             path = Path(folder, file)
-            if file.endswith(".html.gz") and path.stat().st_mtime < before:
-                yield path.relative_to(root).as_posix()
+            with contextlib.suppress(FileNotFoundError):  # it may go while it is looked at
+                if file.endswith(".html.gz") and path.stat().st_mtime < before:
+                    yield path.relative_to(root).as_posix()

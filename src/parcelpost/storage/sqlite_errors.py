@@ -33,6 +33,9 @@ _MEANING: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_IOERR: StoreFailed,
 }
 
+UNBINDABLE = (UnicodeEncodeError, OverflowError)
+"""What binding a lone surrogate or a number beyond 64 bits raises."""
+
 _NO_ROOM_BYTES = 256 * 1024
 
 
@@ -40,8 +43,12 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def translate(error: sqlite3.Error, path: Path) -> Exception:
+def translate(error: Exception, path: Path) -> Exception:
     """The same failure as one of ours; a broken constraint is a mistake of the program and stays what it is."""
+    if isinstance(error, UNBINDABLE):
+        return InvalidInput(f"a value that SQLite cannot hold: {error}")
+    if not isinstance(error, sqlite3.Error):
+        return error
     code = primary_code(error)
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, sqlite3.DataError):
         return InvalidInput(f"too large for SQLite: {error}")
@@ -59,7 +66,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except ParcelpostError:
         raise
-    except sqlite3.Error as error:
+    except (sqlite3.Error, *UNBINDABLE) as error:
         raise translate(error, path) from error
 
 

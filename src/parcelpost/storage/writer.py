@@ -79,9 +79,7 @@ class GroupWriter:
             self._level = level
 
     def _failure(self, error: Exception) -> Exception:
-        if not isinstance(error, sqlite3.Error):
-            return error
-        if primary_code(error) == sqlite3.SQLITE_IOERR:
+        if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_IOERR:
             self.broken = True
         return translate(error, self._path)
 

@@ -1,0 +1,1 @@
+"""Parcelpost measured against its peers, each benchmark in one run on one machine: `python -m bench`."""

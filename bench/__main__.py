@@ -1,0 +1,29 @@
+"""`python -m bench <what>`: one subcommand per benchmark, each with the same flags and the same kind of report."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import bench.store.command
+from bench import report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for module in (bench.store.command,):
+        command = commands.add_parser(module.NAME, help=module.HELP)
+        command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
+        command.add_argument("--quick", action="store_true", help="less work, under a minute, more noise")
+        command.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    arguments = parser.parse_args()
+    outcome: report.Report = arguments.run(arguments)
+    print(outcome.as_json() if arguments.json else outcome.as_text())
+    return 1 if arguments.strict and not all(target.met for target in outcome.targets) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The store against other queues on SQLite: `python -m bench store`."""

@@ -1,0 +1,174 @@
+"""The goals, and the tables that show how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from bench.report import Table, Target, at_least, at_most
+from bench.store.contender import Contender, Durability
+from bench.store.depth import Depth
+from bench.store.memory import Memory
+from bench.timing import Run
+
+OURS, PLAIN, STDLIB, CEILING = "parcelpost", "plain aiosqlite", "stdlib sqlite3", "sqlite3 ceiling"
+CALLERS = (1, 16, 256)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Operation:
+    """`callers` is 0 for bulk."""
+
+    kind: str
+    callers: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} @{self.callers}" if self.callers else self.kind
+
+
+ENQUEUE, CLAIM_SAVE = "enqueue", "claim+save"
+BULK = Operation("enqueue bulk", 0)
+OPERATIONS = (
+    *(Operation(ENQUEUE, callers) for callers in CALLERS),
+    BULK,
+    *(Operation(CLAIM_SAVE, callers) for callers in CALLERS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All runs by contender's name and operation; each list is as long as there were repetitions."""
+
+    runs: Mapping[tuple[str, Operation], list[Run]]
+    durability: Mapping[str, Durability]
+    contenders: list[Contender]
+
+    def rate(self, name: str, operation: Operation) -> float | None:
+        """Operations per second: the median of the repetitions."""
+        runs = self.runs.get((name, operation))
+        return median(run.rate for run in runs) if runs else None
+
+    def p99(self, name: str, operation: Operation) -> float:
+        """Seconds: the median of the repetitions."""
+        return median(run.p99 for run in self.runs[name, operation])
+
+    def ratio(self, operation: Operation, name: str) -> float:
+        ours, theirs = self.rate(OURS, operation), self.rate(name, operation)
+        assert ours is not None and theirs is not None
+        return ours / theirs
+
+    def durable_peers(self) -> list[str]:
+        return [c.name for c in self.contenders if c.peer and self.durability[c.name].survives_power_loss]
+
+
+def store_targets(compared: Comparison, depths: list[Depth], memory: Memory) -> list[Target]:
+    return [*_rate_targets(compared), *_depth_targets(depths), _memory_target(memory)]
+
+
+def _rate_targets(compared: Comparison) -> list[Target]:
+    def over(goal: float, operation: Operation, *names: str) -> list[Target]:
+        return [at_least(f"{operation}: rate / {n}", goal, compared.ratio(operation, n)) for n in names]
+
+    peers, paired = compared.durable_peers(), Operation(CLAIM_SAVE, 16)
+    p99 = compared.p99(OURS, paired)
+    return [
+        *over(15, paired, PLAIN),
+        *over(5, paired, *peers),
+        *(at_most(f"{paired}: p99 / {n}", 0.2, p99 / compared.p99(n, paired)) for n in (PLAIN, *peers)),
+        *over(10, Operation(ENQUEUE, 16), PLAIN),
+        *over(5, Operation(ENQUEUE, 16), *peers),
+        *over(2.3, Operation(CLAIM_SAVE, 1), PLAIN),
+        *over(1.0, Operation(CLAIM_SAVE, 1), *peers),
+        *over(1.2, Operation(ENQUEUE, 1), PLAIN),
+        *over(0.6, Operation(CLAIM_SAVE, 256), CEILING),
+        *over(1 / 3, Operation(ENQUEUE, 256), CEILING),
+        *over(1.0, BULK, STDLIB),
+    ]
+
+
+def _depth_targets(depths: list[Depth]) -> list[Target]:
+    least, deepest, kept = depths[0], depths[-2], depths[-1]
+    return [
+        at_most(f"{what}: {name} / {least.name}", 1.3, measured / base)
+        for what, base, figures in (
+            ("claim", least.claim_mean, ((deepest.name, deepest.claim_mean), (kept.name, kept.claim_mean))),
+            ("open", least.open_median, ((deepest.name, deepest.open_median), (kept.name, kept.open_median))),
+        )
+        for name, measured in figures
+    ]
+
+
+def _memory_target(memory: Memory) -> Target:
+    return at_most(f"adding {memory.tasks:,} tasks: resident MB", 150, memory.peak_mb)
+
+
+def durability_table(compared: Comparison, missing: list[str]) -> Table:
+    rows = []
+    for contender in compared.contenders:
+        durability = compared.durability[contender.name]
+        survives = "yes" if durability.survives_power_loss else "no"
+        rows.append([contender.name, str(durability), survives, contender.callers, contender.after_kill])
+    notes = [f"not installed, not measured (pip install parcelpost[bench]): {', '.join(missing)}"] if missing else []
+    header = ["contender", "journal/sync", "survives power loss", "its callers are", "a claimed task after kill -9"]
+    return Table("Durability, as read from each live connection", header, rows, notes, left=5)
+
+
+def rate_table(compared: Comparison, limit: float) -> Table:
+    rows = [
+        [
+            c.name,
+            str(compared.durability[c.name]),
+            *(_rate(compared.rate(c.name, operation)) for operation in OPERATIONS),
+        ]
+        for c in compared.contenders
+    ]
+    note = f"Medians. No measurement goes on for more than {limit:g} s; -: the library has no such call."
+    return Table(
+        "Operations per second (@ callers)", ["contender", "durability", *map(str, OPERATIONS)], rows, [note], 2
+    )
+
+
+def ratio_table(compared: Comparison) -> Table:
+    rows = []
+    for contender in compared.contenders[1:]:
+        ratios = [
+            f"{compared.ratio(operation, contender.name):.2f}" if compared.rate(contender.name, operation) else "-"
+            for operation in OPERATIONS
+        ]
+        rows.append([contender.name, str(compared.durability[contender.name]), *ratios])
+    return Table("Parcelpost's rate / theirs", ["contender", "durability", *map(str, OPERATIONS)], rows, left=2)
+
+
+def p99_table(compared: Comparison) -> Table:
+    timed = [operation for operation in OPERATIONS if operation.callers]
+    rows = [
+        [c.name, *(f"{compared.p99(c.name, operation) * 1000:.2f}" for operation in timed)]
+        for c in compared.contenders
+        if c.name != CEILING
+    ]
+    return Table("p99 of one operation as its caller sees it, ms", ["contender", *map(str, timed)], rows)
+
+
+def depth_table(depths: list[Depth]) -> Table:
+    rows = [
+        [
+            depth.name,
+            f"{depth.open_median * 1000:.2f}",
+            *(f"{value * 1e6:.0f}" for value in (depth.claim_mean, depth.claim_median, depth.claim_p99)),
+        ]
+        for depth in depths
+    ]
+    note = f"{len(depths[0].opens)} opens and {sum(map(len, depths[0].claims)):,} claims of one task each, one caller."
+    header = ["parcelpost with", "open ms", "claim us: mean", "median", "p99"]
+    return Table("Depth", header, rows, [note])
+
+
+def memory_table(memory: Memory) -> Table:
+    row = [f"{memory.tasks:,}", f"{memory.peak_mb:.0f}", f"{memory.before_mb:.0f}", f"{memory.seconds:.1f}"]
+    header = ["tasks from an iterator", "peak resident MB", "before opening MB", "seconds"]
+    return Table("Memory, in a fresh process", header, [row])
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"

@@ -1,0 +1,48 @@
+"""Asking for what cannot be there: a name with bytes that are no text, as a shell may hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from parcelpost.errors import InvalidInput
+from parcelpost.storage import LocalPersistenceManager
+from tests.storage.making import everything, save_one
+
+NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")
+
+ASK: dict[str, Callable[[LocalPersistenceManager], Awaitable[object]]] = {
+    "get_task": lambda lpm: lpm.get_task(NOT_TEXT),
+    "list_tasks": lambda lpm: lpm.list_tasks(parcel_id=NOT_TEXT),
+    "get_result": lambda lpm: lpm.get_result(NOT_TEXT),
+    "list_results": lambda lpm: lpm.list_results(platform=NOT_TEXT),
+    "claim": lambda lpm: lpm.claim(platforms=[NOT_TEXT]),
+    "requeue": lambda lpm: lpm.requeue([NOT_TEXT]),
+    "mark_synced": lambda lpm: lpm.mark_synced([NOT_TEXT]),
+    "mark_raw_synced": lambda lpm: lpm.mark_raw_synced([NOT_TEXT]),
+    "mark_rejected": lambda lpm: lpm.mark_rejected([NOT_TEXT], "no"),
+    "reset_rejected": lambda lpm: lpm.reset_rejected([NOT_TEXT]),
+    "resume_platform": lambda lpm: lpm.resume_platform(NOT_TEXT),
+    "cache.get": lambda lpm: lpm.cache.get(NOT_TEXT),
+    "cache.refresh": lambda lpm: lpm.cache.refresh(NOT_TEXT),
+    "cache.forget": lambda lpm: lpm.cache.forget(NOT_TEXT),
+    "signals.aggregate": lambda lpm: lpm.signals.aggregate(NOT_TEXT),
+    "signals.mark_synced": lambda lpm: lpm.signals.mark_synced([NOT_TEXT]),
+    "sync_log.recent": lambda lpm: lpm.sync_log.recent(direction=NOT_TEXT),
+}
+
+
+@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
+async def test_it_finds_nothing_or_says_that_it_is_no_text(
+    lpm: LocalPersistenceManager, store: Path, ask: Callable[[LocalPersistenceManager], Awaitable[object]]
+) -> None:
+    await save_one(lpm)
+    before = everything(store)
+    try:
+        found = await ask(lpm)
+    except InvalidInput:
+        found = None
+    assert not found
+    assert everything(store) == before

@@ -1,0 +1,72 @@
+"""The browser pool's state, as it was last seen."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from msgspec.structs import replace
+
+from parcelpost.clock import ManualClock
+from parcelpost.errors import InvalidInput
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.browsers import BrowserState
+from tests.storage.making import NOW
+
+BROWSER = BrowserState(
+    browser_id=1,
+    status="busy",
+    last_health_check=NOW,
+    created_at=NOW - timedelta(hours=1),
+    pid=4711,
+    current_task_id="t1",
+    tasks_completed=12,
+    launches=2,
+    memory_mb=380,
+    restarted_at=NOW - timedelta(minutes=5),
+)
+
+
+async def test_a_browser_comes_back_as_it_was(lpm: LocalPersistenceManager) -> None:
+    fresh = BrowserState(browser_id=0, status="idle", last_health_check=NOW, created_at=NOW)
+    await lpm.browsers.put(BROWSER)
+    await lpm.browsers.put(fresh)
+    assert await lpm.browsers.all() == [fresh, BROWSER]
+
+
+@pytest.mark.parametrize("status", ["idle", "busy", "crashed", "restarting"])
+async def test_a_browser_has_one_of_four_statuses(
+    lpm: LocalPersistenceManager, status: Literal["idle", "busy", "crashed", "restarting"]
+) -> None:
+    await lpm.browsers.put(replace(BROWSER, status=status))
+    (found,) = await lpm.browsers.all()
+    assert found.status == status
+
+
+async def test_what_is_known_of_a_browser_is_replaced(lpm: LocalPersistenceManager) -> None:
+    await lpm.browsers.put(BROWSER)
+    newer = replace(BROWSER, status="crashed", current_task_id=None, restarted_at=None)
+    await lpm.browsers.put(newer)
+    assert await lpm.browsers.all() == [newer]
+
+
+async def test_a_browser_is_removed_once(lpm: LocalPersistenceManager) -> None:
+    await lpm.browsers.put(BROWSER)
+    assert await lpm.browsers.remove(1) is True
+    assert await lpm.browsers.remove(1) is False
+    assert await lpm.browsers.all() == []
+
+
+async def test_the_pool_is_known_after_a_restart(store: Path, clock: ManualClock) -> None:
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+        await lpm.browsers.put(BROWSER)
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+        assert await lpm.browsers.all() == [BROWSER]
+
+
+async def test_a_time_without_a_zone_is_refused(lpm: LocalPersistenceManager) -> None:
+    with pytest.raises(InvalidInput, match="no zone"):
+        await lpm.browsers.put(replace(BROWSER, last_health_check=datetime(2026, 1, 1)))  # noqa: DTZ001 - the point
+    assert await lpm.browsers.all() == []

@@ -1,0 +1,132 @@
+"""How the store is, and whether more may be taken in (I8)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from parcelpost.clock import ManualClock
+from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
+from parcelpost.storage.health import Level, Usage
+from parcelpost.storage.opening import live_folder
+from tests.storage.making import a_result, deliver, save_one, the_result
+
+
+@asynccontextmanager
+async def opened(store: Path, clock: ManualClock, **options: int) -> AsyncIterator[LocalPersistenceManager]:
+    async with LocalPersistenceManager.open(store, clock=clock, options=StoreOptions(**options)) as lpm:  # type: ignore[arg-type]
+        yield lpm
+
+
+async def level_with(store: Path, clock: ManualClock, **options: int) -> Level:
+    async with opened(store, clock, **options) as lpm:
+        return (await lpm.janitor.usage()).level
+
+
+async def used(store: Path, clock: ManualClock) -> Usage:
+    async with opened(store, clock) as lpm:
+        return await lpm.janitor.usage()
+
+
+async def test_a_fresh_store_is_fine(lpm: LocalPersistenceManager) -> None:
+    usage = await lpm.janitor.usage()
+    assert usage.level is Level.FINE
+    assert (usage.raw, usage.journal) == (0, 0)
+    assert (usage.max_bytes, usage.min_free_bytes) == (1024**3, 256 * 1024**2)
+    assert usage.total == usage.database + usage.wal + usage.raw + usage.journal
+
+
+async def test_at_the_cap_the_collector_stops_first_and_then_the_executor(store: Path, clock: ManualClock) -> None:
+    """I8"""
+    async with opened(store, clock) as lpm:
+        for n in range(20):
+            await save_one(lpm, f"t{n}", a_result(body=os.urandom(20_000)))
+    total = (await used(store, clock)).total
+    slack = 100_000  # the WAL and the journal of pages differ a little from opening to opening
+    assert await level_with(store, clock, max_bytes=2 * total) is Level.FINE
+    assert await level_with(store, clock, max_bytes=round(total / 0.9) + slack * 2) is Level.FINE
+    assert await level_with(store, clock, max_bytes=round(total / 0.97)) is Level.COLLECTOR_STOPS
+    assert await level_with(store, clock, max_bytes=total - slack) is Level.EXECUTOR_STOPS
+
+
+async def test_on_a_full_disk_the_collector_stops_first_and_then_the_executor(store: Path, clock: ManualClock) -> None:
+    """I8"""
+    free = shutil.disk_usage(store.parent.parent).free
+    assert await level_with(store, clock, min_free_bytes=free // 4) is Level.FINE
+    assert await level_with(store, clock, min_free_bytes=free * 3 // 4) is Level.COLLECTOR_STOPS
+    assert await level_with(store, clock, min_free_bytes=free * 2) is Level.EXECUTOR_STOPS
+
+
+async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undelivered(
+    store: Path, clock: ManualClock
+) -> None:
+    """I8: synced rows and cache go, what is unsynced stays."""
+    async with opened(store, clock, max_bytes=1_500_000) as lpm:
+        waiting = await save_one(lpm, "waiting", a_result(body=os.urandom(100_000)))
+        for n in range(20):
+            entry = await save_one(lpm, f"t{n}", a_result(body=os.urandom(40_000)))
+            await deliver(lpm, entry.result_id)
+            await lpm.cache.put(f"k{n}", os.urandom(20_000))
+        assert (await lpm.janitor.usage()).level is Level.EXECUTOR_STOPS
+        await lpm.janitor.relieve()
+    async with opened(store, clock, max_bytes=1_500_000) as lpm:
+        usage = await lpm.janitor.usage()
+        assert usage.level is Level.FINE
+        assert usage.raw == 102_400 + 4_096
+        assert await the_result(lpm, "waiting") == waiting
+        assert lpm.raw_path(str(waiting.html_path)).exists()
+        assert len(await lpm.list_results()) == 1
+
+
+async def test_free_pages_do_not_count(lpm: LocalPersistenceManager) -> None:
+    await lpm.cache.put("k", os.urandom(1_000_000))
+    before = await lpm.janitor.usage()
+    await lpm.cache.forget()
+    after = await lpm.janitor.usage()
+    assert after.database < before.database - 900_000
+
+
+async def test_raw_files_and_their_journal_count(lpm: LocalPersistenceManager, store: Path) -> None:
+    await save_one(lpm, "t1", a_result(body=os.urandom(100_000)))
+    usage = await lpm.janitor.usage()
+    assert usage.raw == 102_400 + 4_096
+    assert usage.journal >= 100_000
+    assert usage.journal == sum(path.stat().st_size for path in live_folder(store).glob("*.raw"))
+    assert usage.wal == store.with_name("parcelpost.db-wal").stat().st_size
+
+
+async def test_health_says_all_that_an_operator_asks(
+    lpm: LocalPersistenceManager, store: Path, clock: ManualClock
+) -> None:
+    empty = await lpm.janitor.health()
+    assert (empty.oldest_unsynced_seconds, empty.last_change) == (0.0, "")
+    assert (empty.newest_backup, empty.newest_backup_age_seconds, empty.problems) == (None, None, None)
+    await save_one(lpm)
+    await lpm.cache.put("k", b"1")
+    clock.advance(90)
+    made = await lpm.janitor.backup()
+    os.utime(made.path, (clock.now().timestamp(), clock.now().timestamp()))
+    clock.advance(10)
+    health = await lpm.janitor.health(check=True)
+    assert (health.path, health.schema_version) == (str(store), migrations.load()[-1].version)
+    assert (health.oldest_unsynced_seconds, health.last_change) == (100.0, "2026-01-01T00:00:00.000Z")
+    assert (health.newest_backup, health.newest_backup_age_seconds) == (made.path, 10.0)
+    assert health.file_bytes == store.stat().st_size
+    assert health.page_size == 4_096
+    assert health.pages > health.free_pages
+    assert health.cache_bytes == (await lpm.cache.stats()).bytes > 0
+    assert health.problems == []
+
+
+async def test_the_check_finds_a_result_without_its_task(lpm: LocalPersistenceManager, store: Path) -> None:
+    await save_one(lpm)
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        db.execute("DELETE FROM tasks")
+        db.commit()
+    (problem,) = (await lpm.janitor.health(check=True)).problems or []
+    assert "results row 1 names a missing tasks" in problem

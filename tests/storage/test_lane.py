@@ -1,0 +1,110 @@
+"""One SQLite connection on one thread: functions run in order, whatever becomes of their callers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from parcelpost.errors import NotAStore, StoreError
+from parcelpost.storage.lane import Lane
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "a.db"
+    found.touch()
+    return found
+
+
+@pytest.fixture
+async def lane(path: Path) -> AsyncIterator[Lane]:
+    opened = await Lane.open(path, busy_timeout=1)
+    yield opened
+    await opened.close()
+
+
+async def test_a_function_runs_on_the_lanes_own_thread_and_is_answered(lane: Lane) -> None:
+    first, second = [await lane.run(lambda db: (threading.get_ident(), db)) for _ in range(2)]
+    assert first == second
+    assert first[0] != threading.get_ident()
+    assert await lane.run(lambda db: db.execute("SELECT 1 + 1").fetchone()) == (2,)
+
+
+async def test_functions_run_in_the_order_of_the_calls(lane: Lane) -> None:
+    seen: list[int] = []
+    await asyncio.gather(*(lane.run(lambda _, n=n: seen.append(n)) for n in range(100)))  # type: ignore[misc]
+    assert seen == list(range(100))
+
+
+async def test_an_error_reaches_its_caller_and_the_next_function_runs(lane: Lane) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await lane.run(lambda db: db.execute("SELECT * FROM nowhere"))
+    with pytest.raises(ZeroDivisionError):
+        await lane.run(lambda _: 1 // 0)
+    assert await lane.run(lambda _: "still here") == "still here"
+
+
+async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: Lane) -> None:
+    go_on = threading.Event()
+    seen: list[int] = []
+
+    def slow(_: sqlite3.Connection, n: int) -> int:
+        assert go_on.wait(10)
+        seen.append(n)
+        return n
+
+    tasks = [asyncio.create_task(lane.run(lambda db, n=n: slow(db, n))) for n in range(6)]  # type: ignore[misc]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    go_on.set()
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert answers[1::2] == [1, 3, 5]
+    assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
+    assert await lane.run(lambda _: 7) == 7
+    assert seen == sorted(seen)
+
+
+async def test_every_connection_is_set_up_with_care(path: Path) -> None:
+    lane = await Lane.open(path, busy_timeout=2.5, pragmas=("PRAGMA query_only = ON",))
+    names = (
+        "foreign_keys",
+        "temp_store",
+        "cache_size",
+        "secure_delete",
+        "trusted_schema",
+        "busy_timeout",
+        "query_only",
+    )
+    found = await lane.run(lambda db: {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names})
+    await lane.close()
+    assert found == {
+        "foreign_keys": 1, "temp_store": 2, "cache_size": -64_000, "secure_delete": 0, "trusted_schema": 0,
+        "busy_timeout": 2_500, "query_only": 1,
+    }  # fmt: skip
+
+
+async def test_what_is_not_a_database_is_refused_and_leaves_no_thread(path: Path) -> None:
+    path.write_text("dear diary " * 1_000)
+    before = set(threading.enumerate())
+    with pytest.raises(NotAStore):
+        await Lane.open(path, busy_timeout=1, pragmas=("PRAGMA journal_mode = WAL",))
+    with pytest.raises(StoreError):
+        await Lane.open(path.with_name("gone.db"), busy_timeout=1)
+    assert not path.with_name("gone.db").exists()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
+
+
+async def test_a_closed_lane_takes_no_more(path: Path) -> None:
+    lane = await Lane.open(path, busy_timeout=1)
+    await lane.close()
+    with pytest.raises(ValueError, match=r"[Cc]onnection"):
+        await lane.run(lambda _: 1)
+    await lane.close()

@@ -1,0 +1,209 @@
+"""Every hot query is answered by an index, at any size. The SQL is what the code runs, taken down as it runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcelpost.clock import ManualClock, iso
+from parcelpost.model import Signal, TaskStatus
+from parcelpost.storage import (
+    LocalPersistenceManager,
+    backup,
+    cache,
+    health,
+    metrics,
+    outbox,
+    queue_state,
+    retention,
+    signals,
+    sync_log,
+    tasks,
+)
+from parcelpost.storage.metrics import Sample
+from parcelpost.storage.sync_log import SyncRound
+from tests.storage.making import NOW, a_result, a_task, deliver, save_one
+
+LATER = iso(NOW + timedelta(days=100))
+PLATFORMS = ("vgsi", "qpublic", "beacon")
+
+
+class Noting(sqlite3.Connection):
+    """Takes down the plan of every statement that it runs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.plan: set[str] = set()
+
+    def execute(self, sql: str, parameters: Any = ()) -> sqlite3.Cursor:
+        if re.match(r"\s*(SELECT|WITH|UPDATE|DELETE|INSERT)", sql):
+            self.plan |= {row[3] for row in super().execute(f"EXPLAIN QUERY PLAN {sql}", parameters)}
+        return super().execute(sql, parameters)
+
+    def executemany(self, sql: str, parameters: Any) -> sqlite3.Cursor:
+        parameters = list(parameters)
+        for values in parameters[:1]:
+            self.plan |= {row[3] for row in super().execute(f"EXPLAIN QUERY PLAN {sql}", values)}
+        return super().executemany(sql, parameters)
+
+
+async def _fill(store: Path) -> None:
+    """Tasks, results and all the rest in every state, and enough of them for the planner to care."""
+    clock = ManualClock()
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+        if store.stem == "analyzed early":
+            await save_one(lpm, "first")
+            await lpm.janitor.clean()
+        await lpm.add_tasks(
+            a_task(
+                f"t{n}", platform=PLATFORMS[n % 3], lease_expires_at=NOW + timedelta(hours=1) if n % 5 == 0 else None
+            )
+            for n in range(400)
+        )
+        claims = await lpm.claim(200)
+        saved = (lpm.save_result(claim, a_result(body=b"x" if claim.seq % 3 else None)) for claim in claims[:60])
+        await asyncio.gather(*saved)
+        await asyncio.gather(*(lpm.give_up(claim, "no") for claim in claims[60:90]))
+        await asyncio.gather(*(lpm.retry_later(claim, "busy") for claim in claims[90:120]))
+        waiting = await lpm.get_unsynced_results()
+        await deliver(lpm, *(entry.result_id for entry in waiting[:20]))
+        await lpm.mark_rejected([entry.result_id for entry in waiting[20:25]], "no")
+        await lpm.pause_platform("beacon")
+        upload = SyncRound(direction="upload", record_type="results", record_count=1, success=True)
+        for n in range(300):
+            await lpm.cache.put(f"k{n}", b"x", ttl=timedelta(minutes=n))
+            await lpm.sync_log.record(upload)
+            await lpm.metrics.record(Sample())
+            clock.advance(1)
+        await lpm.signals.append(
+            Signal(platform="vgsi", field="f", selector=f"#{n % 9}", selector_type="css", success=True)
+            for n in range(300)
+        )
+        if store.stem == "analyzed":
+            await lpm.janitor.clean()
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        held = "UPDATE tasks SET status = 'processing', claim_token = 'x:1', claimed_by = 'x'"
+        db.execute(f"{held} WHERE status = 'pending' AND seq % 20 = 19")
+        db.commit()
+
+
+@pytest.fixture(scope="module", params=["fresh", "analyzed", "analyzed early"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Without the planner's statistics, with them, and with what they were when the store was almost empty."""
+    store = tmp_path_factory.mktemp("plans") / f"{request.param}.db"
+    asyncio.run(_fill(store))
+    return store
+
+
+@pytest.fixture
+def db(filled: Path) -> Iterator[Noting]:
+    with contextlib.closing(sqlite3.connect(filled, isolation_level=None, factory=Noting)) as opened:
+        opened.execute("BEGIN")
+        yield opened
+
+
+def claim(db: sqlite3.Connection) -> None:
+    request = tasks.ClaimRequest("me", "me:1", LATER, 5, None)
+    tasks.claim_each(db, [request])
+
+
+def save(db: sqlite3.Connection) -> None:
+    held = "SELECT seq, task_id FROM tasks WHERE status = 'processing' AND claimed_by = 'x' LIMIT 1"
+    seq, task_id = db.execute(held).fetchone()
+    row = outbox.ResultRow("r", task_id, 1, "", "", "", "", 0, None, "p", None, None, "s", 1, "k", "n", "n", "{}")
+    assert outbox.save_each(db, [outbox.SaveRequest(seq, "x:1", row)]) == [[]]
+
+
+def requeue(db: sqlite3.Connection) -> None:
+    queue_state.requeue(db, LATER, None, TaskStatus.FAILED, "vgsi", True)
+
+
+def cache_put(db: sqlite3.Connection) -> None:
+    cache._put(db, ("new", "html", 9, None, None, LATER, LATER, LATER, b"x"), 2_000)
+
+
+TASK_FILTERS = ("status", "platform", "state", "county", "source", "parcel_id")
+RESULT_FILTERS = ("sync", "platform", "parcel_id", "success")
+
+Run = Callable[[sqlite3.Connection], object]
+
+# (what it is, how the code does it, the indexes it must use)
+HOT: list[tuple[str, Run, set[str]]] = [
+    ("claim in priority order", claim, {"tasks_ready", "tasks_delayed", "tasks_leased"}),
+    ("is the task known", lambda db: tasks.get(db, "t1"), {"sqlite_autoindex_tasks_1"}),
+    ("end a task", lambda db: tasks.end_with_report(db, 1, "x", "failed", LATER, "no"), {"INTEGER PRIMARY KEY"}),
+    ("retry a task", lambda db: tasks.retry(db, 1, "x", LATER, LATER, "no"), {"INTEGER PRIMARY KEY"}),
+    ("release tasks", lambda db: tasks.release(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
+    ("heartbeat", lambda db: tasks.heartbeat(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
+    ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
+    ("who holds claims", tasks.owners, {"tasks_held"}),
+    ("recover the dead", lambda db: queue_state.recover(db, ["x"], NOW, 5), {"tasks_held"}),
+    ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
+    ("expire by age", lambda db: tasks.expire_older(db, LATER, LATER), {"tasks_ready", "tasks_delayed"}),
+    ("count per status", queue_state.counts, {"tasks_ready", "tasks_held", "tasks_ended"}),
+    ("depth and ages", lambda db: queue_state.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
+    ("requeue", requeue, {"tasks_ended", "sqlite_autoindex_results_2"}),
+    ("list tasks", lambda db: tasks.search(db, dict.fromkeys(TASK_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("save a result", save, {"INTEGER PRIMARY KEY"}),
+    ("unsynced results in order", lambda db: outbox.unsynced(db, 50, None), {"results_outbox"}),
+    ("one result", lambda db: outbox.get(db, "t1"), {"sqlite_autoindex_results_2"}),
+    ("mark synced", lambda db: outbox.mark_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
+    ("mark raw synced", lambda db: outbox.mark_raw_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
+    ("mark rejected", lambda db: outbox.mark_rejected(db, ["r"], "", LATER), {"sqlite_autoindex_results_1"}),
+    ("count an attempt", lambda db: outbox.count_attempt(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
+    ("reset rejected", lambda db: outbox.reset_rejected(db, None), {"results_rejected"}),
+    ("files named by a result", lambda db: outbox.named_by_a_result(db, ["x"]), {"results_html_path"}),
+    ("list results", lambda db: outbox.search(db, dict.fromkeys(RESULT_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("cache lookup", lambda db: cache._find(db, "k1", "html"), {"sqlite_autoindex_cache_1"}),
+    ("cache access update", lambda db: cache._touch(db, "k1", LATER), {"sqlite_autoindex_cache_1"}),
+    ("cache put and eviction", cache_put, {"cache_last_accessed"}),
+    ("cache forget one", lambda db: cache._forget(db, "k1"), {"sqlite_autoindex_cache_1"}),
+    ("clean delivered results", lambda db: retention._delivered_results(db, LATER), {"results_synced"}),
+    ("clean ended tasks", lambda db: retention._ended_tasks(db, LATER, ("", 0)),
+     {"tasks_ended", "sqlite_autoindex_results_2"}),
+    ("clean expired cache", lambda db: retention._expired_cache(db, LATER), {"cache_expires"}),
+    ("clean old metrics", lambda db: retention._old_metrics(db, LATER), {"agent_metrics_timestamp"}),
+    ("clean old sync log", lambda db: retention._old_sync_log(db, LATER), {"sync_log_created"}),
+    ("clean old signals", lambda db: retention._old_signals(db, LATER), {"signals_created"}),
+    ("recent syncs", lambda db: sync_log._recent(db, 50, None, False), set()),
+    ("metrics since", lambda db: metrics._since(db, iso(NOW), 10), {"agent_metrics_timestamp"}),
+    ("metrics window", lambda db: metrics._window(db, iso(NOW)), {"tasks_ended"}),
+    ("unsynced signals", lambda db: signals._unsynced(db, 50), {"signals_unsynced"}),
+    ("mark signals", lambda db: signals._mark_synced(db, ["x"], LATER), {"sqlite_autoindex_learning_signals_1"}),
+    ("sum up signals", lambda db: signals._aggregate(db, "vgsi", ""), {"signals_by_selector"}),
+    ("last change", backup.last_change, {"tasks_ended", "results_synced"}),
+    ("sizes", health._sizes, set()),
+]  # fmt: skip
+
+# A scan of the whole table is right where it stops at once: the newest rows by their number.
+NEWEST_ROWS = {
+    "recent syncs": {"SCAN sync_log"},
+    "metrics window": {"SCAN results"},
+    "last change": {"SCAN tasks", "SCAN results"},
+}
+
+
+@pytest.mark.parametrize(("name", "run", "indexes"), HOT, ids=[name for name, *_ in HOT])
+def test_a_hot_query_uses_its_index(db: Noting, name: str, run: Run, indexes: set[str]) -> None:
+    run(db)
+    assert db.plan
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")} | {"t", "r", "head"}
+    scans = {line for line in db.plan if re.fullmatch(r"SCAN (\w+)", line) and line.split()[1] in tables}
+    small = {"SCAN platform_pauses", "SCAN storage_usage", "SCAN sqlite_schema"}
+    assert scans - small <= NEWEST_ROWS.get(name, set())
+    used = " ".join(sorted(db.plan))
+    assert {index for index in indexes if not re.search(rf"\b{index}\b", used)} == set(), used
+
+
+def test_the_plan_of_a_scan_is_found(db: Noting) -> None:
+    """So that the test above can fail."""
+    db.execute("SELECT count(*) FROM results WHERE county = 'x'")
+    assert "SCAN results" in db.plan
