@@ -18,14 +18,10 @@ Hop = Callable[[Callable[[], None]], Awaitable[None]]
 _Entry = tuple[Any, asyncio.Future[Any]]
 
 
-_ON_THE_WAY_SECONDS = 0.0001
-
-
 class Batcher:
     """Collects what callers submit and hands what waits to `process`, in order, on another thread.
 
-    A lone caller is served at once, and while the thread is busy the next group gathers. Only when the last group was
-    more than twice as large does the thread wait a moment for those who are likely on their way back. A cancelled
+    There is no timer: a lone caller is served at once, and while the thread is busy the next group gathers. A cancelled
     caller's item is either skipped whole or processed whole.
 
     The thread stays inside one hop until `is_broken` says that it cannot go on; then the next hop may mend it.
@@ -46,7 +42,6 @@ class Batcher:
         self._is_broken = is_broken
         self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
         self._waiting: SimpleQueue[_Entry | None] = SimpleQueue()
-        self._last_group = 0
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._all_answered.set()
@@ -99,15 +94,13 @@ class Batcher:
         group = [first]
         while len(group) < self._max_group:
             try:
-                on_the_way = len(group) < self._last_group // 2
-                entry = self._waiting.get(timeout=_ON_THE_WAY_SECONDS) if on_the_way else self._waiting.get_nowait()
+                entry = self._waiting.get_nowait()
             except Empty:
                 break
             if entry is None:
                 self._waiting.put(None)
                 break
             group.append(entry)
-        self._last_group = len(group)
         live = [entry for entry in group if not entry[1].cancelled()]
         if len(live) < len(group):
             self._loop.call_soon_threadsafe(self._answered, len(group) - len(live))

@@ -15,7 +15,7 @@ from parcelpost.model import Claim
 from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
-_MAX_AHEAD = 64
+_MAX_AHEAD = 512
 _HOLD_SECONDS = 0.02
 _NEVER = "9999"
 
@@ -36,6 +36,8 @@ class ClaimDesk:
         """When the store's order may change by the mere passing of time."""
         self._stale = False
         self._extra = 0
+        self._handed_out = 0
+        self._fetched_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._fetching: asyncio.Future[tasks.Claimed] | None = None
         self._refilling = asyncio.Lock()
@@ -92,10 +94,10 @@ class ClaimDesk:
         if self._valid_until != _NEVER and self._now() >= self._valid_until:
             return None
         found = [ahead.popleft() for _ in range(limit)]
+        self._handed_out += limit
         if len(ahead) < self._extra // 2 and self._fetching is None:
             # More are asked for before the last one is gone, so that fast callers do not wait.
-            self._extra = min(_MAX_AHEAD, self._extra * 2)
-            self._fetch(self._extra, [])
+            self._fetch(self._pace() - len(ahead), [])
         return found
 
     async def _refill(self, limit: int, platforms: Platforms) -> list[Claim]:
@@ -109,6 +111,7 @@ class ClaimDesk:
         await asyncio.wait([fetching])
         if len(fetching.result().claims) < wanted:
             self._came_short = (platforms, number)
+        self._handed_out += limit
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 
     def _fetch(self, limit: int, give_back: list[Claim]) -> asyncio.Future[tasks.Claimed]:
@@ -131,6 +134,8 @@ class ClaimDesk:
             else:
                 self._keep(give_back, "")
 
+        self._handed_out = 0
+        self._fetched_at = self._loop.time()
         self._fetching = self._db.start_together(tasks.claim_each, request, durable=False)
         self._fetching.add_done_callback(fetched)
         return self._fetching
@@ -147,8 +152,13 @@ class ClaimDesk:
         self._timer = self._loop.call_later(_HOLD_SECONDS, self._time_is_up)
 
     def _pace(self) -> int:
-        """How many to take ahead: twice as many as last time if those were gone before their time."""
-        self._extra = min(_MAX_AHEAD, max(1, self._extra * 2)) if self._timer is not None else 0
+        """How many to take ahead: twice as many as last time, up to what goes in the time that they may be held."""
+        if self._timer is None:
+            self._extra = 0
+        else:
+            seconds = max(self._loop.time() - self._fetched_at, 1e-6)
+            goes = int(self._handed_out / seconds * _HOLD_SECONDS)
+            self._extra = max(1, min(self._extra * 2, goes, _MAX_AHEAD))
         return self._extra
 
     def _time_is_up(self) -> None:
