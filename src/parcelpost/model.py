@@ -1,4 +1,7 @@
-"""The domain's own words, frozen and free of I/O. See docs/glossary.md for each of them."""
+"""The domain's own words, frozen and free of I/O. See docs/glossary.md for each of them.
+
+`gc=False`: what comes by the thousand cannot be part of a cycle, and the garbage collector need not look at it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class TaskStatus(StrEnum):
     EXPIRED = "expired"
 
 
-class Target(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What to scrape: a parcel, and whatever else the platform needs to find it."""
 
     parcel_id: str
@@ -51,7 +54,7 @@ class Target(Struct, frozen=True, kw_only=True, omit_defaults=True):
     extra: Mapping[str, Json] = {}
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Struct, frozen=True, kw_only=True, gc=False):
     """An order to scrape one target on one platform."""
 
     task_id: str
@@ -65,7 +68,7 @@ class Task(Struct, frozen=True, kw_only=True):
     """When the gateway's grant ends; None for a task without a lease."""
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class Claim(Struct, frozen=True, kw_only=True, gc=False):
     """A slot's local hold on a task. Only the current claim's token can end the task (I4)."""
 
     task: Task
@@ -76,7 +79,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     """When the task was stored here."""
 
 
-class Page(Struct, frozen=True, kw_only=True):
+class Page(Struct, frozen=True, kw_only=True, gc=False):
     """What a fetch brought."""
 
     body: bytes
@@ -84,7 +87,7 @@ class Page(Struct, frozen=True, kw_only=True):
     url: str = ""
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(Struct, frozen=True, kw_only=True, gc=False):
     """A record of one task, on its way into the store."""
 
     data: Mapping[str, Json]

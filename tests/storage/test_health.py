@@ -117,7 +117,7 @@ async def test_health_says_all_that_an_operator_asks(
     assert (health.oldest_unsynced_seconds, health.last_change) == (100.0, "2026-01-01T00:00:00.000Z")
     assert (health.newest_backup, health.newest_backup_age_seconds) == (made.path, 10.0)
     assert health.file_bytes == store.stat().st_size
-    assert health.page_size == 4_096
+    assert health.page_size == 8_192
     assert health.pages > health.free_pages
     assert health.cache_bytes == (await lpm.cache.stats()).bytes > 0
     assert health.problems == []

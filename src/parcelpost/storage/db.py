@@ -32,7 +32,10 @@ _PAGES_A_GROUP, _PAGES_A_ROW = 4, 1
 _BACKGROUND_PASSES = 2
 _BACKSTOP_PAGES = 16_000
 
-_FIRST_PRAGMA = "PRAGMA auto_vacuum = INCREMENTAL"  # space can be given back a little at a time
+_FIRST_PRAGMAS = (
+    "PRAGMA page_size = 8192",  # three records of 2 KB to a page instead of one: fewer pages to a commit
+    "PRAGMA auto_vacuum = INCREMENTAL",  # space can be given back a little at a time
+)
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
     f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: the background checkpoints come first
@@ -240,7 +243,7 @@ def _make_file(path: Path, *, create: bool) -> None:
 
 
 async def _open_writer(path: Path, options: StoreOptions) -> Lane:
-    first = () if path.stat().st_size else (_FIRST_PRAGMA,)  # it writes: only into an empty file
+    first = () if path.stat().st_size else _FIRST_PRAGMAS  # they write: only into an empty file
     pragmas = (*first, *_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
     return await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
 

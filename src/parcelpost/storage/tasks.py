@@ -93,14 +93,16 @@ def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
     """Of single tasks from many callers: whether each was new."""
-    if len(task_rows) == 1:
-        return [add(db, task_rows) == 1]
-    ids = encode([row[0] for row in task_rows]).decode()
-    known = "SELECT json_group_array(task_id) FROM tasks WHERE task_id IN (SELECT value FROM json_each(?))"
-    seen = set(decode(db.execute(known, (ids,)).fetchone()[0]))
-    is_new = [row[0] not in seen and not seen.add(row[0]) for row in task_rows]  # type: ignore[func-returns-value]
-    multi_row.insert(db, _ADD, [row for row, new in zip(task_rows, is_new, strict=True) if new])
-    return is_new
+    last = db.execute("SELECT coalesce(max(seq), 0) FROM tasks").fetchone()[0]
+    if add(db, task_rows) == len(task_rows):
+        return [True] * len(task_rows)
+    added = db.execute("SELECT json_group_array(task_id) FROM tasks WHERE seq > ?", (last,)).fetchone()[0]
+    new = set(decode(added))
+    answers = []
+    for row in task_rows:
+        answers.append(row[0] in new)
+        new.discard(row[0])  # of two alike, the first is the new one
+    return answers
 
 
 class ClaimRequest(NamedTuple):
