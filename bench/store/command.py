@@ -89,7 +89,7 @@ async def _compare(plan: Plan, folder: Path) -> Comparison:
     work = make_work(plan.tasks)
     gc.collect()
     gc.freeze()  # the inputs are the benchmark's own: no contender pays for their garbage collection
-    contenders = [OURS, AIOSQLITE, STDLIB, CEILING, *peers_queues.installed()]
+    contenders = [OURS, *AIOSQLITE, *STDLIB, CEILING, *peers_queues.installed()]
     durability: dict[str, Durability] = {}
     for contender in contenders:
         progress(f"filling {contender.name}")

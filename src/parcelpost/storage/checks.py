@@ -19,6 +19,8 @@ _encode = msgspec.json.Encoder().encode
 
 def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_empty: bool = False) -> str:
     """The value itself, if it is text that SQLite and file systems can hold without harm."""
+    if type(value) is str and 0 < len(value) <= max_chars and value.isascii() and "\0" not in value:
+        return value  # nearly always
     if not isinstance(value, str):
         raise InvalidInput(f"{field} must be text, not {type(value).__name__}")
     if len(value) > max_chars:

@@ -37,10 +37,19 @@ _FIRST_PRAGMAS = (
     "PRAGMA auto_vacuum = INCREMENTAL",  # space can be given back a little at a time
 )
 _WRITER_PRAGMAS = (
+    "PRAGMA cache_size = -64000",  # 64 MB, taken as used
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
     f"PRAGMA wal_autocheckpoint = {_BACKSTOP_PAGES}",  # a backstop: the background checkpoints come first
     "PRAGMA journal_size_limit = 33554432",  # the WAL file shrinks again after a burst
 )
+
+
+_READER_PRAGMAS = (
+    "PRAGMA query_only = ON",
+    "PRAGMA cache_size = -8000",  # there are several of them
+)
+
+_NO_KEYWORDS: dict[str, Any] = {}
 
 
 class LocalDatabase:
@@ -125,7 +134,7 @@ class LocalDatabase:
 
         Under way at once; the answer comes with the future.
         """
-        return self._batcher.submit(Job(change, (request,), {}, durable, together=True))
+        return self._batcher.submit(Job(change, (request,), _NO_KEYWORDS, durable, False, True))
 
     async def read(self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `look(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
@@ -140,7 +149,7 @@ class LocalDatabase:
         async with self._reading:
             if self.is_closed:
                 raise StoreClosed
-            lane = self._readers.pop() if self._readers else await self._open_lane("PRAGMA query_only = ON")
+            lane = self._readers.pop() if self._readers else await self._open_lane(*_READER_PRAGMAS)
             try:
                 with translated(self.path):
                     return await lane.run(in_one_view)

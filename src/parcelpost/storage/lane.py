@@ -21,7 +21,6 @@ T = TypeVar("T")
 PRAGMAS = (
     "PRAGMA foreign_keys = ON",  # a result without its task cannot be stored
     "PRAGMA temp_store = MEMORY",  # sorting never needs room on a full disk
-    "PRAGMA cache_size = -64000",  # 64 MB, taken as used
     "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
     "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
     "PRAGMA checkpoint_fullfsync = ON",
