@@ -122,6 +122,8 @@ class OutboxEntry(Struct, frozen=True, kw_only=True):
     execution_time_ms: int
     html_path: str | None
     json_path: str | None
+    screenshot_path: str | None
+    log_path: str | None
     raw_sha256: str | None
     idempotency_key: str
     scraped_at: datetime

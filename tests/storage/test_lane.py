@@ -75,7 +75,6 @@ async def test_every_connection_is_set_up_with_care(path: Path) -> None:
     names = (
         "foreign_keys",
         "temp_store",
-        "cache_size",
         "secure_delete",
         "trusted_schema",
         "busy_timeout",
@@ -84,7 +83,7 @@ async def test_every_connection_is_set_up_with_care(path: Path) -> None:
     found = await lane.run(lambda db: {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names})
     await lane.close()
     assert found == {
-        "foreign_keys": 1, "temp_store": 2, "cache_size": -64_000, "secure_delete": 0, "trusted_schema": 0,
+        "foreign_keys": 1, "temp_store": 2, "secure_delete": 0, "trusted_schema": 0,
         "busy_timeout": 2_500, "query_only": 1,
     }  # fmt: skip
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -34,6 +36,9 @@ class Contents(Struct, frozen=True, kw_only=True):
 
     schema_version: int
     last_change: str
+    last_task: int
+    """The highest seq, like last_result: clocks are set back, these are not."""
+    last_result: int
     tasks: int
     results: int
     unsynced: int
@@ -52,11 +57,30 @@ def make(store: Path, now: datetime, keep: int, progress: Progress | None = None
     path = folder / f"{store.stem}_{now:%Y%m%dT%H%M%S}.db"
     _check_room(store, folder)
     snapshot(store, path, progress)
+    _remove_abandoned_parts(folder)
     older = [backup for backup in found(store) if backup != path]
     surplus = older[: max(0, len(older) - max(keep - 1, 0))]
     for backup in surplus:
         backup.unlink(missing_ok=True)
     return Backup(path=str(path), bytes=path.stat().st_size, removed=len(surplus))
+
+
+def _remove_abandoned_parts(folder: Path) -> None:
+    """Copies that a process died over; one whose process lives may still be growing."""
+    for part in folder.glob("*.partial"):
+        pid = re.search(r"\.(\d+)-[0-9a-f]{8}\.partial$", part.name)
+        if pid is None or not _is_running(int(pid[1])):
+            part.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def found(store: Path) -> list[Path]:
@@ -73,6 +97,7 @@ def restore(
     Refuses a backup that is not whole or is from a newer program. Without `force` also refuses when a live process has
     the store open, or when the store holds changes that the backup does not.
     """
+    store = store.resolve()
     contents = _inspect_backup(source)
     alive, _ = owner.others(live)
     if alive and not force:
@@ -84,14 +109,12 @@ def restore(
         snapshot(store, aside)
         _copy_into_live(source, store)
     else:
+        ready = store.with_name(store.name + ".restoring")
+        snapshot(source, ready, progress)  # whole before anything is moved
         if aside is not None:
             _move(store, aside)
-        try:
-            snapshot(source, store, progress)
-        except BackupFailed:
-            if aside is not None:
-                _move(aside, store)
-            raise
+        ready.replace(store)
+        durable_files.sync_path(store.parent)
     return Restored(path=str(store), contents=contents, set_aside=str(aside) if aside else None)
 
 
@@ -108,6 +131,8 @@ def contents(path: Path) -> Contents:
             return Contents(
                 schema_version=version,
                 last_change=last_change(db),
+                last_task=db.execute("SELECT coalesce(max(seq), 0) FROM tasks").fetchone()[0],
+                last_result=db.execute("SELECT coalesce(max(seq), 0) FROM results").fetchone()[0],
                 tasks=db.execute("SELECT count(*) FROM tasks").fetchone()[0],
                 results=db.execute("SELECT count(*) FROM results").fetchone()[0],
                 unsynced=db.execute("SELECT count(*) FROM results WHERE synced = 0").fetchone()[0],
@@ -143,7 +168,8 @@ def _refuse_to_lose(store: Path, backup: Contents) -> None:
             f"the store at {store} cannot be read to compare: {error}",
             hint="add --force to replace it; the damaged file is set aside",
         ) from error
-    if present.last_change > backup.last_change:
+    has_more_rows = present.last_task > backup.last_task or present.last_result > backup.last_result
+    if has_more_rows or present.last_change > backup.last_change:
         raise StoreInUse(
             f"the store is newer than the backup: its last change is {present.last_change}, the backup's is "
             f"{backup.last_change or 'none'}; it has {present.results:,} results ({present.unsynced:,} not delivered), "
@@ -178,6 +204,11 @@ def _copy_into_live(source: Path, store: Path) -> None:
             contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
         ):
             old.backup(new)
+            # The claims of the backup's time are nobody's now, though their owner may still have the store open.
+            change = """UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
+                        WHERE status = 'processing'"""
+            with new:
+                new.execute(change)
     except sqlite3.Error as error:
         raise BackupFailed(f"could not restore into the live store {store}: {error}") from error
 

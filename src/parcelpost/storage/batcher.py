@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -47,6 +48,7 @@ class Batcher:
         self._all_answered.set()
         self._submitted = asyncio.Event()
         self.closed = False
+        self._halted = False
         self._loop = asyncio.get_running_loop()
         self._runner = self._loop.create_task(self._run())
 
@@ -64,25 +66,38 @@ class Batcher:
     async def close(self) -> None:
         """Finishes what waits, then stops. Nothing can be submitted after."""
         self.closed = True
-        await self._all_answered.wait()
-        self._waiting.put(None)
-        self._submitted.set()
+        try:
+            await self._all_answered.wait()
+        finally:
+            self.halt()
         await asyncio.wait([self._runner])
 
+    def halt(self) -> None:
+        """Lets the thread end now, whatever still waits: closing was cancelled."""
+        self.closed = self._halted = True
+        self._waiting.put(None)
+        self._submitted.set()
+
     async def _run(self) -> None:
-        while True:
-            if not self._unanswered:
-                await self._submitted.wait()
-            self._submitted.clear()
-            if self.closed and not self._unanswered:
-                return
-            try:
-                await self._hop(self._serve)
-            except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
-                self._deliver_failure(error)
+        while not self._halted:
+            # asyncio.run cancels every task at its end, this one too, before the store is closed by its user's task:
+            # until then it has to go on.
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._serve_once()
+
+    async def _serve_once(self) -> None:
+        if not self._unanswered:
+            await self._submitted.wait()
+        self._submitted.clear()
+        if self._halted:
+            return
+        try:
+            await self._hop(self._serve)
+        except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
+            self._deliver_failure(error)
 
     def _serve(self) -> None:
-        while not self._is_broken():
+        while not self._is_broken() and not self._halted:
             entry = self._waiting.get()
             if entry is None:
                 return

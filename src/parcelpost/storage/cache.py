@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
+import zlib
 from datetime import datetime, timedelta
 
 from isal import igzip
@@ -57,10 +58,16 @@ class Cache:
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None
+        try:
+            data = gzip.decompress(row[0])
+        except (OSError, EOFError, zlib.error):  # damaged: as if it were not there
+            self._misses += 1
+            self._db.write_soon(_forget, key)
+            return None
         self._hits += 1
         self._db.write_soon(_touch, key, now)
         return CachedPage(
-            data=gzip.decompress(row[0]),
+            data=data,
             data_type=row[1],
             etag=row[2],
             last_modified=row[3],

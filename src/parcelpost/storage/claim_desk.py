@@ -58,7 +58,7 @@ class ClaimDesk:
                 if found is not None:
                     return found
                 wishes, refill = self._came_short
-                if wishes == platforms and refill > arrived:
+                if wishes == platforms and refill > arrived and self._is_valid():
                     # A refill that began after this caller came found nothing more than this.
                     return self._from_ahead(min(limit, len(self._ahead)), platforms) or []
                 return await self._refill(limit, platforms)
@@ -89,9 +89,7 @@ class ClaimDesk:
 
     def _from_ahead(self, limit: int, platforms: Platforms) -> list[Claim] | None:
         ahead = self._ahead
-        if self._stale or len(ahead) < limit or self._platforms != platforms:
-            return None
-        if self._valid_until != _NEVER and self._now() >= self._valid_until:
+        if len(ahead) < limit or self._platforms != platforms or not self._is_valid():
             return None
         found = [ahead.popleft() for _ in range(limit)]
         self._handed_out += limit
@@ -184,6 +182,9 @@ class ClaimDesk:
         self._stale = False
         self._valid_until = _NEVER
         return claims
+
+    def _is_valid(self) -> bool:
+        return not self._stale and (self._valid_until == _NEVER or self._now() < self._valid_until)
 
     def _is_fetching(self) -> bool:
         return self._fetching is not None or self._refilling.locked()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import NotAStore, StoreClosed, StoreError, StoreNotFound, StoreOutdated
-from parcelpost.storage import header, migrations
+from parcelpost.errors import InvalidInput, NotAStore, StoreBusy, StoreClosed, StoreError, StoreNotFound, StoreOutdated
+from parcelpost.storage import durable_files, header, migrations
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.lane import Lane
 from parcelpost.storage.options import StoreOptions
@@ -74,6 +74,7 @@ class LocalDatabase:
         self._reading = asyncio.Semaphore(_READERS)
         self._checkpointer: Lane | None = None
         self._checkpoint: asyncio.Task[None] | None = None
+        self._closing = False
         self._counted_changes = 0
         self._wal_pages = 0
 
@@ -86,6 +87,8 @@ class LocalDatabase:
 
         Raises StoreNotFound, NotAStore, StoreTooNew, StoreOutdated (with migrate=False) and their like.
         """
+        if options.synchronous not in ("FULL", "NORMAL"):
+            raise InvalidInput(f"synchronous {options.synchronous!r} is not FULL or NORMAL")
         if sqlite3.sqlite_version_info < (3, 37):
             raise StoreError(
                 f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.37 or newer"
@@ -144,7 +147,8 @@ class LocalDatabase:
             try:
                 return look(db, *args, **kwargs)
             finally:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # after an I/O error SQLite has rolled back by itself
+                    db.execute("ROLLBACK")
 
         async with self._reading:
             if self.is_closed:
@@ -181,6 +185,8 @@ class LocalDatabase:
             with contextlib.suppress(sqlite3.Error):
                 await self._lane.close()
             self._lane = await _open_writer(self.path, self._options)
+            with translated(self.path):
+                await self._lane.run(_settle_wal)
             self._writer = GroupWriter(self.path, self._options.synchronous)
             self._counted_changes = 0
 
@@ -201,7 +207,7 @@ class LocalDatabase:
         return answers
 
     def _start_checkpoint(self) -> None:
-        if self._checkpoint is None or self._checkpoint.done():
+        if not self._closing and (self._checkpoint is None or self._checkpoint.done()):
             self._checkpoint = self._loop.create_task(self._run_checkpoint())
 
     async def _run_checkpoint(self) -> None:
@@ -216,15 +222,31 @@ class LocalDatabase:
             await self.exclusively(_checkpoint)
 
     async def _close(self) -> None:
-        if self._checkpoint is not None:
-            await asyncio.wait([self._checkpoint])
-        await self._batcher.close()
-        for _ in range(_READERS):
-            await self._reading.acquire()  # nobody reads any more
-        self._reading = asyncio.Semaphore(_READERS)  # who still waits finds the store closed
-        for lane in (*self._readers, self._checkpointer, self._lane):
-            if lane is not None:
+        self._closing = True  # no new checkpoint
+        try:
+            await self._batcher.close()
+            for _ in range(_READERS):
+                await self._reading.acquire()  # nobody reads any more
+            self._reading = asyncio.Semaphore(_READERS)  # who still waits finds the store closed
+            if self._checkpoint is not None:
+                await asyncio.wait([self._checkpoint])
+            for lane in self._lanes():
                 await lane.close()
+        except asyncio.CancelledError:
+            self._batcher.halt()
+            for lane in self._lanes():
+                lane.stop()  # or their threads would keep the process from ending
+            raise
+
+    def _lanes(self) -> list[Lane]:
+        return [lane for lane in (*self._readers, self._checkpointer, self._lane) if lane is not None]
+
+
+def _settle_wal(db: sqlite3.Connection) -> None:
+    """After the disk failed: what the WAL holds goes into the database and is synced, before anything follows it."""
+    busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    if busy:
+        raise StoreBusy("the store is read by others while it recovers from a failure of the disk")
 
 
 def _checkpoint(db: sqlite3.Connection) -> None:
@@ -245,7 +267,7 @@ def _make_file(path: Path, *, create: bool) -> None:
     if not create:
         raise StoreNotFound(f"there is no store at {path}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        durable_files.make_folder(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise os_error(error, path) from error

@@ -1,30 +1,29 @@
-"""A look at a file's first bytes, so that another program's file is never touched."""
+"""A look at a file before it is opened for writing, so that another program's file is never touched."""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
-from parcelpost.storage.migrations import APPLICATION_ID
-
-_MAGIC = b"SQLite format 3\x00"
-_BYTES = 100
+from parcelpost.storage.migrations import APPLICATION_ID, IDENTITY
+from parcelpost.storage.sqlite_errors import primary_code
 
 
 def problem(path: Path) -> str:
-    """Why the file cannot be a store; empty if it can. An empty file can become one."""
+    """Why the file cannot be a store; empty if it can. An empty file can become one.
+
+    SQLite does the looking, never a plain open(): closing any other handle of a database file drops the locks that
+    this process holds on it (POSIX), and a sister process would then take the store for closed.
+    """
     if not path.is_file():
         return "is not a file"
-    with path.open("rb") as file:
-        header = file.read(_BYTES)
-    if not header:
+    if path.stat().st_size == 0:
         return ""
-    if not header.startswith(_MAGIC):
-        return "is not an SQLite database"
-    page_bytes = int.from_bytes(header[16:18], "big")
-    if _has_content(path.with_name(path.name + "-wal")) or path.stat().st_size <= page_bytes:
-        return ""  # the WAL may hold a newer first page, or the file has no tables yet: SQLite itself has to look
-    return "" if int.from_bytes(header[68:72], "big") == APPLICATION_ID else "is a database of another program"
-
-
-def _has_content(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 0
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0)) as db:
+            application_id, tables = db.execute(IDENTITY).fetchone()
+    except sqlite3.Error as error:
+        # Busy, unreadable or damaged: that is for the opening itself to say.
+        return "is not an SQLite database" if primary_code(error) == sqlite3.SQLITE_NOTADB else ""
+    return "is a database of another program" if tables and application_id != APPLICATION_ID else ""

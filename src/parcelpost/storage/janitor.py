@@ -17,6 +17,7 @@ _FULL_VACUUM_SHARE = 0.25
 
 class Janitor:
     def __init__(self, store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+        self._store = store
         self._db = store.database
         self._raw = store.raw
         self._reserve = store.reserve
@@ -40,7 +41,9 @@ class Janitor:
 
         `full` is for `vacuum`.
         """
-        cleaned = await retention.clean(self._db, self._raw, self._options, self._clock)
+        cleaned = await self._store.even_if_full(
+            lambda: retention.clean(self._db, self._raw, self._options, self._clock), self._emit
+        )
         await self._db.write(_optimize)
         await self.vacuum(full=full)
         self._reserve.fill()
@@ -49,7 +52,7 @@ class Janitor:
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """At the cap: delivered rows and the cache go first, whatever their age. What is unsynced stays (I8)."""
-        cleaned = await retention.relieve(self._db, self._raw)
+        cleaned = await self._store.even_if_full(lambda: retention.relieve(self._db, self._raw), self._emit)
         await self.vacuum(full=full)
         self._emit(cleaned)
         return cleaned

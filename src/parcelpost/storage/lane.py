@@ -6,6 +6,7 @@ may choose: `Lane` makes that call run the next function. A whole function costs
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import deque
 from collections.abc import Callable
@@ -76,4 +77,12 @@ class Lane:
         return answer[0]
 
     async def close(self) -> None:
-        await self._connection.close()
+        try:
+            await self._connection.close()
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Lets the thread close the connection and end, without waiting for it."""
+        self._connection.stop()

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import InvalidInput, StoreFull
-from parcelpost.events import Emit, ReserveUsed, ignore
+from parcelpost.errors import InvalidInput
+from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, OutboxEntry, Page, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks
 from parcelpost.storage.adding import Added
@@ -165,10 +165,17 @@ class LocalPersistenceManager:
             total += expired
         return total
 
-    async def recover_abandoned(self) -> int:
-        """Brings back what processes held that have died since. Answers the number of tasks (I9)."""
+    async def recover_abandoned(self, silence: timedelta | None = None) -> int:
+        """Brings back what processes held that have died since (I9). Answers the number of tasks.
+
+        With `silence`, also what a live process holds but has neither claimed nor sent a heartbeat for that long.
+        """
+        recovered = await opening.recover(self._store, self._options, self._clock, self._emit)
+        if silence is not None:
+            now = self._clock.now()
+            recovered += await self._db.write(queue_state.recover_silent, iso(now - silence), now)
         self._desk.invalidate()
-        return await opening.recover(self._store, self._options, self._clock, self._emit)
+        return recovered
 
     async def requeue(
         self,
@@ -226,10 +233,8 @@ class LocalPersistenceManager:
         after: int = 0,
     ) -> list[TaskInfo]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        filters = {
-            "status": status, "platform": platform, "state": state, "county": county, "source": source,
-            "parcel_id": parcel_id,
-        }  # fmt: skip
+        place = {"platform": platform, "state": state, "county": county, "parcel_id": parcel_id}
+        filters = {"status": status, "source": source, **place}
         await self._desk.put_back()
         return await self._db.read(tasks.search, filters, checks.whole("limit", limit), after)
 
@@ -259,7 +264,10 @@ class LocalPersistenceManager:
 
     async def get_unsynced_results(self, limit: int = 50, max_bytes: int | None = None) -> list[OutboxEntry]:
         """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data."""
-        return await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes)
+        found, damaged = await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes)
+        if damaged:
+            await self._mark(outbox.reject_damaged, damaged, self._now())
+        return found
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
@@ -318,24 +326,16 @@ class LocalPersistenceManager:
         try:
             saved = await self._db.start_together(outbox.save_each, request)
         except outbox.PathTaken:
-            await self._raw.discard([kept.html_path, kept.json_path])
+            await self._raw.discard([kept.json_path, kept.html_path])
             raise
         if saved is None:
-            await self._raw.discard([kept.html_path, kept.json_path])
+            await self._raw.discard([kept.json_path, kept.html_path])
         return saved
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs
     ) -> int:
-        """A write that must succeed on a full disk too: it is what lets the disk become less full."""
-        try:
-            return await self._db.write(change, *args, **kwargs)
-        except StoreFull:
-            given_up = self._store.reserve.give_up()
-            if not given_up:
-                raise
-            self._emit(ReserveUsed(bytes=given_up))
-            return await self._db.write(change, *args, **kwargs)
+        return await self._store.even_if_full(lambda: self._db.write(change, *args, **kwargs), self._emit)
 
     async def _release_all(self) -> None:
         await self._desk.put_back()

@@ -13,6 +13,9 @@ from parcelpost.errors import MigrationEdited, NotAStore, StoreTooNew
 APPLICATION_ID = 0x50504F53
 """Written into the file's header ("PPOS"): tells our files from other programs'."""
 
+IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
+"""Whose file it is and whether it has tables, of one state: somebody else may be making the store just now."""
+
 _FOLDER = Path(__file__).with_name("migrations")
 
 _VERSION_TABLE = """
@@ -47,9 +50,7 @@ def load(folder: Path = _FOLDER) -> list[Migration]:
 
 def version(db: sqlite3.Connection) -> int:
     """0 for an empty file. Raises NotAStore for a database that is not ours."""
-    # One statement, one state of the file: somebody else may be making the store just now.
-    look = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
-    application_id, tables = db.execute(look).fetchone()
+    application_id, tables = db.execute(IDENTITY).fetchone()
     if application_id == APPLICATION_ID:
         return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
     if tables:
@@ -66,7 +67,7 @@ def pending(db: sqlite3.Connection, migrations: list[Migration]) -> list[Migrati
         raise StoreTooNew(f"the store has schema version {current}, this program knows {newest}")
     if current:
         for number, checksum in db.execute("SELECT version, checksum FROM schema_version"):
-            if known[number].checksum != checksum:
+            if number not in known or known[number].checksum != checksum:
                 raise MigrationEdited(f"migration {number} was applied to this store in another form")
     return [migration for migration in migrations if migration.version > current]
 

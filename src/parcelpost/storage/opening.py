@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAStore, StoreBusy, StoreNotFound
-from parcelpost.events import Emit, OwnerDied, StoreOpened
+from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreNotFound
+from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
 from parcelpost.storage import backup, durable_files, header, migrations, owner, queue_state, raw_recovery, tasks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
@@ -19,11 +19,14 @@ from parcelpost.storage.raw_files import RawFiles
 from parcelpost.storage.reserve import Reserve
 from parcelpost.storage.sqlite_errors import os_error
 
+T = TypeVar("T")
+
 _RETRY_SECONDS = 0.01
 
 
 def live_folder(store: Path) -> Path:
-    """Locks and journals of those who have the store open."""
+    """Locks and journals of those who have the store open, beside the file that a link leads to."""
+    store = store.resolve()
     return store.with_name(store.name + "-live")
 
 
@@ -51,37 +54,66 @@ class OpenStore(NamedTuple):
     reserve: Reserve
     live: Path
 
+    async def even_if_full(self, write: Callable[[], Awaitable[T]], emit: Emit) -> T:
+        """For a write that lets the disk become less full: on a full disk the reserve is given up for it."""
+        try:
+            return await write()
+        except StoreFull:
+            given_up = self.reserve.give_up()
+            if not given_up:
+                raise
+            emit(ReserveUsed(bytes=given_up))
+            return await write()
+
 
 @asynccontextmanager
 async def opened(
     path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
 ) -> AsyncIterator[OpenStore]:
     """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
-    path = path.absolute()  # the process may move to another folder
+    path = path.resolve()  # one store, one set of locks, by whatever link it is opened and wherever the process moves
     if not create and not path.exists():
         raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := header.problem(path)):
         raise NotAStore(f"{path} {problem}")
     live = live_folder(path)
+    reserve = Reserve(live / "reserve")
     async with AsyncExitStack() as stack:
         try:
             durable_files.make_folder(live)
             async with gate(live, clock, options.busy_timeout_seconds):
-                database = await stack.enter_async_context(
-                    LocalDatabase.open(path, options, clock, create=create, migrate=migrate)
-                )
-                me = owner.Owner.take(live, worker, options.synchronous, clock)
-                stack.callback(me.leave)
-                raw = RawFiles(path.parent / "data", live, me.id)
-                stack.push_async_callback(raw.close)
-                store = OpenStore(database, raw, me, Reserve(live / "reserve"), live)
+                try:
+                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
+                except StoreFull:
+                    if not reserve.give_up():
+                        raise
+                    await stack.aclose()
+                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
                 await _recover(store, options, clock, emit)
         except OSError as error:
             raise os_error(error, path) from error
         store.reserve.fill()
-        version = await database.read(migrations.version)
-        emit(StoreOpened(path=str(path), schema_version=version, migrated=database.migrated))
+        version = await store.database.read(migrations.version)
+        emit(StoreOpened(path=str(path), schema_version=version, migrated=store.database.migrated))
         yield store
+
+
+async def _open_parts(
+    stack: AsyncExitStack,
+    path: Path,
+    options: StoreOptions,
+    clock: Clock,
+    reserve: Reserve,
+    worker: str,
+    create: bool,
+    migrate: bool,
+) -> OpenStore:
+    database = await stack.enter_async_context(LocalDatabase.open(path, options, clock, create=create, migrate=migrate))
+    me = owner.Owner.take(live_folder(path), worker, options.synchronous, clock)
+    stack.callback(me.leave)
+    raw = RawFiles(path.parent / "data", live_folder(path), me.id)
+    stack.push_async_callback(raw.close)
+    return OpenStore(database, raw, me, reserve, live_folder(path))
 
 
 async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:

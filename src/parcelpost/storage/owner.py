@@ -5,6 +5,7 @@ A lock says more than a process id: ids are used again, and mean nothing across 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -41,14 +42,21 @@ class Owner:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", worker)[:40] or "worker"
         owner_id = f"{name}-{os.getpid()}-{secrets.token_hex(4)}"
         lock = os.open(_lock_path(folder, owner_id), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        facts = Facts(os.getpid(), worker, synchronous, iso(clock.now()))
-        os.write(lock, msgspec.json.encode(facts))
-        os.fsync(lock)
-        return cls(folder, owner_id, lock)
+        owner = cls(folder, owner_id, lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            facts = Facts(os.getpid(), worker, synchronous, iso(clock.now()))
+            os.write(lock, msgspec.json.encode(facts))
+            os.fsync(lock)
+        except OSError:
+            owner.leave()
+            raise
+        return owner
 
     def leave(self) -> None:
-        _lock_path(self._folder, self.id).unlink(missing_ok=True)
+        """A file that cannot be removed is taken for a dead owner's by the next opener."""
+        with contextlib.suppress(OSError):
+            _lock_path(self._folder, self.id).unlink(missing_ok=True)
         os.close(self._lock)
 
 

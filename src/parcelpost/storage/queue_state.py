@@ -93,6 +93,14 @@ def recover(db: sqlite3.Connection, dead: list[str], now: datetime, max_recoveri
     return recovered, len(hopeless)
 
 
+def recover_silent(db: sqlite3.Connection, silent_since: str, now: datetime) -> int:
+    """Claims without a sign of life are no longer current; their tasks are pending again."""
+    change = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, updated_at = ?, started_at = NULL,
+                    claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+                WHERE status = 'processing' AND updated_at < ?"""
+    return db.execute(change, (iso(now), silent_since)).rowcount
+
+
 def requeue(
     db: sqlite3.Connection,
     now: str,

@@ -12,6 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from parcelpost.storage.raw_names import folder_of, inside, safe_name
 from parcelpost.storage.sqlite_errors import os_error
 
 _MAX_GROUP = 64
+_MAX_PART_BYTES = 8 * 1024 * 1024
 _BLOCK_BYTES = 4096
 
 
@@ -68,14 +70,29 @@ class RawFiles:
         return inside(self.root, name)
 
     async def close(self) -> None:
-        await self._batcher.close()
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._journal.close)
-        self._pool.shutdown()
+        try:
+            await self._batcher.close()
+            await asyncio.get_running_loop().run_in_executor(self._pool, self._journal.close)
+        except OSError as error:
+            raise os_error(error, self.root) from error
+        finally:
+            self._batcher.halt()
+            self._journal.stop()
+            self._pool.shutdown(wait=False)
 
     async def _hop(self, serve: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, serve)
 
     def _keep_group(self, pages: list[PageToKeep]) -> list[Any]:
+        answers: list[Any] = []
+        while pages:  # a part at a time: a journal segment is bounded
+            size = takewhile(lambda total: total < _MAX_PART_BYTES, accumulate(len(page.body) for page in pages))
+            end = min(len(pages), sum(1 for _ in size) + 1)
+            answers += self._keep_part(pages[:end])
+            pages = pages[end:]
+        return answers
+
+    def _keep_part(self, pages: list[PageToKeep]) -> list[Any]:
         answers: list[Any] = []
         records: list[PageRecord] = []
         for page in pages:
@@ -92,8 +109,8 @@ class RawFiles:
         except OSError as error:
             for kept in answers:
                 if isinstance(kept, KeptPage):
-                    self._unlink([kept.html_path, kept.json_path])
-            return [os_error(error, self.root)] * len(pages)
+                    self._unlink([kept.json_path, kept.html_path])
+            return [os_error(error, self.root) for _ in pages]
         return answers
 
     def _write_or_make_folder(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
@@ -111,7 +128,11 @@ class RawFiles:
         digest = hashlib.sha256(page.body).hexdigest()
         compressed = igzip.compress(page.body, 1, mtime=0)
         stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page, compressed)
-        _write_new(self.root / f"{stem}.json", page.record_json, os.O_TRUNC)
+        try:
+            _write_new(self.root / f"{stem}.json", page.record_json, os.O_TRUNC)
+        except OSError:
+            self._unlink([f"{stem}.html.gz"])
+            raise
         kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(page.record_json))
         return kept, PageRecord(kept.html_path, compressed)
 
@@ -126,7 +147,7 @@ class RawFiles:
 
     def _discard_dropped(self, _page: PageToKeep, answer: Any) -> None:
         if isinstance(answer, KeptPage):
-            self._pool.submit(self._unlink, [answer.html_path, answer.json_path])
+            self._pool.submit(self._unlink, [answer.json_path, answer.html_path])
 
     def _unlink(self, names: list[str]) -> None:
         for name in names:

@@ -23,6 +23,9 @@ from parcelpost.storage import durable_files
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 
+FAILED = "failed-"
+"""Marks a segment whose files could not be synced."""
+
 _MOST_SETTLING = 2
 
 _HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of it all, lengths of name and body
@@ -79,11 +82,16 @@ class RawJournal:
         finally:
             self._pool.shutdown()
 
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False)
+
     def _start_segment(self) -> None:
         self._end_segment()
         self._wait_for_settling(_MOST_SETTLING)
         path = self._free.popleft() if self._free else self._folder / f"{self._owner_id}.{next(self._numbers)}.raw"
         is_new = not path.exists()
+        if not is_new and path.stat().st_size > self._segment_bytes:
+            os.truncate(path, self._segment_bytes)
         self._handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         self._path = path
         if is_new:
@@ -100,8 +108,13 @@ class RawJournal:
         self._names = []
 
     def _settle(self, path: Path, names: list[str]) -> None:
-        if names:
-            durable_files.sync_many(self._root, [self._root / name for name in names])
+        try:
+            if names:
+                durable_files.sync_many(self._root, [self._root / name for name in names])
+        except OSError:
+            # The kernel may call those pages clean now though they are not on disk: they have to be written again.
+            path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
+            raise
         self._free.append(path)
 
     def _wait_for_settling(self, most: int) -> None:

@@ -6,12 +6,12 @@ import gzip
 import hashlib
 import os
 import zlib
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 from parcelpost.storage import durable_files, outbox
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.raw_journal import PageRecord, read_segment, segment_paths
+from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
 from parcelpost.storage.raw_names import inside
 
 _CHUNK = 200
@@ -20,17 +20,17 @@ _CHUNK = 200
 async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
     """Answers how many files were restored, and how many journalled pages no result names."""
     segments = segment_paths(live, owner_id)
-    records = chain.from_iterable(map(read_segment, segments))
+    records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
     restored, without_result = 0, 0
     files: list[Path] = []
     while chunk := list(islice(records, _CHUNK)):
-        named = await database.read(outbox.named_by_a_result, [record.name for record in chunk])
-        for record in chunk:
+        named = await database.read(outbox.named_by_a_result, [record.name for record, _ in chunk])
+        for record, must_write in chunk:
             if record.name not in named:
                 without_result += 1
                 continue
             sha256, data = named[record.name]
-            restored += _mend_file(root, record, sha256, data)
+            restored += _mend_file(root, record, sha256, data, must_write=must_write)
             files.append(inside(root, record.name))
     if files:
         durable_files.sync_many(root, files)
@@ -39,12 +39,12 @@ async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -
     return restored, without_result
 
 
-def _mend_file(root: Path, record: PageRecord, sha256: str, data: str | None) -> bool:
+def _mend_file(root: Path, record: PageRecord, sha256: str, data: str | None, *, must_write: bool) -> bool:
     path = inside(root, record.name)
     json_path = path.with_name(path.name.removesuffix(".html.gz") + ".json")
     if data is not None and _content(json_path) != data.encode():
         _replace(json_path, data.encode())
-    if _content(path) == record.body or not _matches(record.body, sha256):
+    if not _matches(record.body, sha256) or (_content(path) == record.body and not must_write):
         return False
     _replace(path, record.body)
     return True

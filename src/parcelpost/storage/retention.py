@@ -124,10 +124,28 @@ async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime)
     while batch := await asyncio.to_thread(_take, candidates):
         named = await database.read(outbox.named_by_a_result, batch)
         orphans = [name for name in batch if name not in named]
+        for store in _other_stores(database.path):
+            orphans = await asyncio.to_thread(_unnamed_in, store, orphans)
         beside = [name.removesuffix(".html.gz") + ".json" for name in orphans]
-        await raw.discard([*orphans, *beside])
+        await raw.discard([*beside, *orphans])
         removed += len(orphans)
     return removed
+
+
+def _other_stores(store: Path) -> list[Path]:
+    """Whose results may name pages in the same folder: stores beside this one, and those a restore set aside."""
+    beside = [path for path in store.parent.glob("*.db") if path != store]
+    return beside + sorted((store.parent / "backups").glob("*_before_restore_*.db"))
+
+
+def _unnamed_in(store: Path, names: list[str]) -> list[str]:
+    """Of these pages, those that the other store does not name; none if that cannot be told."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            named = outbox.named_by_a_result(db, names)
+    except sqlite3.Error:
+        return []
+    return [name for name in names if name not in named]
 
 
 def _take(names: Iterator[str]) -> list[str]:

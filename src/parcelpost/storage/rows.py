@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,6 +13,9 @@ from parcelpost.clock import from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Claim, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
 from parcelpost.storage import checks
+from parcelpost.storage.sqlite_errors import UnreadableRow
+
+T = TypeVar("T")
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _SOURCES = {source.value: source for source in Source}
@@ -23,7 +27,8 @@ CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error"""
 ENTRY_COLUMNS = """r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
-    r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path, r.raw_sha256, r.idempotency_key,
+    r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
+    r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
     r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
     t.lease_expires_at"""
 
@@ -61,11 +66,25 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
     )
 
 
+def readable(make: Callable[[Sequence[Any]], T]) -> Callable[[Sequence[Any]], T]:
+    """The same function, with UnreadableRow for a row that holds what this program never wrote."""
+
+    @wraps(make)
+    def checked(row: Sequence[Any]) -> T:
+        try:
+            return make(row)
+        except (ValueError, KeyError, TypeError, AttributeError, msgspec.DecodeError) as error:
+            raise UnreadableRow(f"{type(error).__name__}: {error!s:.200}") from error
+
+    return checked
+
+
 def claim(row: Sequence[Any], token: str) -> Claim:
     return Claim(task=_task(row), token=token, seq=row[8], retries=row[9], created_at=from_iso(row[10]))
 
 
-def info(row: tuple[Any, ...]) -> TaskInfo:
+@readable
+def info(row: Sequence[Any]) -> TaskInfo:
     return TaskInfo(
         task=_task(row),
         seq=row[8],
@@ -83,10 +102,12 @@ def info(row: tuple[Any, ...]) -> TaskInfo:
     )
 
 
-def entry(row: tuple[Any, ...]) -> OutboxEntry:
+@readable
+def entry(row: Sequence[Any]) -> OutboxEntry:
     (
         seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
-        html_path, json_path, sha256, key, scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
+        html_path, json_path, screenshot_path, log_path, sha256, key,
+        scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
         created_at, lease,
     ) = row  # fmt: skip
     return OutboxEntry(
@@ -105,6 +126,8 @@ def entry(row: tuple[Any, ...]) -> OutboxEntry:
         execution_time_ms=took,
         html_path=html_path,
         json_path=json_path,
+        screenshot_path=screenshot_path,
+        log_path=log_path,
         raw_sha256=sha256,
         idempotency_key=key,
         scraped_at=from_iso(scraped_at),

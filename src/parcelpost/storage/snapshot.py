@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 from parcelpost.errors import BackupFailed
+from parcelpost.storage import durable_files
 
 _STEP_PAGES = 2_000
 
@@ -18,18 +20,17 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
 
     Safe while others write: never a file copy of a live WAL database.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = destination.with_name(destination.name + ".partial")
-    partial.unlink(missing_ok=True)
+    durable_files.make_folder(destination.parent)
+    partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         _copy(source, partial, progress)
         problems = integrity_problems(partial)
         if problems:
             raise BackupFailed(f"the copy of {source} is not whole: {problems[0]}")
-        _sync(partial)
+        durable_files.sync_path(partial)
         partial.replace(destination)
-        _sync(destination.parent)
+        durable_files.sync_path(destination.parent)
     except (sqlite3.Error, OSError) as error:
         raise BackupFailed(f"could not copy {source} to {destination}: {error}") from error
     finally:
@@ -64,11 +65,3 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

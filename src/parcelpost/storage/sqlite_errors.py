@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from parcelpost.errors import (
     InvalidInput,
     NotAStore,
@@ -20,6 +22,11 @@ from parcelpost.errors import (
     StoreFull,
     StoreReadOnly,
 )
+
+
+class UnreadableRow(Exception):
+    """A row holds what this program never wrote."""
+
 
 _MEANING: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_BUSY: StoreBusy,
@@ -36,6 +43,9 @@ _MEANING: dict[int, type[StoreError]] = {
 UNBINDABLE = (UnicodeEncodeError, OverflowError)
 """What binding a lone surrogate or a number beyond 64 bits raises."""
 
+UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError, UnreadableRow)
+"""What reading a damaged row raises."""
+
 _NO_ROOM_BYTES = 256 * 1024
 
 
@@ -45,6 +55,8 @@ def primary_code(error: sqlite3.Error) -> int:
 
 def translate(error: Exception, path: Path) -> Exception:
     """The same failure as one of ours; a broken constraint is a mistake of the program and stays what it is."""
+    if isinstance(error, UNREADABLE) or (isinstance(error, sqlite3.OperationalError) and "decode" in str(error)):
+        return StoreCorrupt(f"{path}: a stored value cannot be read: {error!s:.200}")
     if isinstance(error, UNBINDABLE):
         return InvalidInput(f"a value that SQLite cannot hold: {error}")
     if not isinstance(error, sqlite3.Error):
@@ -66,7 +78,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except ParcelpostError:
         raise
-    except (sqlite3.Error, *UNBINDABLE) as error:
+    except (sqlite3.Error, *UNBINDABLE, *UNREADABLE) as error:
         raise translate(error, path) from error
 
 

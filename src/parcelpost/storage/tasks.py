@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from msgspec import DecodeError
 from msgspec.json import decode, encode
 
+from parcelpost.clock import iso
 from parcelpost.model import Claim, TaskInfo, TaskStatus
 from parcelpost.storage import multi_row, outbox, rows
 
@@ -26,6 +28,7 @@ SELECT json_group_array(seq) FROM (
     JOIN tasks AS head ON head.seq IN (
         SELECT seq FROM tasks
         WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
+            AND (lease_expires_at IS NULL OR lease_expires_at > :now)
         ORDER BY priority, seq LIMIT :limit)
     ORDER BY head.priority, head.seq LIMIT :limit)
 """
@@ -67,6 +70,14 @@ SELECT
               WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999'),
     coalesce((SELECT min(paused_until) FROM platform_pauses WHERE paused_until > ?), '9999')
 """
+
+_DAMAGE = (sqlite3.OperationalError, DecodeError, ValueError, KeyError, TypeError)
+
+_PROMOTE = """
+UPDATE tasks SET available_at = NULL WHERE seq IN (
+    SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
+"""
+_MAX_PROMOTED = 2_000
 
 _LEAVE = "claim_token = NULL, claimed_by = NULL, assigned_browser = NULL"
 
@@ -128,10 +139,10 @@ def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[Cla
         release(db, request.give_back, now, None)
     due, lease_over, pause_over = db.execute(_NEXT_MOMENTS, (now,)).fetchone()
     if due <= now:
-        db.execute("UPDATE tasks SET available_at = NULL WHERE status = 'pending' AND available_at <= ?", (now,))
+        db.execute(_PROMOTE, (now, _MAX_PROMOTED))
         due = db.execute(_NEXT_MOMENTS, (now,)).fetchone()[0]
-    while lease_over <= now and expire_leases(db, now):
-        pass
+    if lease_over <= now:
+        expire_leases(db, now)
     open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
     return [_claim(db, request, open_platforms, min(due, pause_over)) for request in requests]
 
@@ -140,14 +151,40 @@ def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[s
     allowed = [name for name in open_platforms if request.platforms is None or name in request.platforms]
     if not allowed:
         return Claimed([], valid_until)
-    heads = {"limit": request.limit, "platforms": encode(allowed).decode()}
-    seqs = db.execute(_HEADS, heads).fetchone()[0]
-    change = {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs}
-    db.execute(_CLAIM, change)
-    found: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
-    found.sort(key=itemgetter(4, 8))  # priority, seq
-    leases = [row[6] for row in found if row[6] is not None]
-    return Claimed([rows.claim(row, request.token) for row in found], min([valid_until, *leases]))
+    claims: list[Claim] = []
+    while True:
+        wanted = request.limit - len(claims)
+        heads = {"now": request.now, "limit": wanted, "platforms": encode(allowed).decode()}
+        seqs = db.execute(_HEADS, heads).fetchone()[0]
+        db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
+        found, were_damaged = _claimed(db, seqs, request)
+        claims += found
+        if not were_damaged:
+            break
+    leases = [iso(claim.task.lease_expires_at) for claim in claims if claim.task.lease_expires_at]
+    return Claimed(claims, min([valid_until, *leases]))
+
+
+def _claimed(db: sqlite3.Connection, seqs: str, request: ClaimRequest) -> tuple[list[Claim], bool]:
+    """The claims on these tasks, and whether any was damaged and set aside."""
+    try:
+        found: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
+        found.sort(key=itemgetter(4, 8))  # priority, seq
+        return [rows.claim(row, request.token) for row in found], False
+    except _DAMAGE:
+        return _claimed_one_by_one(db, decode(seqs), request), True
+
+
+def _claimed_one_by_one(db: sqlite3.Connection, seqs: list[int], request: ClaimRequest) -> list[Claim]:
+    """One damaged row stops no other: it fails, with its report, and the rest go on."""
+    claims = []
+    for seq in seqs:
+        try:
+            row = db.execute(f"SELECT {rows.CLAIM_COLUMNS} FROM tasks WHERE seq = ?", (seq,)).fetchone()
+            claims.append(rows.claim(row, request.token))
+        except _DAMAGE:
+            end_with_report(db, seq, request.token, TaskStatus.FAILED, request.now, "its stored row cannot be read")
+    return sorted(claims, key=lambda claim: (claim.task.priority, claim.seq))
 
 
 def end(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
