@@ -55,7 +55,7 @@ async def gather(store: Path) -> Status:
     async with looking(store) as database:
         now = CLOCK.now()
         depth = await database.read(queue_state.depth, now)
-        platforms = await database.read(queue_state.counts)
+        platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
         paused = await database.read(queue_state.paused, iso(now))
         found = await health.health(database, opening.live_folder(store), OPTIONS, now)
     alive, dead = await openers(store)

@@ -93,11 +93,12 @@ async def _why_not(database: LocalDatabase, task_id: str, *, completed: bool) ->
 
 async def _count(store: Path, statuses: list[TaskStatus], platform: str | None) -> int:
     """How many would change, at most."""
-    from parcelpost.cli.running import looking
+    from parcelpost.cli.running import CLOCK, looking
+    from parcelpost.clock import iso
     from parcelpost.storage import queue_state
 
     async with looking(store) as database:
-        platforms = await database.read(queue_state.counts)
+        platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
     counts = [found for name, found in platforms.items() if platform in (None, name)]
     return sum(found.get(status, 0) for found in counts for status in statuses)
 

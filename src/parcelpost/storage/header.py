@@ -6,8 +6,11 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from parcelpost.storage.migrations import APPLICATION_ID, IDENTITY
+from parcelpost.errors import NotAStore
+from parcelpost.storage.migrations import APPLICATION_ID, IDENTITY, version
 from parcelpost.storage.sqlite_errors import primary_code
+
+_SMALLEST_PAGE = 512  # SQLite takes a shorter file for an empty one
 
 
 def problem(path: Path) -> str:
@@ -18,11 +21,18 @@ def problem(path: Path) -> str:
     """
     if not path.is_file():
         return "is not a file"
-    if path.stat().st_size == 0:
-        return ""
+    size = path.stat().st_size
+    if size < _SMALLEST_PAGE:
+        return "is not an SQLite database" if size else ""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0)) as db:
             application_id, tables = db.execute(IDENTITY).fetchone()
+            if application_id == APPLICATION_ID:
+                version(db)
+    except NotAStore as error:
+        return f"is no store of ours: {error}"
+    except UnicodeDecodeError:
+        return ""
     except sqlite3.Error as error:
         # Busy, unreadable or damaged: that is for the opening itself to say.
         return "is not an SQLite database" if primary_code(error) == sqlite3.SQLITE_NOTADB else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, OutboxEntry, Page, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks
@@ -159,10 +160,10 @@ class LocalPersistenceManager:
         total = 0
         while expired := await self._db.write(tasks.expire_leases, iso(now)):
             total += expired
-        while max_age is not None and (
-            expired := await self._db.write(tasks.expire_older, iso(now), iso(now - max_age))
-        ):
-            total += expired
+        if max_age is not None:
+            before = iso(now - max_age)
+            while seqs := await self._db.read(tasks.stored_before, before):
+                total += await self._db.write(tasks.expire_stored_before, seqs, before, iso(now))
         return total
 
     async def recover_abandoned(self, silence: timedelta | None = None) -> int:
@@ -214,7 +215,7 @@ class LocalPersistenceManager:
     async def task_counts(self) -> dict[str, dict[str, int]]:
         """Per platform and status; pending ones that are not yet due stand under `delayed`."""
         await self._desk.put_back()
-        return await self._db.read(queue_state.counts)
+        return await self._db.read(queue_state.counts, self._now())
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
         await self._desk.put_back()
@@ -309,8 +310,6 @@ class LocalPersistenceManager:
         """The file on disk of an entry's `html_path` or `json_path`."""
         return self._raw.path(html_path)
 
-    # Within
-
     def _page_to_keep(self, claim: Claim, page: Page, result_id: str, data: bytes) -> PageToKeep:
         body = page.body
         if not isinstance(body, bytes):
@@ -339,7 +338,8 @@ class LocalPersistenceManager:
 
     async def _release_all(self) -> None:
         await self._desk.put_back()
-        await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
+        with contextlib.suppress(StoreError):  # then they come back as a dead owner's (I9)
+            await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
 
     def _backoff(self, retries: int) -> timedelta:
         longest: timedelta = min(self._options.retry_max, self._options.retry_min * 2 ** min(retries, 20))

@@ -52,7 +52,10 @@ def version(db: sqlite3.Connection) -> int:
     """0 for an empty file. Raises NotAStore for a database that is not ours."""
     application_id, tables = db.execute(IDENTITY).fetchone()
     if application_id == APPLICATION_ID:
-        return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
+        try:
+            return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
+        except (sqlite3.OperationalError, TypeError):
+            raise NotAStore("the file has our mark but not our tables") from None
     if tables:
         raise NotAStore("the file is a database of another program")
     return 0

@@ -283,5 +283,5 @@ def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict
 
 def _remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
     # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.
-    gone = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING html_path, json_path"
+    gone = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING json_path, html_path"
     return [path for row in db.execute(gone, (task_id,)).fetchall() for path in row if path]

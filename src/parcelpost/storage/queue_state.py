@@ -13,7 +13,8 @@ from parcelpost.storage.tasks import READY_PLATFORMS
 _COUNTS = """
 SELECT platform, 'pending', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL GROUP BY platform
 UNION ALL
-SELECT platform, 'delayed', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform
+SELECT platform, iif(available_at > :now, 'delayed', 'pending'), count(*) FROM tasks
+WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform, available_at > :now
 UNION ALL
 SELECT platform, 'processing', count(*) FROM tasks WHERE status = 'processing' GROUP BY platform
 UNION ALL
@@ -36,17 +37,18 @@ _FREE_RECOVERIES = 10
 _FIRST_DELAY_SECONDS = 60
 
 
-def counts(db: sqlite3.Connection) -> dict[str, dict[str, int]]:
+def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
     """Per platform and status; what is pending but not yet due stands under `delayed`."""
     found: dict[str, dict[str, int]] = {}
-    for platform, status, count in db.execute(_COUNTS):
-        found.setdefault(platform, {})[status] = count
+    for platform, status, count in db.execute(_COUNTS, {"now": now}):
+        per_status = found.setdefault(platform, {})
+        per_status[status] = per_status.get(status, 0) + count
     return found
 
 
 def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
     totals: dict[str, int] = {}
-    for per_status in counts(db).values():
+    for per_status in counts(db, iso(now)).values():
         for status, count in per_status.items():
             totals[status] = totals.get(status, 0) + count
     unsynced, rejected, oldest_unsynced = outbox.depth(db)

@@ -150,7 +150,8 @@ class RawFiles:
             self._pool.submit(self._unlink, [answer.json_path, answer.html_path])
 
     def _unlink(self, names: list[str]) -> None:
-        for name in names:
+        # A name is free for the next result as soon as its page is gone: the record beside it goes before.
+        for name in sorted(names, key=lambda name: name.endswith(".html.gz")):
             with contextlib.suppress(OSError):
                 self.path(name).unlink(missing_ok=True)
 

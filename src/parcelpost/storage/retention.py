@@ -80,7 +80,7 @@ async def _remove_tasks(database: LocalDatabase, before: str) -> int:
 def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | None, str | None]]:
     change = """DELETE FROM results WHERE seq IN
                     (SELECT seq FROM results WHERE synced = 1 AND synced_at < ? ORDER BY synced_at LIMIT ?)
-                RETURNING html_path, json_path"""
+                RETURNING json_path, html_path"""
     return db.execute(change, (before, _BATCH)).fetchall()
 
 

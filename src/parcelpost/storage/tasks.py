@@ -238,18 +238,18 @@ def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
     return _expire(db, [row[0] for row in db.execute(due, (now, limit))], now, "its lease ended before it was started")
 
 
-def expire_older(db: sqlite3.Connection, now: str, stored_before: str, limit: int = 500) -> int:
-    """Pending tasks stored before that moment. Looks only at the oldest of each platform and priority."""
-    groups = f"{READY_PLATFORMS} SELECT platform, value FROM ready, json_each('[1,2,3,4]') WHERE platform IS NOT NULL"
-    oldest = """SELECT seq, created_at FROM tasks
-                WHERE status = 'pending' AND available_at IS NULL AND platform = ? AND priority = ?
-                ORDER BY seq LIMIT ?"""
-    found = [row for group in db.execute(groups).fetchall() for row in db.execute(oldest, (*group, limit))]
-    delayed = """SELECT seq, created_at FROM tasks
-                 WHERE status = 'pending' AND available_at IS NOT NULL AND created_at < ? LIMIT ?"""
-    found += db.execute(delayed, (stored_before, limit)).fetchall()
-    seqs = [seq for seq, created_at in found if created_at < stored_before]
-    return _expire(db, seqs, now, "it was too old before it was started")
+def stored_before(db: sqlite3.Connection, moment: str, limit: int = 500) -> list[int]:
+    """Pending tasks that are older. A look, since it may have to go over all of them: clocks are set back."""
+    query = "SELECT seq FROM tasks WHERE status = 'pending' AND {} AND created_at < ? LIMIT ?"
+    parts = (query.format("available_at IS NULL"), query.format("available_at IS NOT NULL"))
+    return [row[0] for part in parts for row in db.execute(part, (moment, limit))]
+
+
+def expire_stored_before(db: sqlite3.Connection, seqs: Sequence[int], moment: str, now: str) -> int:
+    """Of these, what is still pending ends as expired."""
+    check = "SELECT 1 FROM tasks WHERE seq = ? AND status = 'pending' AND created_at < ?"
+    still = [seq for seq in seqs if db.execute(check, (seq, moment)).fetchone()]
+    return _expire(db, still, now, "it was too old before it was started")
 
 
 def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:

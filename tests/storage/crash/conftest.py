@@ -1,0 +1,24 @@
+"""A disk of one's own. Failed asserts outside the test files say why, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.storage.crash.loop_disk import LoopDisk, why_not
+
+pytest.register_assert_rewrite(*(f"tests.storage.crash.{name}" for name in ("acknowledged", "agreement", "store_life")))
+
+
+@pytest.fixture
+def loop_disk(tmp_path: Path) -> Iterator[LoopDisk]:
+    """256 MB of ext4; skips where there cannot be one."""
+    if reason := why_not():
+        pytest.skip(reason)
+    disk = LoopDisk(tmp_path, megabytes=256)
+    try:
+        yield disk
+    finally:
+        disk.remove()

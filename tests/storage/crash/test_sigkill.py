@@ -1,0 +1,50 @@
+"""I1, I2, I3, I6, I9 against SIGKILL: a real process, killed at random moments, again and again on one store."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from parcelpost.events import Event, OwnerDied
+from parcelpost.model import TaskStatus
+from parcelpost.storage import LocalPersistenceManager
+from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
+from tests.storage.crash.agreement import assert_whole
+
+KILLS = 50
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+async def test_nothing_acknowledged_is_missing_after_fifty_kills(store: Path) -> None:
+    pick = random.Random()
+    acknowledged = Acknowledged()
+    for kill in range(KILLS):
+        with Writer(store, f"w{kill}", page_bytes=pick.choice([2_000, 60_000])) as writer:
+            writer.read(acknowledged, pick.randrange(60))
+            writer.kill()
+            for line in writer.lines():  # what it had still said: after the store's answer, before its death
+                acknowledged.note(line)
+        assert acknowledged.missing_rows(store) == []
+        assert acknowledged.missing_files(store) == []  # before anybody opens the store and could mend something
+        if kill % 10 == 9:
+            await assert_comes_back_whole(store, acknowledged)
+    assert len(acknowledged.saved) > KILLS
+    assert acknowledged.delivered
+
+
+async def assert_comes_back_whole(store: Path, acknowledged: Acknowledged) -> None:
+    events: list[Event] = []
+    async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
+        died = [event for event in events if isinstance(event, OwnerDied)]
+        assert died
+        depth = await lpm.queue_depth()
+        assert depth.processing == 0
+        assert depth.pending >= sum(event.tasks_recovered for event in died)
+        assert await lpm.list_tasks(status=TaskStatus.FAILED) == []
+    assert_whole(store)
+    assert acknowledged.missing_rows(store) == []
+    assert acknowledged.missing_files(store) == []
+    assert rows_without_file(store) == []

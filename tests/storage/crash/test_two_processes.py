@@ -1,0 +1,172 @@
+"""Several processes on one file: no task is given twice, and nobody's claims are touched while they live (I9)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from parcelpost.errors import StoreBusy
+from parcelpost.events import Event, OwnerDied
+from parcelpost.model import TaskStatus
+from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from tests.storage.crash.agreement import assert_whole
+from tests.storage.crash.sister import Sister
+from tests.storage.making import a_task, look
+
+TASKS = 2_000
+
+
+async def fill(store: Path, count: int) -> None:
+    async with LocalPersistenceManager.open(store) as lpm:
+        await lpm.add_tasks(a_task(f"t{number:04}", platform=f"p{number % 3}") for number in range(count))
+
+
+async def held(lpm: LocalPersistenceManager) -> list[str]:
+    found = await lpm.list_tasks(status=TaskStatus.PROCESSING, limit=10_000)
+    return sorted(info.task.task_id for info in found)
+
+
+@pytest.mark.slow
+async def test_three_processes_share_the_tasks_and_none_is_given_twice(store: Path) -> None:
+    await fill(store, TASKS)
+    with ExitStack() as stack:
+        sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
+        for sister in sisters:
+            sister.tell("work")
+        done = [task_id for sister in sisters for task_id in sister.answer()]
+        assert [sister.leave() for sister in sisters] == [0, 0, 0]
+    assert sorted(done) == [f"t{number:04}" for number in range(TASKS)]
+    assert look(store, "SELECT status, count(*) FROM tasks GROUP BY status") == [("completed", TASKS)]
+    assert look(store, "SELECT count(*) FROM results") == [(TASKS,)]
+    assert_whole(store)
+
+
+@pytest.mark.slow
+async def test_processes_that_are_killed_in_mid_work_leave_every_task_done_once(store: Path) -> None:
+    await fill(store, TASKS)
+    with ExitStack() as stack:
+        sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
+        for sister in sisters:
+            sister.tell("work")
+        async with LocalPersistenceManager.open(store) as lpm:
+            pick = random.Random()
+            for sister in sisters[1:]:
+                level = pick.randrange(TASKS // 4)
+                while (await lpm.queue_depth()).completed < level:
+                    pass
+                sister.kill()
+                await lpm.recover_abandoned()
+            sisters[0].answer()
+            depth = await lpm.queue_depth()
+    assert (depth.completed, depth.unsynced, depth.pending, depth.processing) == (TASKS, TASKS, 0, 0)
+    assert_whole(store)
+
+
+async def test_a_live_sisters_claims_survive_openings_recoveries_and_the_death_of_a_third(store: Path) -> None:
+    await fill(store, 20)
+    with Sister(store) as live, Sister(store) as mortal:
+        hers = sorted(live.ask("claim", "5"))
+        lost = sorted(mortal.ask("claim", "3"))
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert await held(lpm) == sorted(hers + lost)
+            assert await lpm.recover_abandoned() == 0
+            mortal.kill()
+            assert await lpm.recover_abandoned() == len(lost)
+            assert await held(lpm) == hers
+            assert await lpm.recover_abandoned() == 0
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert await held(lpm) == hers
+        assert sorted(live.ask("save")) == hers
+        assert live.leave() == 0
+
+
+async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restart(store: Path) -> None:
+    await fill(store, 4)
+    events: list[Event] = []
+    async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
+        with Sister(store) as live, Sister(store) as mortal:
+            mortal.ask("claim", "4")
+            assert await lpm.claim() == []
+            assert live.ask("claim", "1") == []
+            mortal.kill()
+            assert live.ask("recover") == ["4"]
+            assert await lpm.recover_abandoned() == 0
+            assert len(await lpm.claim(2)) == 2
+            assert len(await held(lpm)) == 2  # the look puts back what the claim may have taken ahead
+            assert len(live.ask("claim", "4")) == 2
+    assert not any(isinstance(event, OwnerDied) for event in events)
+
+
+async def test_a_suspended_process_is_alive(store: Path) -> None:
+    await fill(store, 3)
+    with Sister(store) as sister:
+        hers = sorted(sister.ask("claim", "3"))
+        sister.suspend()
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert await lpm.recover_abandoned() == 0
+            assert await held(lpm) == hers
+
+
+async def test_what_a_process_held_when_it_left_is_pending_again_at_once(store: Path) -> None:
+    await fill(store, 3)
+    async with LocalPersistenceManager.open(store) as lpm:
+        with Sister(store) as sister:
+            sister.ask("claim", "3")
+            assert len(await held(lpm)) == 3
+            assert sister.leave() == 0
+        assert len(await lpm.claim(3)) == 3
+        assert {info.recoveries for info in await lpm.list_tasks()} == {0}
+
+
+async def test_a_store_is_busy_while_another_process_stands_in_the_gate(store: Path) -> None:
+    await fill(store, 1)
+    options = StoreOptions(busy_timeout_seconds=0.1)
+    gate = os.open(store.with_name(store.name + "-live") / "gate", os.O_RDWR)
+    async with LocalPersistenceManager.open(store, options=options) as lpm:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        with pytest.raises(StoreBusy) as busy:
+            async with LocalPersistenceManager.open(store, options=options):
+                pass
+        assert busy.value.retry_helps
+        assert busy.value.hint
+        with pytest.raises(StoreBusy):
+            await lpm.recover_abandoned()
+        assert len(await lpm.claim()) == 1  # who is inside goes on working
+        os.close(gate)
+        assert await lpm.recover_abandoned() == 0
+    async with LocalPersistenceManager.open(store, options=options) as lpm:
+        assert len(await lpm.claim()) == 1
+
+
+async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_locks_it_holds(store: Path) -> None:
+    """POSIX locks go with the first handle that is closed; a sister would then take the store for closed, and its WAL."""
+    await fill(store, 1)
+    async with LocalPersistenceManager.open(store) as lpm:
+        await lpm.add_task(a_task("second"))
+        async with LocalPersistenceManager.open(store):
+            pass
+        await lpm.janitor.backup()
+        await lpm.janitor.health(check=True)
+        with Sister(store) as sister:
+            assert sister.leave() == 0
+        assert await lpm.add_task(a_task("third"))
+        with Sister(store) as sister:
+            assert sorted(sister.ask("claim", "10")) == ["second", "t0000", "third"]
+            assert sister.leave() == 0
+        assert len(await lpm.claim(10)) == 3
+    assert_whole(store)
+    assert look(store, "SELECT count(*) FROM tasks") == [(3,)]
+
+
+async def test_many_processes_may_make_the_same_store_at_once(store: Path) -> None:
+    with ExitStack() as stack:
+        made = [Sister(store) for _ in range(6)]
+        sisters = [stack.enter_context(sister) for sister in made]
+        assert [sister.leave() for sister in sisters] == [0] * 6
+    assert look(store, "SELECT version FROM schema_version") == [(1,)]
+    assert_whole(store)
