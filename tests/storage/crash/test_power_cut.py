@@ -64,7 +64,22 @@ async def test_a_store_that_was_closed_has_every_file_on_disk_the_records_too(lo
         for number in range(3):
             task = a_task(f"t{number}", parcel_id=f"{number}")
             await save_one(lpm, task, a_result({"number": number}, body=b"<p>a page</p>"))
-    cut_and_remount(loop_disk)
+    assert_survives_a_cut(loop_disk, store)
+
+
+async def test_what_was_brought_back_after_a_kill_is_on_disk_the_records_too(loop_disk: LoopDisk) -> None:
+    store = loop_disk.path / "local_data" / "parcelpost.db"
+    with Writer(store, "w") as writer:
+        writer.read(Acknowledged(), 10)
+        writer.kill()
+    await reopen(store, "FULL")
+    assert_survives_a_cut(loop_disk, store)
+
+
+def assert_survives_a_cut(disk: LoopDisk, store: Path) -> None:
+    disk.cut_power()
+    disk.unmount()
+    disk.mount()
     for data, json_path in look(store, "SELECT data, json_path FROM results"):
         assert (store.parent / "data" / json_path).read_text() == data
     assert rows_without_file(store) == []
@@ -87,12 +102,6 @@ def cut_power_under_a_writer(
         writer.kill()
         for line in writer.lines():  # said before it was stopped, so before the cut
             acknowledged.note(line)
-    disk.unmount()
-    disk.mount()
-
-
-def cut_and_remount(disk: LoopDisk) -> None:
-    disk.cut_power()
     disk.unmount()
     disk.mount()
 

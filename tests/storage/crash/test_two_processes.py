@@ -144,7 +144,7 @@ async def test_a_store_is_busy_while_another_process_stands_in_the_gate(store: P
 
 
 async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_locks_it_holds(store: Path) -> None:
-    """POSIX locks go with the first handle that is closed; a sister would then take the store for closed, and its WAL."""
+    """POSIX locks go with the first handle that is closed: a sister would think that nobody needs the WAL any more."""
     await fill(store, 1)
     async with LocalPersistenceManager.open(store) as lpm:
         await lpm.add_task(a_task("second"))
