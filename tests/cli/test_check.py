@@ -38,7 +38,9 @@ def test_a_page_that_was_delivered_may_be_gone(full_store: Path, run: Run) -> No
     assert run("store", "check", "--store", full_store).code == 0
 
 
-@pytest.mark.parametrize("content", [b"cut short", b"", gzip.compress(b"<html>another page</html>")])
+@pytest.mark.parametrize(
+    "content", [b"cut short", b"", gzip.compress(b"<html>another page</html>")], ids=["cut", "empty", "another"]
+)
 def test_only_a_deep_check_reads_the_pages(full_store: Path, run: Run, content: bytes) -> None:
     page(full_store, "saved").write_bytes(content)
     assert run("store", "check", "--store", full_store).code == 0

@@ -39,8 +39,9 @@ SyncState = Literal["unsynced", "synced", "rejected"]
 class LocalPersistenceManager:
     """Tasks in, results out, nothing lost in between. Open it with `async with LocalPersistenceManager.open(path)`.
 
-    Every method may raise a StoreError; what a method has returned for is on disk. All methods may be called by any
-    number of coroutines of one event loop; several processes may have the same store open.
+    Every method may raise a StoreError. What a method has returned for survives a kill; tasks, results, ends and marks
+    survive a power cut too. All methods may be called by any number of coroutines of one event loop; several processes
+    may have the same store open.
     """
 
     def __init__(self, store: opening.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:

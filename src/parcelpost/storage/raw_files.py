@@ -56,7 +56,8 @@ class RawFiles:
         self.root = root
         self._journal = RawJournal(live, owner_id, root)
         self._folders: set[str] = set()
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="raw-files")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
+        self._removals = ThreadPoolExecutor(1, thread_name_prefix="raw-removals")
         self._batcher = Batcher(self._hop, self._keep_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
 
     async def keep(self, page: PageToKeep) -> KeptPage:
@@ -64,7 +65,7 @@ class RawFiles:
 
     async def discard(self, names: Iterable[str]) -> None:
         """Removes files that no result names (any more)."""
-        await asyncio.get_running_loop().run_in_executor(self._pool, self._unlink, list(names))
+        await asyncio.get_running_loop().run_in_executor(self._removals, self._unlink, list(names))
 
     def path(self, name: str) -> Path:
         return inside(self.root, name)
@@ -79,6 +80,7 @@ class RawFiles:
             self._batcher.halt()
             self._journal.stop()
             self._pool.shutdown(wait=False)
+            self._removals.shutdown(wait=False)
 
     async def _hop(self, serve: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, serve)
@@ -147,7 +149,7 @@ class RawFiles:
 
     def _discard_dropped(self, _page: PageToKeep, answer: Any) -> None:
         if isinstance(answer, KeptPage):
-            self._pool.submit(self._unlink, [answer.json_path, answer.html_path])
+            self._removals.submit(self._unlink, [answer.json_path, answer.html_path])
 
     def _unlink(self, names: list[str]) -> None:
         # A name is free for the next result as soon as its page is gone: the record beside it goes before.

@@ -31,7 +31,7 @@ async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -
                 continue
             sha256, data = named[record.name]
             restored += _mend_file(root, record, sha256, data, must_write=must_write)
-            files.append(inside(root, record.name))
+            files += [inside(root, record.name), inside(root, record.name.removesuffix(".html.gz") + ".json")]
     if files:
         durable_files.sync_many(root, files)
     for path in segments:

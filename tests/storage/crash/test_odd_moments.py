@@ -11,9 +11,8 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
-from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.raw_files import PageToKeep, RawFiles
-from tests.storage.crash.agreement import copy_as_a_crash_leaves_it
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
@@ -34,18 +33,6 @@ async def test_callers_that_ask_for_more_than_there_is_get_all_there_is(lpm: Loc
     await lpm.add_tasks(a_task(f"t{number}") for number in range(5))
     found = await asyncio.gather(lpm.claim(2), lpm.claim(2), lpm.claim(2))
     assert sorted(len(claims) for claims in found) == [1, 2, 2]
-
-
-async def test_a_task_that_nobody_was_given_is_not_blamed_for_a_death(store: Path, tmp_path: Path) -> None:
-    """The store may claim ahead of its callers; with that, innocent tasks would fail without having been tried."""
-    options = StoreOptions(max_recoveries=0)
-    async with LocalPersistenceManager.open(store, options=options) as lpm:
-        await lpm.add_tasks(a_task(f"t{number:02}") for number in range(50))
-        given = {claim.task.task_id for _ in range(6) for claim in await lpm.claim()}
-        left = copy_as_a_crash_leaves_it(store, tmp_path / "after")
-    async with LocalPersistenceManager.open(left, options=options) as lpm:
-        failed = await lpm.list_tasks(status=TaskStatus.FAILED)
-        assert {info.task.task_id for info in failed} == given
 
 
 async def test_no_task_is_given_out_whose_lease_is_over_however_many_there_are(
