@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -36,11 +35,13 @@ class Batcher:
         max_group: int,
         is_broken: Callable[[], bool] = lambda: False,
         dropped: Callable[[Any, Any], None] = lambda *_: None,
+        abandoned: Callable[[], None] = lambda: None,
     ) -> None:
         self._hop = hop
         self._process = process
         self._max_group = max_group
         self._is_broken = is_broken
+        self._abandoned = abandoned  # told when nobody is left to close this
         self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
         self._waiting: SimpleQueue[_Entry | None] = SimpleQueue()
         self._unanswered = 0
@@ -49,6 +50,7 @@ class Batcher:
         self._submitted = asyncio.Event()
         self.closed = False
         self._halted = False
+        self._opener = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         self._runner = self._loop.create_task(self._run())
 
@@ -80,10 +82,15 @@ class Batcher:
 
     async def _run(self) -> None:
         while not self._halted:
-            # asyncio.run cancels every task at its end, this one too, before the store is closed by its user's task:
-            # until then it has to go on.
-            with contextlib.suppress(asyncio.CancelledError):
+            try:
                 await self._serve_once()
+            except asyncio.CancelledError:
+                # asyncio.run cancels every task at its end, this one too, before the task that opened the store has
+                # closed it: until then it has to go on. If that task is gone, nobody will close it any more.
+                if self._opener is None or self._opener.done():
+                    self.halt()
+                    self._abandoned()
+                    raise
 
     async def _serve_once(self) -> None:
         if not self._unanswered:

@@ -69,6 +69,7 @@ class LocalDatabase:
             self._run_group,
             max_group=_MAX_GROUP,
             is_broken=lambda: self._writer.broken,
+            abandoned=self._stop_lanes,
         )
         self._readers: list[Lane] = []
         self._reading = asyncio.Semaphore(_READERS)
@@ -234,9 +235,12 @@ class LocalDatabase:
                 await lane.close()
         except asyncio.CancelledError:
             self._batcher.halt()
-            for lane in self._lanes():
-                lane.stop()  # or their threads would keep the process from ending
+            self._stop_lanes()
             raise
+
+    def _stop_lanes(self) -> None:
+        for lane in self._lanes():
+            lane.stop()  # or their threads would keep the process from ending
 
     def _lanes(self) -> list[Lane]:
         return [lane for lane in (*self._readers, self._checkpointer, self._lane) if lane is not None]

@@ -33,6 +33,7 @@ class Lane:
     """Functions run one after the other, in the order of the calls. Close it: its thread keeps the process alive."""
 
     def __init__(self, connection: aiosqlite.Connection, jobs: deque[Callable[[sqlite3.Connection], None]]) -> None:
+        self._is_stopped = False
         self._connection = connection
         self._jobs = jobs
 
@@ -77,6 +78,8 @@ class Lane:
         return answer[0]
 
     async def close(self) -> None:
+        if self._is_stopped:
+            return
         try:
             await self._connection.close()
         except asyncio.CancelledError:
@@ -85,4 +88,5 @@ class Lane:
 
     def stop(self) -> None:
         """Lets the thread close the connection and end, without waiting for it."""
+        self._is_stopped = True
         self._connection.stop()

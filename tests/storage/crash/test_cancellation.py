@@ -193,17 +193,36 @@ async def test_what_is_saved_after_every_task_was_cancelled_is_journalled_whole(
 
 
 def test_two_signals_end_a_process_at_once_and_lose_nothing(store: Path) -> None:
+    """The second comes as a KeyboardInterrupt in whatever line is running, be it in the middle of the closing."""
     acknowledged = Acknowledged()
     for number in range(8):
         with Writer(store, f"w{number}") as writer:
             writer.read(acknowledged, 2 * number)
             writer.process.send_signal(signal.SIGINT)
             writer.process.send_signal(signal.SIGINT)
+            patience = threading.Timer(15, writer.process.kill)
+            patience.start()
             for line in writer.lines():
                 acknowledged.note(line)
-            assert writer.process.wait(timeout=10) != 0
+            patience.cancel()
+            assert writer.process.wait() not in (0, -signal.SIGKILL)
     assert acknowledged.missing_rows(store) == []
     assert acknowledged.missing_files(store) == []
+
+
+FORGETFUL = """
+import asyncio, sys
+from parcelpost.storage import LocalPersistenceManager
+opened = LocalPersistenceManager.open(sys.argv[1])
+async def main():
+    await opened.__aenter__()
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_never_closed_its_store_still_ends(store: Path) -> None:
+    """As when a KeyboardInterrupt tears it out of its closing: what it held comes back at the next opening (I9)."""
+    subprocess.run([sys.executable, "-c", FORGETFUL, str(store)], cwd=ROOT, check=False, timeout=15)
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:
