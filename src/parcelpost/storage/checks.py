@@ -37,6 +37,15 @@ def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_e
     return value
 
 
+def are_plain(*values: object) -> bool:
+    """Whether all are short ASCII text, none empty: then `text` has nothing against any of them. One look for many."""
+    try:
+        together = "".join(values)  # type: ignore[arg-type] # what is not text is what the except is for
+    except TypeError:
+        return False
+    return all(values) and len(together) <= MAX_NAME_CHARS and together.isascii() and "\0" not in together
+
+
 def whole(field: str, value: object, *, most: int = 2**53) -> int:
     """The value itself, if it is a whole number from 0 on that SQLite and JSON can hold."""
     if type(value) is not int or not 0 <= value <= most:

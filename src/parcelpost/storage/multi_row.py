@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-_MOST = 64
+_MOST = 128
 
 
 def insert(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], tail: str = "") -> int:

@@ -49,14 +49,21 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     if target.url:
         fields["url"] = checks.text("target.url", target.url, max_chars=8_000)
+    if not checks.are_plain(task.task_id, task.type, task.platform, target.state, target.county, target.parcel_id):
+        checks.text("task_id", task.task_id)
+        checks.text("type", task.type)
+        checks.text("platform", task.platform)
+        checks.text("target.state", target.state, may_be_empty=True)
+        checks.text("target.county", target.county, may_be_empty=True)
+        checks.text("target.parcel_id", target.parcel_id, may_be_empty=True)
     return (
-        checks.text("task_id", task.task_id),
+        task.task_id,
         task.source,
-        checks.text("type", task.type),
-        checks.text("platform", task.platform),
-        checks.text("target.state", target.state, may_be_empty=True),
-        checks.text("target.county", target.county, may_be_empty=True),
-        checks.text("target.parcel_id", target.parcel_id, may_be_empty=True),
+        task.type,
+        task.platform,
+        target.state,
+        target.county,
+        target.parcel_id,
         checks.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
         checks.whole("max_retries", task.max_retries, most=1_000),
