@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -89,7 +90,7 @@ async def opened(
                         raise
                     await stack.aclose()
                     store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
-                await _recover(store, options, clock, emit)
+                await store.even_if_full(partial(_recover, store, options, clock, emit), emit)
         except OSError as error:
             raise os_error(error, path) from error
         store.reserve.fill()
