@@ -1,7 +1,7 @@
 """Hands out claims: a few at a time from the store when callers come fast, one by one when they do not.
 
 Claims taken ahead are invisible: they go back when something more urgent may have come, when anybody looks at the
-queue, and after 20 ms in any case. A crash gives them back like all others (I9).
+queue, and 20 ms after the last of them were taken. A crash gives them back like all others (I9).
 """
 
 from __future__ import annotations
