@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 from parcelpost.errors import StoreClosed
@@ -21,8 +21,10 @@ _Entry = tuple[Any, asyncio.Future[Any]]
 class Batcher:
     """Collects what callers submit and hands what waits to `process`, in order, on another thread.
 
-    There is no timer: a lone caller is served at once, and while the thread is busy the next group gathers. A cancelled
-    caller's item is either skipped whole or processed whole.
+    There is no timer: what comes in one turn of the event loop goes to the thread together, and while the thread is
+    busy the next group gathers. (Handing over each item by itself would wake the thread for the first one, to fight
+    with the loop for Python's lock while the others are still being made.) A cancelled caller's item is either skipped
+    whole or processed whole.
 
     The thread stays inside one hop until `is_broken` says that it cannot go on; then the next hop may mend it.
     """
@@ -43,7 +45,8 @@ class Batcher:
         self._is_broken = is_broken
         self._abandoned = abandoned  # told when nobody is left to close this
         self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
-        self._waiting: SimpleQueue[_Entry | None] = SimpleQueue()
+        self._waiting: SimpleQueue[list[_Entry] | None] = SimpleQueue()
+        self._gathering: list[_Entry] = []
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._all_answered.set()
@@ -62,8 +65,17 @@ class Batcher:
             self._all_answered.clear()
             self._submitted.set()
         self._unanswered += 1
-        self._waiting.put((item, future))
+        if not self._gathering:
+            self._loop.call_soon(self._hand_over)
+        self._gathering.append((item, future))
+        if len(self._gathering) == self._max_group:
+            self._hand_over()
         return future
+
+    def _hand_over(self) -> None:
+        if self._gathering:
+            entries, self._gathering = self._gathering, []
+            self._waiting.put(entries)
 
     async def close(self) -> None:
         """Finishes what waits, then stops. Nothing can be submitted after."""
@@ -105,24 +117,21 @@ class Batcher:
 
     def _serve(self) -> None:
         while not self._is_broken() and not self._halted:
-            entry = self._waiting.get()
-            if entry is None:
+            entries = self._waiting.get()
+            if entries is None:
                 return
-            group = self._gather(entry)
+            group = self._gather(entries)
             if group:
                 self._loop.call_soon_threadsafe(self._deliver, group, self._answers([item for item, _ in group]))
 
-    def _gather(self, first: _Entry) -> list[_Entry]:
-        group = [first]
-        while len(group) < self._max_group:
-            try:
-                entry = self._waiting.get_nowait()
-            except Empty:
-                break
-            if entry is None:
+    def _gather(self, first: list[_Entry]) -> list[_Entry]:
+        group = first
+        while len(group) < self._max_group and not self._waiting.empty():  # nobody else takes from it
+            more = self._waiting.get_nowait()
+            if more is None:
                 self._waiting.put(None)
                 break
-            group.append(entry)
+            group += more
         live = [entry for entry in group if not entry[1].cancelled()]
         if len(live) < len(group):
             self._loop.call_soon_threadsafe(self._answered, len(group) - len(live))
@@ -145,11 +154,12 @@ class Batcher:
         self._answered(len(group))
 
     def _deliver_failure(self, error: Exception) -> None:
+        self._hand_over()
         group: list[_Entry] = []
         while not self._waiting.empty():
-            entry = self._waiting.get_nowait()
-            if entry is not None:
-                group.append(entry)
+            entries = self._waiting.get_nowait()
+            if entries is not None:
+                group += entries
         self._deliver(group, [error] * len(group))
 
     def _answered(self, count: int) -> None:

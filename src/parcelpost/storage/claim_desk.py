@@ -1,7 +1,7 @@
 """Hands out claims: a few at a time from the store when callers come fast, one by one when they do not.
 
 Claims taken ahead are invisible: they go back when something more urgent may have come, when anybody looks at the
-queue, and 20 ms after the last of them were taken. A crash gives them back like all others (I9).
+queue, and 50 ms after the last of them were taken. A crash gives them back like all others (I9).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
 _MAX_AHEAD = 512
-_HOLD_SECONDS = 0.02
+_HOLD_SECONDS = 0.05
 _NEVER = "9999"
 
 Platforms = frozenset[str] | None
