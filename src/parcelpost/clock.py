@@ -11,6 +11,8 @@ from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
 
+_LONGEST_WAIT = 86_400.0  # a timer far in the future overflows on some systems
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -20,6 +22,9 @@ class Clock(Protocol):
         """Seconds that never go back."""
 
     async def sleep(self, seconds: float) -> None: ...
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Until the event is set, but no longer than that. Whether it was set."""
 
 
 class SystemClock:
@@ -31,6 +36,13 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(event.wait(), min(seconds, _LONGEST_WAIT))
+        except TimeoutError:
+            return False
+        return True
 
 
 class ManualClock:
@@ -49,6 +61,13 @@ class ManualClock:
     async def sleep(self, seconds: float) -> None:
         self.advance(seconds)
         await asyncio.sleep(0)
+
+    async def wait(self, event: asyncio.Event, seconds: float) -> bool:
+        """Time goes by at once, unless the event is set already."""
+        await asyncio.sleep(0)
+        if not event.is_set():
+            self.advance(seconds)
+        return event.is_set()
 
     def advance(self, seconds: float) -> None:
         self._monotonic += max(0.0, seconds)

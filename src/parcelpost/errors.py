@@ -2,6 +2,13 @@
 
 ParcelpostError
 ├── InvalidInput          the value itself is at fault
+├── InvalidSettings       a setting is unknown or has a bad value
+├── UpstreamError         the gateway did not do it
+│   ├── NotNow            it is away, overloaded or answered nonsense (retry helps, later)
+│   ├── NotAllowed        it does not know us, or is not the gateway (a person must look)
+│   ├── Refused           it says that what was sent is bad
+│   ├── TooLarge          it says that what was sent is too large
+│   └── NotOffered        it does not have this optional part
 └── StoreError            the local store could not do it
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
@@ -39,6 +46,47 @@ class InvalidInput(ParcelpostError):
     """The value cannot be stored as it is."""
 
     hint = "correct the named field and try again; nothing was stored"
+
+
+class InvalidSettings(ParcelpostError):
+    """A setting is unknown or has a bad value."""
+
+    hint = "see 'parcelpost config check' and docs/settings.md"
+
+
+class UpstreamError(ParcelpostError):
+    """The gateway did not do it."""
+
+
+class NotNow(UpstreamError):
+    """The gateway is away."""
+
+    hint = "nothing to do: everything is kept here and sent when the gateway is back"
+    retry_helps = True
+
+    def __init__(self, message: str = "", *, retry_after: float = 0.0, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
+        """Seconds: the gateway asked for no call before that. 0: it said nothing."""
+
+
+class NotAllowed(UpstreamError):
+    """The gateway does not take our token, or its address is wrong."""
+
+    hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is kept here meanwhile"
+    retry_helps = True
+
+
+class Refused(UpstreamError):
+    """The gateway says that what was sent is bad."""
+
+
+class TooLarge(UpstreamError):
+    """The gateway says that what was sent is too large."""
+
+
+class NotOffered(UpstreamError):
+    """This gateway does not have this optional part."""
 
 
 class StoreError(ParcelpostError):

@@ -61,6 +61,136 @@ class ReserveUsed(Event, frozen=True):
     bytes: int
 
 
+class WorkerStarted(Event, frozen=True):
+    """A worker is at work."""
+
+    mode: str
+    worker_id: str
+    store: str
+    gateway: str
+    slots: int
+    platforms: list[str]
+
+
+class WorkerDraining(Event, frozen=True):
+    """No new task is started; those running get `seconds` to end."""
+
+    reason: str
+    seconds: float
+
+
+class WorkerStopped(Event, frozen=True):
+    """The worker has ended; `released` tasks that were running went back to the queue."""
+
+    reason: str
+    released: int
+
+
+class TasksReceived(Event, frozen=True):
+    """Tasks came from upstream and are stored; `known` were here already, `bad` could not be understood."""
+
+    new: int
+    known: int
+    bad: int
+
+
+class TaskSkipped(Event, frozen=True):
+    """A task in an answer could not be understood or stored; those beside it were kept."""
+
+    task_id: str
+    problem: str
+
+
+class AttemptEnded(Event, frozen=True):
+    """An attempt at a task ended: done, not_found, retry, give_up or blocked (`outcome`)."""
+
+    task_id: str
+    platform: str
+    outcome: str
+    seconds: float
+    reason: str
+
+
+class PlatformPaused(Event, frozen=True):
+    """A site blocked us: nobody claims from its platform for that long."""
+
+    platform: str
+    seconds: float
+    reason: str
+
+
+class AttemptAbandoned(Event, frozen=True):
+    """Platform code did not stop when its time was up; its thread was left behind and the slot has a new one."""
+
+    task_id: str
+    platform: str
+    left_behind: int
+
+
+class StorageLevelChanged(Event, frozen=True):
+    """How full the store is changed what may go on (I8)."""
+
+    level: str
+    bytes: int
+    max_bytes: int
+    free_bytes: int
+
+
+class ResultsSynced(Event, frozen=True):
+    """The upstream has them."""
+
+    results: int
+    reports: int
+    raw_files: int
+    seconds: float
+
+
+class EntryRefused(Event, frozen=True):
+    """The upstream will not take an entry; with `rejected` it is set aside, to be sent again only by hand."""
+
+    task_id: str
+    reason: str
+    rejected: bool
+
+
+class UpstreamAway(Event, frozen=True):
+    """A call failed and is tried again later; scraping goes on (I7). `denied`: a person must look."""
+
+    loop: str
+    reason: str
+    denied: bool
+    retry_in_seconds: float
+
+
+class UpstreamBack(Event, frozen=True):
+    """The upstream answers again."""
+
+    loop: str
+    away_seconds: float
+
+
+class CommandReceived(Event, frozen=True):
+    """The upstream's order on a heartbeat; one that is not `known` is ignored."""
+
+    command: str
+    known: bool
+
+
+class LoopFailed(Event, frozen=True):
+    """A loop's turn failed; it goes on after a pause, or ends the worker when it fails too often."""
+
+    loop: str
+    error: str
+    in_a_row: int
+    next_in_seconds: float
+
+
+class PagesServed(Event, frozen=True):
+    """Health and metrics pages are up."""
+
+    address: str
+
+
 Emit = Callable[[Event], None]
 
 

@@ -99,6 +99,47 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     log_path: str | None = None
 
 
+class Done(Struct, frozen=True, kw_only=True, gc=False):
+    """The record was found."""
+
+    data: Mapping[str, Json]
+    page: Page | None = None
+    scraped_at: datetime | None = None
+    """When the page was fetched, with a zone; None: when the attempt ended."""
+
+
+class Retry(Struct, frozen=True, gc=False):
+    """It did not work, and may work later."""
+
+    reason: str
+    after_seconds: float | None = None
+    """None: the store's own doubling delay."""
+
+
+class GiveUp(Struct, frozen=True, gc=False):
+    """It will not work, however often it is tried."""
+
+    reason: str
+
+
+class Blocked(Struct, frozen=True, gc=False):
+    """The site wants no more of us for now: its whole platform gets a pause, the task costs nothing."""
+
+    reason: str
+    cool_down_seconds: float | None = None
+    """None: what the settings say."""
+
+
+class NotFound(Struct, frozen=True, gc=False):
+    """The site answered that there is no such parcel: an end, with no record to send."""
+
+    reason: str
+
+
+Outcome = Done | Retry | GiveUp | Blocked | NotFound
+"""How an attempt ended."""
+
+
 class OutboxEntry(Struct, frozen=True, kw_only=True):
     """A stored result as the sync sees it.
 

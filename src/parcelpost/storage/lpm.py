@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import InvalidInput, StoreError
+from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
-from parcelpost.model import Claim, OutboxEntry, Page, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks
+from parcelpost.model import Claim, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
+from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, saving, tasks
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -24,8 +24,8 @@ from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import PageToKeep
 from parcelpost.storage.signals import Signals
+from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import SyncLog
 
 P = ParamSpec("P")
@@ -58,6 +58,7 @@ class LocalPersistenceManager:
         self.browsers = Browsers(database)
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
+        self.state = WorkerState(database, clock)
         self.janitor = Janitor(store, options, clock, emit)
 
     @classmethod
@@ -209,6 +210,10 @@ class LocalPersistenceManager:
         """Platform -> until when (None: until resumed) and why."""
         return await self._db.read(queue_state.paused, self._now())
 
+    async def ready_count(self, most: int) -> int:
+        """How many tasks could be claimed now, counted no further than `most`: cheap however many there are."""
+        return await self._db.read(queue_state.ready_count, most)
+
     async def queue_depth(self) -> QueueDepth:
         await self._desk.put_back()
         return await self._db.read(queue_state.depth, self._clock.now())
@@ -255,18 +260,20 @@ class LocalPersistenceManager:
         if result.page is None:
             saved = await self._db.start_together(outbox.save_each, outbox.SaveRequest(claim.seq, claim.token, row))
         else:
-            page = self._page_to_keep(claim, result.page, result_id, data)
-            try:
-                saved = await self._save_with_page(claim, row, page)
-            except outbox.PathTaken:
-                saved = await self._save_with_page(claim, row, page._replace(own_name=True))
+            page = saving.page_to_keep(claim, result.page, result_id, data, self._options.max_page_bytes)
+            saved = await saving.with_page(self._db, self._raw, claim, row, page)
         if saved:
             await self._raw.discard(saved)
         return None if saved is None else result_id
 
-    async def get_unsynced_results(self, limit: int = 50, max_bytes: int | None = None) -> list[OutboxEntry]:
-        """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data."""
-        found, damaged = await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes)
+    async def get_unsynced_results(
+        self, limit: int = 50, max_bytes: int | None = None, *, after: int = 0
+    ) -> list[OutboxEntry]:
+        """What waits to be sent, in the order stored: at most `limit`, and (but for the first) `max_bytes` of data.
+
+        `after` = the `seq` of one that was already seen: only what was stored later.
+        """
+        found, damaged = await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes, after)
         if damaged:
             await self._mark(outbox.reject_damaged, damaged, self._now())
         return found
@@ -310,27 +317,6 @@ class LocalPersistenceManager:
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or `json_path`."""
         return self._raw.path(html_path)
-
-    def _page_to_keep(self, claim: Claim, page: Page, result_id: str, data: bytes) -> PageToKeep:
-        body = page.body
-        if not isinstance(body, bytes):
-            raise InvalidInput(f"page body must be bytes, not {type(body).__name__}")
-        if len(body) > self._options.max_page_bytes:
-            raise InvalidInput(f"page has {len(body):,} bytes; at most {self._options.max_page_bytes:,} are kept")
-        target = claim.task.target
-        return PageToKeep(claim.task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
-
-    async def _save_with_page(self, claim: Claim, row: outbox.ResultRow, page: PageToKeep) -> list[str] | None:
-        kept = await self._raw.keep(page)
-        request = outbox.SaveRequest(claim.seq, claim.token, outbox.with_page(row, kept))
-        try:
-            saved = await self._db.start_together(outbox.save_each, request)
-        except outbox.PathTaken:
-            await self._raw.discard([kept.json_path, kept.html_path])
-            raise
-        if saved is None:
-            await self._raw.discard([kept.json_path, kept.html_path])
-        return saved
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

@@ -169,25 +169,30 @@ def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
                 db.execute(_REPORT, (seq,))
 
 
-def unsynced(db: sqlite3.Connection, limit: int, max_bytes: int | None) -> tuple[list[OutboxEntry], list[int]]:
+def unsynced(
+    db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int = 0
+) -> tuple[list[OutboxEntry], list[int]]:
     """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data.
 
     Beside them the seqs of entries that are damaged and cannot be read.
     """
-    query = f"{_WAITING} WHERE r.synced = 0 AND r.rejected_at IS NULL ORDER BY r.seq LIMIT ?"
+    query = f"{_WAITING} WHERE r.synced = 0 AND r.rejected_at IS NULL AND r.seq > ? ORDER BY r.seq LIMIT ?"
     try:
-        return _as_many_as_fit(map(rows.entry, db.execute(query, (limit,))), max_bytes), []
+        return _as_many_as_fit(map(rows.entry, db.execute(query, (after, limit))), max_bytes), []
     except (sqlite3.OperationalError, UnreadableRow):
-        return _one_by_one(db, limit, max_bytes)
+        return _one_by_one(db, limit, max_bytes, after)
 
 
-def _one_by_one(db: sqlite3.Connection, limit: int, max_bytes: int | None) -> tuple[list[OutboxEntry], list[int]]:
+def _one_by_one(
+    db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int
+) -> tuple[list[OutboxEntry], list[int]]:
     """One damaged entry stops no other."""
-    waiting = "SELECT seq FROM results INDEXED BY results_outbox WHERE synced = 0 AND rejected_at IS NULL ORDER BY seq"
+    waiting = """SELECT seq FROM results INDEXED BY results_outbox
+                 WHERE synced = 0 AND rejected_at IS NULL AND seq > ? ORDER BY seq LIMIT ?"""
     damaged: list[int] = []
 
     def readable() -> Iterator[OutboxEntry]:
-        for (seq,) in db.execute(f"{waiting} LIMIT ?", (limit,)).fetchall():
+        for (seq,) in db.execute(waiting, (after, limit)).fetchall():
             try:
                 yield rows.entry(db.execute(f"{_ONE} WHERE r.seq = ?", (seq,)).fetchone())
             except (sqlite3.OperationalError, UnreadableRow):

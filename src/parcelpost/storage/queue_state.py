@@ -46,6 +46,12 @@ def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
     return found
 
 
+def ready_count(db: sqlite3.Connection, most: int) -> int:
+    query = "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE status = 'pending' AND available_at IS NULL LIMIT ?)"
+    count: int = db.execute(query, (most,)).fetchone()[0]
+    return count
+
+
 def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
     totals: dict[str, int] = {}
     for per_status in counts(db, iso(now)).values():

@@ -1,0 +1,41 @@
+"""No upstream at all: what a standalone worker has until it is given one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parcelpost.client.upstream import Beat, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.errors import NotNow, NotOffered
+from parcelpost.model import OutboxEntry, Signal
+
+_NO_GATEWAY = "no gateway is set"
+_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver; everything is kept here"
+
+
+class Nowhere:
+    """Offers no tasks, takes no results, and never fails for a reason of its own."""
+
+    async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
+        return Work(tasks=())
+
+    async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
+        raise NotNow(_NO_GATEWAY, hint=_HINT)
+
+    async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
+        raise NotNow(_NO_GATEWAY, hint=_HINT)
+
+    async def report_end(self, entry: OutboxEntry) -> None:
+        raise NotNow(_NO_GATEWAY, hint=_HINT)
+
+    async def heartbeat(self, beat: Beat) -> Sequence[str]:
+        return ()
+
+    async def submit_signals(self, signals: Sequence[Signal]) -> None:
+        raise NotOffered(_NO_GATEWAY)
+
+    async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
+        raise NotOffered(_NO_GATEWAY)
+
+    async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
+        raise NotOffered(_NO_GATEWAY)

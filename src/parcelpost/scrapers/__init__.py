@@ -1,0 +1,1 @@
+"""Platforms: what turns a task's target into a record."""

@@ -1,0 +1,1 @@
+"""The platforms that come with the package, one module each."""

@@ -1,0 +1,118 @@
+"""Every key an operator may set, with its default. docs/settings.md describes each."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
+Days = Annotated[float, Meta(gt=0, le=36_500)]
+Bytes = Annotated[int, Meta(ge=0, le=2**62)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+
+Mode = Literal["ondemand", "legacy", "standalone"]
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    mode: Mode = "ondemand"
+    id: str = ""
+    """'': made once and kept beside the store."""
+    platforms: tuple[str, ...] = ()
+    """(): all that are installed."""
+    drain_seconds: Seconds = 30.0
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: str = ""
+    base_path: str = "/internal"
+    token_file: str = ""
+    timeout_seconds: Seconds = 30.0
+    max_answer_bytes: Bytes = 32 * MIB
+
+
+class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    path: str = "local_data/parcelpost.db"
+    synchronous: Literal["FULL", "NORMAL"] = "FULL"
+    busy_timeout_seconds: Seconds = 10.0
+    max_bytes: Bytes = GIB
+    min_free_bytes: Bytes = 256 * MIB
+    max_target_bytes: Bytes = 256 * KIB
+    max_result_bytes: Bytes = 16 * MIB
+    max_page_bytes: Bytes = 64 * MIB
+    cache_max_bytes: Bytes = 256 * MIB
+    cache_ttl_hours: Annotated[float, Meta(gt=0, le=87_600)] = 24.0
+    keep_tasks_days: Days = 7.0
+    keep_results_days: Days = 7.0
+    keep_metrics_days: Days = 30.0
+    keep_sync_log_days: Days = 14.0
+    keep_signals_days: Days = 30.0
+    keep_backups: Count = 7
+
+
+class CollectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    low_water: Annotated[int, Meta(ge=0, le=1_000_000)] = 50
+    high_water: Count = 200
+    poll_seconds: Seconds = 5.0
+
+
+class ExecutorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    slots: Annotated[int, Meta(ge=1, le=1_000)] = 4
+    task_timeout_seconds: Seconds = 300.0
+    idle_seconds: Seconds = 1.0
+    retry_min_seconds: Seconds = 30.0
+    retry_max_seconds: Seconds = 1_800.0
+    cool_down_seconds: Seconds = 300.0
+    cool_down_max_seconds: Seconds = 3_600.0
+    max_task_age_hours: Annotated[float, Meta(ge=0, le=87_600)] = 0.0
+    """0: a task waits for as long as it takes."""
+
+
+class SyncSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    backoff_min_seconds: Seconds = 30.0
+    backoff_max_seconds: Seconds = 300.0
+    batch_size: Annotated[int, Meta(ge=1, le=1_000)] = 50
+    batch_bytes: Bytes = 4 * MIB
+    max_rejections: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    raw_uploads: Annotated[int, Meta(ge=1, le=64)] = 4
+
+
+class HeartbeatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    seconds: Seconds = 30.0
+
+
+Moment = Annotated[str, Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
+
+
+class JanitorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    backup_at: Moment = "02:00"
+    clean_at: Moment = "03:00"
+    """Local time."""
+
+
+class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: Port = 0
+    """0: no health and metrics pages."""
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "human", "json"] = "auto"
+    """auto: for people on a terminal, JSON lines elsewhere."""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    worker: WorkerSettings = WorkerSettings()
+    gateway: GatewaySettings = GatewaySettings()
+    storage: StorageSettings = StorageSettings()
+    collector: CollectorSettings = CollectorSettings()
+    executor: ExecutorSettings = ExecutorSettings()
+    sync: SyncSettings = SyncSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    janitor: JanitorSettings = JanitorSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()

@@ -1,0 +1,63 @@
+"""When to try an upstream again."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from parcelpost.errors import NotAllowed, NotNow
+
+_LONGEST_WISH_SECONDS = 3_600.0
+
+
+class Away(Struct, frozen=True, kw_only=True):
+    """Since when and why an upstream cannot be used, and when it is tried next. Kept over restarts."""
+
+    since: datetime
+    until: datetime
+    failures: int
+    reason: str
+    denied: bool = False
+    """It does not want us: a person must look."""
+
+
+class Backoff:
+    """Doubles from `least` to `most` seconds, spread by chance between `least` and the doubled value.
+
+    Never shorter than what the upstream asked for (up to an hour); always the longest where it denies us.
+    """
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least = least
+        self._most = max(least, most)
+        self.away: Away | None = None
+
+    def failed(self, error: NotNow | NotAllowed, now: datetime) -> Away:
+        failures = self.away.failures + 1 if self.away else 1
+        wish = 0.0
+        if isinstance(error, NotAllowed):
+            seconds = self._most
+        else:
+            seconds = random.uniform(self._least, min(self._most, self._least * 2 ** min(failures, 30)))  # noqa: S311 - jitter
+            wish = min(error.retry_after, _LONGEST_WISH_SECONDS)
+        self.away = Away(
+            since=self.away.since if self.away else now,
+            until=now + timedelta(seconds=max(seconds, wish)),
+            failures=failures,
+            reason=str(error),
+            denied=isinstance(error, NotAllowed),
+        )
+        return self.away
+
+    def worked(self) -> Away | None:
+        """Starts over. Answers what has ended by this, if anything."""
+        ended, self.away = self.away, None
+        return ended
+
+    def remaining(self, now: datetime) -> float:
+        """Seconds until the next try. A clock that was set back does not make it longer than any backoff can be."""
+        if self.away is None:
+            return 0.0
+        return min(max(0.0, (self.away.until - now).total_seconds()), max(self._most, _LONGEST_WISH_SECONDS))

@@ -1,0 +1,31 @@
+"""What the upstream and the operator have told this worker, shared by its loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Control:
+    """Belongs to one event loop. The loops look at it at the start of every turn."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        """No task is started and none is asked for; what is stored is delivered."""
+        self.platforms: frozenset[str] | None = None
+        """Only these, by the upstream's order; None: what the settings say."""
+        self.leaving = asyncio.Event()
+        """Set when the worker drains: nothing new is begun."""
+        self.reason = ""
+        """Why it leaves."""
+        self.at_once = False
+        """The worker stops without waiting for what runs."""
+
+    @property
+    def may_start(self) -> bool:
+        return not self.paused and not self.leaving.is_set()
+
+    def leave(self, reason: str, *, at_once: bool = False) -> None:
+        """Drains; asked again, or with `at_once`, stops."""
+        self.at_once = at_once or self.leaving.is_set()
+        self.reason = self.reason or reason
+        self.leaving.set()
