@@ -16,7 +16,10 @@ from typer.main import get_command
 
 from parcelpost import errors, events
 from parcelpost.cli.main import app
+from parcelpost.settings.forms import KEYS, from_text
+from parcelpost.settings.sources import check_runnable, load
 from parcelpost.storage import StoreOptions, migrations
+from parcelpost.telemetry import Telemetry
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -88,6 +91,35 @@ def test_every_documented_default_is_the_real_one() -> None:
         else:
             seconds_or_bytes = value.total_seconds() if isinstance(value, timedelta) else value
             assert float(number) * units.get(unit, 1) == seconds_or_bytes, name
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_every_setting_is_documented_with_its_real_default(name: str) -> None:
+    key = KEYS[name]
+    text = sections("settings.md")[key.section]
+    row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", text, flags=re.MULTILINE)
+    assert row, f"docs/settings.md has no row for {name} under '## {key.section}'"
+    assert from_text(key, "" if row[1] == "-" else row[1]) == key.default
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    text = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+\.\w+)` \|", text, flags=re.MULTILINE)) == set(KEYS)
+
+
+def test_the_example_of_the_settings_page_can_be_used(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", (DOCS / "settings.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    file = tmp_path / "parcelpost.toml"
+    file.write_text(example)
+    loaded = load(config=file, environment={}, flags={})
+    check_runnable(loaded.settings)
+    assert loaded.settings.executor.slots == 8
+
+
+def test_every_metric_is_documented_and_no_other() -> None:
+    found = Telemetry().registry.collect()
+    names = {f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in found}
+    assert {name for name in _rows("metrics.md") if name.startswith("parcelpost_")} == names
 
 
 EVENTS = {name: one for name, one in vars(events).items() if isinstance(one, type) and issubclass(one, events.Event)}

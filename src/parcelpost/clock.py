@@ -39,9 +39,11 @@ class SystemClock:
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
         try:
-            await asyncio.wait_for(event.wait(), min(seconds, _LONGEST_WAIT))
+            # Not wait_for: before Python 3.12 it swallows a cancellation that comes with the event.
+            async with asyncio.timeout(min(seconds, _LONGEST_WAIT)):
+                await event.wait()
         except TimeoutError:
-            return False
+            return event.is_set()
         return True
 
 

@@ -80,13 +80,19 @@ class NotAllowed(UpstreamError):
 class Refused(UpstreamError):
     """The gateway says that what was sent is bad."""
 
+    hint = "look at 'parcelpost store results --state rejected'; what is refused is kept and can be sent again by hand"
+
 
 class TooLarge(UpstreamError):
     """The gateway says that what was sent is too large."""
 
+    hint = "raise the gateway's limit on request bodies, then 'parcelpost store results --retry-rejected'"
+
 
 class NotOffered(UpstreamError):
     """This gateway does not have this optional part."""
+
+    hint = "nothing to do: everything else goes on without it"
 
 
 class StoreError(ParcelpostError):

@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import parcelpost
+from parcelpost.storage import migrations
 from tests.cli.support import Ran, Run, change, holder, leave_a_death, rows
 
 LONG_AGO = "2020-01-01T00:00:00.000Z"
+VERSION = migrations.load()[-1].version
+"""Of this program's schema."""
 
 
 def make_old(store: Path) -> None:
@@ -57,11 +60,11 @@ def test_a_store_of_this_version_needs_no_migration(store: Path, run: Run) -> No
     ran = run("store", "migrate", "--store", store)
     assert (ran.code, ran.out) == (
         0,
-        "Nothing to do: the store has schema version 1, as this program needs.\n",
+        f"Nothing to do: the store has schema version {VERSION}, as this program needs.\n",
     )
     assert run("store", "migrate", "--json", "--store", store).document == {
-        "from_version": 1,
-        "to_version": 1,
+        "from_version": VERSION,
+        "to_version": VERSION,
         "backup": None,
     }
     assert rows(store) == before
@@ -73,7 +76,7 @@ def newer_program(folder: Path, *arguments: object) -> Ran:
     if not package.exists():
         shutil.copytree(Path(parcelpost.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
         sql = "-- Notes on tasks\nCREATE TABLE notes (text TEXT NOT NULL) STRICT;\n"
-        (package / "storage" / "migrations" / "0002_notes.sql").write_text(sql)
+        (package / "storage" / "migrations" / f"{VERSION + 1:04}_notes.sql").write_text(sql)
     done = subprocess.run(
         [sys.executable, "-c", "from parcelpost.cli.main import main; main()", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(package.parent)},
@@ -89,13 +92,13 @@ def test_an_older_store_is_looked_at_only_after_it_was_migrated(full_store: Path
     before = rows(full_store)
     refused = newer_program(tmp_path, "store", "status", "--store", full_store)
     assert refused.code == 1
-    assert "the store has schema version 1, this program needs 2" in refused.err
+    assert f"the store has schema version {VERSION}, this program needs {VERSION + 1}" in refused.err
     assert "hint: run 'parcelpost store migrate'" in refused.err
     assert rows(full_store) == before
     done = newer_program(tmp_path, "store", "migrate", "--store", full_store)
     assert done.code == 0
     (copy,) = (full_store.parent / "backups").iterdir()
-    assert done.out == f"Migrated from schema version 1 to 2. The store as it was: {copy}\n"
+    assert done.out == f"Migrated from schema version {VERSION} to {VERSION + 1}. The store as it was: {copy}\n"
     assert rows(copy) == before
     assert newer_program(tmp_path, "store", "tasks", "saved", "--store", full_store).code == 0
 

@@ -40,6 +40,17 @@ def test_a_sound_store_is_well(store: Path, run: Run) -> None:
     assert "open in        no process" in ran.out
 
 
+@pytest.mark.parametrize("words", [("status",), ("check",), ("backup",), ("tasks",), ("results",)])
+def test_a_store_may_be_named_from_where_one_stands(
+    store: Path, run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(store.parent)
+    ran = run("store", *words, "--store", store.name)
+    assert ran.code in (0, 1), ran.err
+    assert "Traceback" not in ran.err
+    assert "error" not in ran.err
+
+
 def test_every_number_is_there(full_store: Path, run: Run) -> None:
     out = run("store", "status", "--store", full_store).out
     assert "3 results to deliver" in out

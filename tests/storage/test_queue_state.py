@@ -44,6 +44,14 @@ async def test_the_depth_counts_every_state(lpm: LocalPersistenceManager, clock:
     assert (depth.unsynced, depth.rejected) == (2, 1)
 
 
+async def test_ready_tasks_are_counted_no_further_than_asked(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    assert await lpm.ready_count(5) == 0
+    await _one_of_each(lpm, clock)
+    assert await lpm.ready_count(100) == 3  # neither the delayed one nor those that ended or are held
+    assert await lpm.ready_count(2) == 2
+    assert await lpm.ready_count(0) == 0
+
+
 async def test_the_oldest_pending_task_is_found_in_every_platform_and_priority(
     lpm: LocalPersistenceManager, clock: ManualClock
 ) -> None:

@@ -43,6 +43,22 @@ async def test_at_most_limit_are_given(lpm: LocalPersistenceManager) -> None:
     assert await lpm.get_unsynced_results(limit=0) == []
 
 
+async def test_what_was_seen_is_passed_over(lpm: LocalPersistenceManager) -> None:
+    first, second, third = await _three(lpm)
+    assert ids(await lpm.get_unsynced_results(after=first.seq)) == ["t1", "t2"]
+    assert ids(await lpm.get_unsynced_results(limit=1, after=first.seq)) == ["t1"]
+    assert await lpm.get_unsynced_results(after=third.seq) == []
+    await lpm.mark_synced([second.result_id])
+    assert ids(await lpm.get_unsynced_results(after=first.seq)) == ["t2"]
+    assert ids(await lpm.get_unsynced_results()) == ["t0", "t2"]
+
+
+async def test_the_bytes_are_counted_from_the_first_one_after(lpm: LocalPersistenceManager) -> None:
+    entries = [await save_one(lpm, f"t{n}", a_result({"pad": "x" * 990})) for n in range(4)]
+    assert ids(await lpm.get_unsynced_results(max_bytes=2_000, after=entries[0].seq)) == ["t1", "t2"]
+    assert ids(await lpm.get_unsynced_results(max_bytes=1, after=entries[2].seq)) == ["t3"]
+
+
 async def test_as_many_are_given_as_fit_but_at_least_one(lpm: LocalPersistenceManager) -> None:
     for n in range(4):
         await save_one(lpm, f"t{n}", a_result({"pad": "x" * 990}))  # 1,000 bytes as JSON

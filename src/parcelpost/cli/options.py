@@ -19,6 +19,14 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this ma
 After = Annotated[int, typer.Option("--after", min=0, help="Go on after this one: the number a full list ends with.")]
 Platform = Annotated[str | None, typer.Option("--platform", help="Only of this platform.")]
 Parcel = Annotated[str | None, typer.Option("--parcel", help="Only of this parcel id.")]
+ConfigPath = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="PATH", help="The settings file. Else $PARCELPOST_CONFIG, else parcelpost.toml."),
+]
+SetOptions = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set one setting, as in sync.batch_size=20. May be repeated."),
+]
 
 
 def store_command(words: str, store: Path) -> str:

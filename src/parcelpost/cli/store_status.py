@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
 from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
-from parcelpost.model import TaskStatus
+from parcelpost.model import QueueDepth, TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.running import Opener
-    from parcelpost.cli.status_report import Status
+    from parcelpost.cli.status_report import Pause, Problem, Status
+    from parcelpost.storage.health import Usage
 
 EXAMPLES = """
 Examples:
@@ -38,27 +39,45 @@ def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
 
 
 def _lines(found: Status) -> Iterator[str]:
-    if found.well:
-        yield "All is well."
-    for problem in found.problems:
-        yield f"Attention: {problem.what}. What to do: {problem.remedy}."
+    yield from attention_lines(found.problems)
     yield ""
     yield from fields(_facts(found))
     yield ""
-    yield from _queue(found)
-    if found.paused:
+    yield from queue_lines(found.queue, found.platforms)
+    yield from pause_lines(found.paused)
+
+
+def attention_lines(problems: list[Problem]) -> Iterator[str]:
+    """That all is well, or what is wrong and what to do, one line each."""
+    if not problems:
+        yield "All is well."
+    for problem in problems:
+        yield printable(f"Attention: {problem.what}. What to do: {problem.remedy}.")
+
+
+def pause_lines(paused: dict[str, Pause]) -> Iterator[str]:
+    """An empty line and a table, or nothing."""
+    if paused:
         yield ""
-        rows = [(name, pause.until or "until resumed", pause.reason) for name, pause in found.paused.items()]
+        rows = [(name, pause.until or "until resumed", pause.reason) for name, pause in paused.items()]
         yield from table(("paused platform", "until", "reason"), rows)
 
 
+def outbox_text(queue: QueueDepth) -> str:
+    waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
+    return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected"
+
+
+def used_text(usage: Usage, percent: float) -> str:
+    return f"{size(usage.total)}, {percent:g} % of {size(usage.max_bytes)}: {usage.level}"
+
+
 def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
-    usage, queue = found.usage, found.queue
+    usage = found.usage
     yield "store", f"{found.path} (schema version {found.schema_version})"
     yield "last change", found.last_change or "none yet"
-    waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
-    yield "outbox", f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected"
-    yield "used", f"{size(usage.total)}, {found.used_percent:g} % of {size(usage.max_bytes)}: {usage.level}"
+    yield "outbox", outbox_text(found.queue)
+    yield "used", used_text(usage, found.used_percent)
     parts = (
         ("database", usage.database),
         ("WAL", usage.wal),
@@ -71,21 +90,20 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
     if found.newest_backup is not None and found.newest_backup_age_seconds is not None:
         yield "newest backup", f"{found.newest_backup}, {age(found.newest_backup_age_seconds)} old"
     yield "backups", f"{len(found.backups):,}"
-    yield "open in", ", ".join(map(_opener, found.open_in)) or "no process"
-    yield "left by the dead", ", ".join(map(_opener, found.left_by_dead)) or None
+    yield "open in", ", ".join(map(opener_text, found.open_in)) or "no process"
+    yield "left by the dead", ", ".join(map(opener_text, found.left_by_dead)) or None
 
 
-def _opener(opener: Opener) -> str:
+def opener_text(opener: Opener) -> str:
     known = f" (process {opener.pid}, since {opener.since})" if opener.pid else ""
     return printable(opener.id) + known
 
 
-def _queue(found: Status) -> Iterator[str]:
+def queue_lines(queue: QueueDepth, platforms: dict[str, dict[str, int]]) -> Iterator[str]:
     """Tasks by platform and status; what is not yet due is part of pending."""
-    queue = found.queue
     headers = ("tasks", *TaskStatus)
     rows: list[tuple[str | int, ...]] = []
-    for platform, counts in sorted(found.platforms.items()):
+    for platform, counts in sorted(platforms.items()):
         pending = counts.get("pending", 0) + counts.get("delayed", 0)
         rows.append((platform, pending, *(counts.get(status, 0) for status in list(TaskStatus)[1:])))
     total = ("all", queue.pending, queue.processing, queue.completed, queue.failed, queue.expired)

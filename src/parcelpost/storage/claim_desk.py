@@ -109,6 +109,8 @@ class ClaimDesk:
         await asyncio.wait([fetching])
         if len(fetching.result().claims) < wanted:
             self._came_short = (platforms, number)
+        elif not self._ahead:
+            return await self._refill(limit, platforms)  # quicker callers took them all before this one's turn came
         self._handed_out += limit
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 

@@ -25,7 +25,7 @@ def problem(path: Path) -> str:
     if size < _SMALLEST_PAGE:
         return "is not an SQLite database" if size else ""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=0)) as db:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)) as db:
             application_id, tables = db.execute(IDENTITY).fetchone()
             if application_id == APPLICATION_ID:
                 version(db)

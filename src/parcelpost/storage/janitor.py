@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 
 from parcelpost.clock import Clock
+from parcelpost.errors import BackupFailed
 from parcelpost.events import BackupMade, Emit, StoreCleaned
 from parcelpost.storage import backup, health, retention
 from parcelpost.storage.opening import OpenStore
@@ -32,7 +33,10 @@ class Janitor:
         Raises BackupFailed and leaves the older ones alone.
         """
         keep = self._options.keep_backups
-        made = await asyncio.to_thread(backup.make, self._db.path, self._clock.now(), keep, progress)
+        try:
+            made = await asyncio.to_thread(backup.make, self._db.path, self._clock.now(), keep, progress)
+        except OSError as error:
+            raise BackupFailed(f"no backup of {self._db.path} could be made: {error}") from error
         self._emit(BackupMade(path=made.path, bytes=made.bytes, removed=made.removed))
         return made
 
@@ -54,8 +58,14 @@ class Janitor:
         """At the cap: delivered rows and the cache go first, whatever their age. What is unsynced stays (I8)."""
         cleaned = await self._store.even_if_full(lambda: retention.relieve(self._db, self._raw), self._emit)
         await self.vacuum(full=full)
+        await self.give_back()
         self._emit(cleaned)
         return cleaned
+
+    async def give_back(self) -> None:
+        """Room that this process holds for speed: its journal of pages and, if nobody reads just now, the WAL."""
+        await self._raw.give_back()
+        await self._db.exclusively(_truncate_wal)
 
     async def vacuum(self, *, full: bool = False) -> int:
         """Gives free pages back to the disk, a little at a time. Answers how many.
@@ -84,6 +94,15 @@ class Janitor:
 def _optimize(db: sqlite3.Connection) -> None:
     db.execute("PRAGMA analysis_limit = 1000")
     db.execute("ANALYZE")
+
+
+def _truncate_wal(db: sqlite3.Connection) -> None:
+    patience = db.execute("PRAGMA busy_timeout").fetchone()[0]
+    db.execute("PRAGMA busy_timeout = 0")  # writers stand behind this: it does not wait for a reader
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        db.execute(f"PRAGMA busy_timeout = {patience}")
 
 
 def _pages(db: sqlite3.Connection) -> tuple[int, int]:

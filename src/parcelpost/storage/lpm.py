@@ -20,6 +20,7 @@ from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claim_desk import ClaimDesk
+from parcelpost.storage.duties import Duties
 from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
@@ -46,6 +47,7 @@ class LocalPersistenceManager:
 
     def __init__(self, store: opening.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
         database = store.database
+        self.path = database.path
         self._store = store
         self._db = database
         self._raw = store.raw
@@ -59,6 +61,7 @@ class LocalPersistenceManager:
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
         self.state = WorkerState(database, clock)
+        self.duties = Duties(store.live)
         self.janitor = Janitor(store, options, clock, emit)
 
     @classmethod
@@ -85,6 +88,7 @@ class LocalPersistenceManager:
             try:
                 yield self
             finally:
+                self.duties.leave()
                 await self._release_all()
 
     # Tasks

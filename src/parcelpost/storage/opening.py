@@ -119,8 +119,11 @@ async def _open_parts(
 
 async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
     """Tasks and raw files of owners that died since are made good. Answers the number of tasks."""
-    async with gate(store.live, clock, options.busy_timeout_seconds):
-        return await _recover(store, options, clock, emit)
+    try:
+        async with gate(store.live, clock, options.busy_timeout_seconds):
+            return await _recover(store, options, clock, emit)
+    except OSError as error:
+        raise os_error(error, store.live) from error
 
 
 async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:

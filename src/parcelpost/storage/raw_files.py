@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from isal import igzip
 
+from parcelpost.errors import StoreError
 from parcelpost.storage import durable_files
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.raw_journal import PageRecord, RawJournal
@@ -27,6 +28,7 @@ from parcelpost.storage.sqlite_errors import os_error
 _MAX_GROUP = 64
 _MAX_PART_BYTES = 8 * 1024 * 1024
 _BLOCK_BYTES = 4096
+_GIVE_BACK = None
 
 
 class PageToKeep(NamedTuple):
@@ -58,7 +60,7 @@ class RawFiles:
         self._folders: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
         self._removals = ThreadPoolExecutor(1, thread_name_prefix="raw-removals")
-        self._batcher = Batcher(self._hop, self._keep_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
+        self._batcher = Batcher(self._hop, self._serve_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
 
     async def keep(self, page: PageToKeep) -> KeptPage:
         return cast(KeptPage, await self._batcher.submit(page))
@@ -66,6 +68,10 @@ class RawFiles:
     async def discard(self, names: Iterable[str]) -> None:
         """Removes files that no result names (any more)."""
         await asyncio.get_running_loop().run_in_executor(self._removals, self._unlink, list(names))
+
+    async def give_back(self) -> None:
+        """The journal's room goes back to the disk, once all that it holds is durable without it."""
+        await self._batcher.submit(_GIVE_BACK)
 
     def path(self, name: str) -> Path:
         return inside(self.root, name)
@@ -84,6 +90,17 @@ class RawFiles:
 
     async def _hop(self, serve: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, serve)
+
+    def _serve_group(self, items: list[PageToKeep | None]) -> list[Any]:
+        kept = iter(self._keep_group([page for page in items if page is not _GIVE_BACK]))
+        return [self._give_back() if page is _GIVE_BACK else next(kept) for page in items]
+
+    def _give_back(self) -> StoreError | None:
+        try:
+            self._journal.give_back()
+        except OSError as error:
+            return os_error(error, self.root)
+        return None
 
     def _keep_group(self, pages: list[PageToKeep]) -> list[Any]:
         answers: list[Any] = []

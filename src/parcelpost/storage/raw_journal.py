@@ -73,14 +73,18 @@ class RawJournal:
         self._names += [record.name for record in records]
 
     def close(self) -> None:
-        """Makes every file durable, then removes the journal. On an error the journal stays, for the next start."""
+        """As `give_back`, for good."""
         try:
-            self._end_segment()
-            self._wait_for_settling(0)
-            for path in self._free:
-                path.unlink(missing_ok=True)
+            self.give_back()
         finally:
             self._pool.shutdown()
+
+    def give_back(self) -> None:
+        """Makes every file durable, then removes the journal. On an error the journal stays, for the next start."""
+        self._end_segment()
+        self._wait_for_settling(0)
+        while self._free:
+            self._free.popleft().unlink(missing_ok=True)
 
     def stop(self) -> None:
         self._pool.shutdown(wait=False)

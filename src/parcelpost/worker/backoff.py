@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.errors import NotAllowed, NotNow
 
@@ -32,9 +33,11 @@ class Backoff:
     def __init__(self, least: float, most: float) -> None:
         self._least = least
         self._most = max(least, most)
+        self._seen_at = datetime.min.replace(tzinfo=UTC)
         self.away: Away | None = None
 
     def failed(self, error: NotNow | NotAllowed, now: datetime) -> Away:
+        self._seen_at = now
         failures = self.away.failures + 1 if self.away else 1
         wish = 0.0
         if isinstance(error, NotAllowed):
@@ -57,7 +60,11 @@ class Backoff:
         return ended
 
     def remaining(self, now: datetime) -> float:
-        """Seconds until the next try. A clock that was set back does not make it longer than any backoff can be."""
+        """Seconds until the next try. They go by, and the next try comes, wherever the clock was set back to."""
         if self.away is None:
             return 0.0
-        return min(max(0.0, (self.away.until - now).total_seconds()), max(self._most, _LONGEST_WISH_SECONDS))
+        latest = now + timedelta(seconds=max(self._most, _LONGEST_WISH_SECONDS))
+        set_back = max(self._seen_at - now, timedelta(0))
+        self.away = replace(self.away, until=min(self.away.until - set_back, latest))
+        self._seen_at = now
+        return max(0.0, (self.away.until - now).total_seconds())

@@ -17,8 +17,8 @@ class Control:
         """Set when the worker drains: nothing new is begun."""
         self.reason = ""
         """Why it leaves."""
-        self.at_once = False
-        """The worker stops without waiting for what runs."""
+        self.stopping = asyncio.Event()
+        """Set when it stops without waiting for what runs."""
 
     @property
     def may_start(self) -> bool:
@@ -26,6 +26,7 @@ class Control:
 
     def leave(self, reason: str, *, at_once: bool = False) -> None:
         """Drains; asked again, or with `at_once`, stops."""
-        self.at_once = at_once or self.leaving.is_set()
+        if at_once or self.leaving.is_set():
+            self.stopping.set()
         self.reason = self.reason or reason
         self.leaving.set()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, LoopFailed
 
-Step = Callable[[], Awaitable[float]]
+Step = Callable[[], Coroutine[Any, Any, float]]
 """Does one turn and answers the seconds until the next."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -29,29 +30,40 @@ class Loop:
         self._emit = emit
         self._woken = asyncio.Event()
         self._failures = 0
+        self._surprises = 0
+        """Of the failures, those that do not pass by themselves."""
 
     def wake(self) -> None:
-        """The next turn comes at once."""
+        """The next turn comes at once, unless the last one failed: its pause is kept."""
         self._woken.set()
 
     async def run(self) -> None:
         while True:
             self._woken.clear()
-            delay = await self._turn()
-            if delay > 0:
-                await self._clock.wait(self._woken, delay)
+            await self._turn()
 
-    async def _turn(self) -> float:
+    async def _turn(self) -> None:
+        """One step, and the pause after it."""
         try:
             delay = await self._step()
         except Exception as error:
-            self._failures += 1
-            passes = isinstance(error, StoreError) and error.retry_helps
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10))
-            message = f"{type(error).__name__}: {error}"
-            self._emit(LoopFailed(loop=self.name, error=message, in_a_row=self._failures, next_in_seconds=pause))
-            if self._failures >= _MOST_FAILURES and not passes:
+            pause = self._failed(error)
+            if self._surprises >= _MOST_FAILURES:
                 raise
-            return pause
-        self._failures = 0
-        return delay
+        else:
+            self._failures = self._surprises = 0
+            pause = 0.0
+            if delay > 0:
+                await self._clock.wait(self._woken, delay)
+                return
+        await self._clock.sleep(pause)  # if only for an instant: a step that never waits would hold up everybody
+
+    def _failed(self, error: Exception) -> float:
+        """Answers the pause."""
+        self._failures += 1
+        if not (isinstance(error, StoreError) and error.retry_helps):
+            self._surprises += 1
+        pause: float = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10))
+        message = f"{type(error).__name__}: {error}"
+        self._emit(LoopFailed(loop=self.name, error=message, in_a_row=self._failures, next_in_seconds=pause))
+        return pause

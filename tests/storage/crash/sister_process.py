@@ -3,6 +3,8 @@
     claim COUNT      the ids of the tasks it was given and now holds
     save             the ids of those of its tasks whose result was stored; it holds none after
     recover          how many tasks of dead processes it brought back
+    duty NAME        "has" if the duty is its own now, else "has-not"
+    off-duty         gives up its duties; "off"
     work             claims and saves until no task is left unfinished in the store; the ids of those it did
 
 At the end of its input it closes the store and ends.
@@ -40,6 +42,11 @@ async def main(store: Path) -> None:
                     say(*ids(saved))
                 case ["recover"]:
                     say(str(await lpm.recover_abandoned()))
+                case ["duty", name]:
+                    say("has" if lpm.duties.take(name) else "has-not")
+                case ["off-duty"]:
+                    lpm.duties.leave()
+                    say("off")
                 case ["work"]:
                     parts = await asyncio.gather(*(work(lpm) for _ in range(_CALLERS)))
                     say(*(task_id for part in parts for task_id in part))

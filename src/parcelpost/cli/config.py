@@ -1,0 +1,148 @@
+"""The `parcelpost config` commands: what the settings are, where they come from, and whether they can be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
+from parcelpost.cli.output import print_json, print_lines, printable, table
+from parcelpost.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    from parcelpost.settings.sources import Found, Loaded, Problem
+
+app = typer.Typer(
+    help="Show and check the settings.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="""
+    Examples:
+
+    \b
+      parcelpost config show
+      parcelpost config check --config /etc/parcelpost.toml
+    """,
+)
+
+SHOW_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost config show
+  parcelpost config show --set sync.batch_size=20
+  parcelpost config show --json | jq '.settings["sync.batch_size"]'
+"""
+CHECK_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost config check
+  parcelpost config check --config /etc/parcelpost.toml
+"""
+
+
+@app.command("show", epilog=SHOW_EXAMPLES)
+def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+    """Show every setting, its value and where that comes from. The gateway's token is never shown."""
+    from parcelpost.settings import sources
+
+    loaded = sources.load(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
+    if as_json:
+        print_json(_document(loaded))
+    else:
+        print_lines(_lines(loaded))
+
+
+@app.command("check", epilog=CHECK_EXAMPLES)
+def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+    """Say whether the settings can be used, and what is wrong with them if not.
+
+    Exits with 1 if something is wrong. A warning is no fault. Nothing is sent to the gateway and no store is opened.
+    """
+    from parcelpost.settings import sources
+
+    found = sources.look(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
+    problems, warnings = _judge(found)
+    if as_json:
+        print_json({"ok": not problems, "problems": problems, "warnings": warnings})
+    else:
+        print_lines(_verdict(problems, warnings))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _judge(found: Found) -> tuple[list[Problem], list[str]]:
+    """Everything that is wrong, and everything that may be: also of the token and of what only a worker needs."""
+    from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
+    from parcelpost.settings.sources import Problem, check_runnable
+
+    problems, warnings = list(found.problems), list(found.warnings)
+    if found.loaded is None:
+        return problems, warnings
+    settings = found.loaded.settings
+    try:
+        check_runnable(settings)
+    except InvalidSettings as error:
+        warnings.append(f"{error}: {error.hint}")
+    try:
+        token = read_token(settings.gateway, os.environ)
+    except InvalidSettings as error:
+        return [*problems, Problem(what=str(error), remedy=error.hint)], warnings
+    warnings += token.warnings
+    if settings.gateway.url and token.secret is None:
+        warnings.append(
+            f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file if it needs one"
+        )
+    return problems, warnings
+
+
+def _verdict(problems: list[Problem], warnings: list[str]) -> Iterator[str]:
+    if not problems:
+        yield "All is well, but for this:" if warnings else "All is well."
+    for problem in problems:
+        yield f"Attention: {printable(problem.what)}. What to do: {printable(problem.remedy)}."
+    for warning in warnings:
+        yield f"Warning: {printable(warning)}."
+
+
+def _values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
+    for section in loaded.settings.__struct_fields__:
+        values = getattr(loaded.settings, section)
+        for field in values.__struct_fields__:
+            yield f"{section}.{field}", getattr(values, field)
+
+
+def _document(loaded: Loaded) -> dict[str, Any]:
+    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _values(loaded)}
+    file: Path | None = loaded.file
+    return {
+        "file": None if file is None else str(file),
+        "settings": settings,
+        "token": _token(loaded),
+        "warnings": loaded.warnings,
+    }
+
+
+def _lines(loaded: Loaded) -> Iterator[str]:
+    from parcelpost.settings.forms import KEYS, as_text
+
+    rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _values(loaded)]
+    yield from table(("setting", "value", "from"), rows)
+    yield ""
+    yield f"The gateway's token: {printable(_token(loaded))}."
+    for warning in loaded.warnings:
+        yield f"Warning: {printable(warning)}."
+
+
+def _token(loaded: Loaded) -> str:
+    from parcelpost.settings.secrets import read_token
+
+    try:
+        return read_token(loaded.settings.gateway, os.environ).state
+    except InvalidSettings as error:
+        return f"cannot be used: {error}"

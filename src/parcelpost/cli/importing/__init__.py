@@ -1,0 +1,1 @@
+"""Parcels from a file: bytes -> rows -> tasks -> the store."""

@@ -1,0 +1,142 @@
+"""How the whole worker is: its queue, its outbox, its sync, its store, and what needs attention."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.cli import status_report
+from parcelpost.cli.output import count
+from parcelpost.cli.running import CLOCK, Opener, looking
+from parcelpost.cli.status_report import Pause, Problem, Status
+from parcelpost.errors import NotAllowed
+from parcelpost.model import QueueDepth
+from parcelpost.storage.health import Usage
+from parcelpost.storage.state import WorkerState
+from parcelpost.storage.sync_log import LoggedRound, SyncLog
+from parcelpost.worker.backoff import Away
+from parcelpost.worker.sync import STATE
+
+_LOOK_BACK = (50, 10_000)
+_COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
+
+
+class Delivered(Struct, frozen=True):
+    """A round that worked."""
+
+    at: datetime
+    record_type: str
+    record_count: int
+
+
+class Sync(Struct, frozen=True, kw_only=True):
+    last_upload: Delivered | None
+    last_download: Delivered | None
+    away: Away | None
+    """Why nothing is delivered at the moment, and when it is tried again."""
+
+
+class Outbox(Struct, frozen=True, kw_only=True):
+    unsynced: int
+    oldest_unsynced_seconds: float
+    rejected: int
+
+
+class Backup(Struct, frozen=True, kw_only=True):
+    path: str
+    age_seconds: float
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    well: bool
+    problems: list[Problem]
+    store: str
+    queue: QueueDepth
+    platforms: dict[str, dict[str, int]]
+    outbox: Outbox
+    sync: Sync
+    storage: Usage
+    used_percent: float
+    paused: dict[str, Pause]
+    workers: list[Opener]
+    commands: list[Opener]
+    """Other commands that have the store open."""
+    backup: Backup | None
+
+
+async def gather(store: Path) -> Overview:
+    """Only looks. Raises a StoreError for what cannot be looked at."""
+    status = await status_report.gather(store)
+    sync = await _sync(store)
+    commands = [one for one in status.open_in if _COMMAND.fullmatch(one.id)]
+    workers = [one for one in status.open_in if one not in commands]
+    problems = [*_denials(sync), *_idleness(status, workers), *status.problems]
+    queue = status.queue
+    return Overview(
+        well=not problems,
+        problems=problems,
+        store=status.path,
+        queue=queue,
+        platforms=status.platforms,
+        outbox=Outbox(
+            unsynced=queue.unsynced,
+            oldest_unsynced_seconds=queue.oldest_unsynced_seconds,
+            rejected=queue.rejected,
+        ),
+        sync=sync,
+        storage=status.usage,
+        used_percent=status.used_percent,
+        paused=status.paused,
+        workers=workers,
+        commands=commands,
+        backup=_backup(status),
+    )
+
+
+async def _sync(store: Path) -> Sync:
+    async with looking(store) as database:
+        log = SyncLog(database, CLOCK)
+        away = await WorkerState(database, CLOCK).get(STATE, Away)
+        return Sync(
+            last_upload=await _last(log, "upload"),
+            last_download=await _last(log, "download"),
+            away=away if away and away.failures else None,
+        )
+
+
+async def _last(log: SyncLog, direction: str) -> Delivered | None:
+    """The newest round that worked. An outage of days is thousands of rounds long; usually a few are enough."""
+    for most in _LOOK_BACK:
+        rounds = await log.recent(most, direction=direction)
+        for one in rounds:
+            if one.round.success:
+                return _delivered(one)
+        if len(rounds) < most:
+            break
+    return None
+
+
+def _delivered(one: LoggedRound) -> Delivered:
+    return Delivered(one.created_at, one.round.record_type, one.round.record_count)
+
+
+def _denials(sync: Sync) -> list[Problem]:
+    if sync.away is None or not sync.away.denied:
+        return []
+    return [Problem(f"the gateway does not take our token: {sync.away.reason}", NotAllowed.hint)]
+
+
+def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
+    if workers or not status.queue.pending:
+        return []
+    what = f"{count(status.queue.pending, 'task')} to do and no worker is running"
+    return [Problem(what, "start one with 'parcelpost run'")]
+
+
+def _backup(status: Status) -> Backup | None:
+    if status.newest_backup is None or status.newest_backup_age_seconds is None:
+        return None
+    return Backup(path=status.newest_backup, age_seconds=status.newest_backup_age_seconds)

@@ -1,0 +1,92 @@
+"""`parcelpost run`: a worker, in one of three modes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, SetOptions
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost run --gateway https://gateway.example.org
+  parcelpost run --mode standalone --until-empty
+  parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100
+  parcelpost run --config /etc/parcelpost.toml --set http.port=9100
+"""
+
+_FLAGS = {
+    "mode": "worker.mode",
+    "gateway": "gateway.url",
+    "store": "storage.path",
+    "platforms": "worker.platforms",
+    "slots": "executor.slots",
+}
+
+Text = str | None
+
+
+def run(
+    mode: Annotated[Text, typer.Option("--mode", metavar="MODE", help="ondemand, legacy or standalone.")] = None,
+    gateway: Annotated[Text, typer.Option("--gateway", metavar="URL", help="The gateway's address.")] = None,
+    store: Annotated[Text, typer.Option("--store", metavar="PATH", help="The store's file.")] = None,
+    platforms: Annotated[
+        Text, typer.Option("--platforms", metavar="A,B", help="Take tasks of these platforms only.")
+    ] = None,
+    slots: Annotated[Text, typer.Option("--slots", metavar="N", help="How many tasks run at a time.")] = None,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="End when no task is left and everything is delivered.")
+    ] = False,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Fetch tasks, scrape, keep every result in the store, and deliver it in the background.
+
+    Ctrl-C or SIGTERM drains: running tasks get a grace time, the rest goes back to the queue. A second one stops at
+    once. Nothing is lost either way.
+    """
+    import asyncio
+
+    from parcelpost.settings.sources import check_runnable, load, pairs
+
+    given = {"mode": mode, "gateway": gateway, "store": store, "platforms": platforms, "slots": slots}
+    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
+    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
+    flags = {**pairs(settings or []), **own}
+    loaded = load(config=config, environment=os.environ, flags=flags, named=named)
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    check_runnable(loaded.settings)
+    asyncio.run(_run(loaded.settings, until_empty=until_empty))
+
+
+async def _run(settings: Settings, *, until_empty: bool) -> None:
+    import asyncio
+
+    from parcelpost.cli.working import working
+    from parcelpost.worker.runner import WorkerRunner
+    from parcelpost.worker.runner_ondemand import OndemandRunner
+    from parcelpost.worker.runner_standalone import StandaloneRunner
+
+    async with working(settings, os.environ) as worker:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, worker.control.leave, signal.Signals(number).name)
+        runner: OndemandRunner | WorkerRunner | StandaloneRunner
+        match settings.worker.mode:
+            case "ondemand":
+                runner = OndemandRunner(worker, until_empty=until_empty)
+            case "legacy":
+                runner = WorkerRunner(worker, until_empty=until_empty)
+            case "standalone":
+                runner = StandaloneRunner(worker, until_empty=until_empty)
+        await runner.run()

@@ -1,0 +1,138 @@
+"""`parcelpost status`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size
+from parcelpost.cli.store_status import (
+    attention_lines,
+    opener_text,
+    outbox_text,
+    pause_lines,
+    queue_lines,
+    used_text,
+)
+from parcelpost.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from parcelpost.cli.overview import Delivered, Overview
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost status
+  parcelpost status --watch 5
+  parcelpost status --json | jq .outbox.unsynced
+"""
+
+_WATCH_SECONDS = 2.0
+
+
+def status(
+    seconds: Annotated[
+        float | None, typer.Argument(help="With --watch: how often, 2 unless told.", min=0.1, max=86_400)
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the worker is: queue, outbox, sync, storage, and what needs attention.
+
+    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
+    """
+    from parcelpost.cli import overview, running
+
+    if watch:
+        try:
+            running.run(store, _watch(store, seconds or _WATCH_SECONDS, as_json=as_json))
+        except KeyboardInterrupt:
+            return
+    if seconds is not None:
+        raise InvalidInput("SECONDS goes with --watch", hint=f"parcelpost status --watch {seconds:g}")
+    found = running.run(store, overview.gather(store))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(lines(found, running.CLOCK.now()))
+
+
+async def _watch(store: Path, seconds: float, *, as_json: bool) -> None:
+    """Until it is cancelled."""
+    from parcelpost.cli import overview
+    from parcelpost.cli.running import CLOCK
+
+    if sys.stdout.isatty() and not as_json:
+        await _watch_on_terminal(store, seconds)
+    while True:
+        found = await overview.gather(store)
+        if as_json:
+            print_json(found)
+        else:
+            now = CLOCK.now()
+            print_lines([f"{now:%Y-%m-%d %H:%M:%S} UTC", *lines(found, now), ""])
+        sys.stdout.flush()
+        await CLOCK.sleep(seconds)
+
+
+async def _watch_on_terminal(store: Path, seconds: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    from parcelpost.cli import overview
+    from parcelpost.cli.running import CLOCK
+
+    with Live(auto_refresh=False) as live:
+        while True:
+            now = CLOCK.now()
+            block = [*lines(await overview.gather(store), now), "", f"{now:%H:%M:%S} UTC, Ctrl-C ends"]
+            live.update(Text("\n".join(block)), refresh=True)
+            await CLOCK.sleep(seconds)
+
+
+def lines(found: Overview, now: datetime) -> Iterator[str]:
+    yield from attention_lines(found.problems)
+    yield ""
+    yield from fields(_facts(found, now))
+    yield ""
+    yield from queue_lines(found.queue, found.platforms if len(found.platforms) > 1 else {})
+    yield from pause_lines(found.paused)
+
+
+def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
+    usage = found.storage
+    yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
+    yield "also open in", ", ".join(map(opener_text, found.commands)) or None
+    yield "outbox", outbox_text(found.queue)
+    yield "last delivery", _round(found.sync.last_upload, now)
+    yield "last tasks", _round(found.sync.last_download, now)
+    yield "backing off", _away(found, now)
+    yield "storage", f"{used_text(usage, found.used_percent)}; {size(usage.disk_free)} free on the disk"
+    yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
+    yield "store", found.store
+
+
+def _round(one: Delivered | None, now: datetime) -> str:
+    if one is None:
+        return "none yet"
+    ago = age((now - one.at).total_seconds())
+    return printable(f"{ago} ago, {one.record_count:,} {one.record_type.replace('_', ' ')}")
+
+
+def _away(found: Overview, now: datetime) -> str | None:
+    away = found.sync.away
+    if away is None:
+        return None
+    remaining = (away.until - now).total_seconds()
+    due = "when a worker runs" if not found.workers else "now"
+    when = f"until {away.until:%H:%M:%S} UTC, in {age(remaining)}" if remaining > 0 else f"next try {due}"
+    return f"{when}; {count(away.failures, 'failure')} in {age((now - away.since).total_seconds())}: {away.reason}"

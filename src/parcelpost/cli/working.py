@@ -1,0 +1,126 @@
+"""From settings to a worker that is ready to run: the composition root."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost import __version__
+from parcelpost.client.gateway import GatewayClient
+from parcelpost.client.nowhere import Nowhere
+from parcelpost.client.upstream import Upstream
+from parcelpost.clock import SystemClock
+from parcelpost.events import Emit, Event
+from parcelpost.log import make_log
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings import Settings
+from parcelpost.settings.secrets import read_token
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.options import StoreOptions
+from parcelpost.telemetry import CONTENT_TYPE, Telemetry
+from parcelpost.worker import pages
+from parcelpost.worker.worker import Tools, Worker
+
+_MOST_SISTERS = 1_000
+
+
+class _Identity(Struct, frozen=True):
+    worker_id: str
+
+
+@asynccontextmanager
+async def working(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Worker]:
+    """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
+    clock = SystemClock()
+    telemetry = Telemetry()
+    emit = _both(make_log(settings.log.level, settings.log.format, sys.stderr), telemetry.emit)
+    token = read_token(settings.gateway, environment)
+    for warning in token.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    async with AsyncExitStack() as stack:
+        lpm = await stack.enter_async_context(
+            LocalPersistenceManager.open(
+                Path(settings.storage.path), options=store_options(settings), clock=clock, emit=emit, worker="worker"
+            )
+        )
+        worker_id = settings.worker.id or await _own_id(lpm)
+        upstream: Upstream = Nowhere()
+        if settings.gateway.url:
+            secret = token.secret.reveal() if token.secret else ""
+            client = GatewayClient.open(settings.gateway, secret, worker_id, clock.now)
+            upstream = await stack.enter_async_context(client)
+        worker = Worker(
+            Tools(
+                lpm=lpm,
+                upstream=upstream,
+                delivers=bool(settings.gateway.url),
+                factory=ScraperFactory(),
+                settings=settings,
+                worker_id=worker_id,
+                version=__version__,
+                clock=clock,
+                emit=emit,
+                observe=telemetry.observe if settings.http.port else None,
+            )
+        )
+        await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
+        yield worker
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    storage, executor = settings.storage, settings.executor
+    return StoreOptions(
+        synchronous=storage.synchronous,
+        busy_timeout_seconds=storage.busy_timeout_seconds,
+        max_bytes=storage.max_bytes,
+        min_free_bytes=storage.min_free_bytes,
+        max_target_bytes=storage.max_target_bytes,
+        max_result_bytes=storage.max_result_bytes,
+        max_page_bytes=storage.max_page_bytes,
+        cache_max_bytes=storage.cache_max_bytes,
+        cache_ttl=timedelta(hours=storage.cache_ttl_hours),
+        keep_tasks=timedelta(days=storage.keep_tasks_days),
+        keep_results=timedelta(days=storage.keep_results_days),
+        keep_metrics=timedelta(days=storage.keep_metrics_days),
+        keep_sync_log=timedelta(days=storage.keep_sync_log_days),
+        keep_signals=timedelta(days=storage.keep_signals_days),
+        keep_backups=storage.keep_backups,
+        retry_min=timedelta(seconds=executor.retry_min_seconds),
+        retry_max=timedelta(seconds=executor.retry_max_seconds),
+    )
+
+
+async def _own_id(lpm: LocalPersistenceManager) -> str:
+    """Made once for the store; its second process at the same time is `...-2`, and so on."""
+    kept = await lpm.state.get("identity", _Identity)
+    if kept is None:
+        kept = _Identity(f"{socket.gethostname()[:40] or 'worker'}-{secrets.token_hex(4)}")
+        await lpm.state.put("identity", kept)
+    number = next(number for number in range(1, _MOST_SISTERS) if lpm.duties.take(f"worker-{number}"))
+    return kept.worker_id if number == 1 else f"{kept.worker_id}-{number}"
+
+
+def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
+    def metrics() -> pages.Answer:
+        return pages.Answer(200, telemetry.page(), CONTENT_TYPE)
+
+    return {
+        "/healthz": lambda: pages.state([]),  # this loop turns, or there would be no answer
+        "/readyz": lambda: pages.state(worker.problems()),
+        "/metrics": metrics,
+    }
+
+
+def _both(*listeners: Emit) -> Emit:
+    def emit(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return emit

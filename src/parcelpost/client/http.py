@@ -1,0 +1,225 @@
+"""One exchange with a gateway: its limits, and what each status means (the contract's table)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import IO, NamedTuple, TypeVar
+
+import httpx2
+from msgspec import Struct, field
+
+from parcelpost import __version__, wire
+from parcelpost.client.address import base_url, header_value
+from parcelpost.errors import InvalidSettings, NotAllowed, NotNow, Refused, TooLarge, UpstreamError
+from parcelpost.settings.keys import GatewaySettings
+
+T = TypeVar("T")
+
+_COMPRESS_FROM_BYTES = 1_024
+_MOST_ERROR_BYTES = 64 * 1024
+_MOST_SAID_CHARS = 300
+_SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a call never meets a connection about to close
+_LOCATION = "parcelpost-location"
+
+
+class Upload(NamedTuple):
+    """A file, and a JSON field that goes before it."""
+
+    metadata: bytes
+    name: str
+    file: IO[bytes]
+
+
+class Answer(Struct, kw_only=True):
+    """What came back, as far as it came."""
+
+    call: str
+    """Method and path, for messages."""
+    status: int = 0
+    """0: not even that came."""
+    headers: Mapping[str, str] = {}
+    received: bytearray = field(default_factory=bytearray)
+    whole: bool = False
+
+    @property
+    def body(self) -> bytes:
+        return bytes(self.received)
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def open_client(token: str, worker_id: str) -> httpx2.AsyncClient:
+    """Follows no redirect, keeps no cookie, reads no .netrc; takes proxies from the environment.
+
+    Raises InvalidSettings.
+    """
+    headers = {
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": f"parcelpost/{__version__}",
+        "X-Worker-Token": header_value("PARCELPOST_GATEWAY_TOKEN", token),
+        "X-Worker-ID": header_value("worker.id", worker_id),
+    }
+    try:
+        return httpx2.AsyncClient(
+            headers=headers,
+            timeout=None,  # an Exchange has one deadline for the whole call
+            follow_redirects=False,
+            limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS),
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            event_hooks={"response": [_put_location_aside]},
+        )
+    except (ValueError, ImportError, httpx2.InvalidURL):
+        raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used") from None
+
+
+async def _put_location_aside(response: httpx2.Response) -> None:
+    """httpx2 reads the address of a redirect that it will not follow, and fails on a bad one."""
+    if "location" in response.headers:
+        response.headers[_LOCATION] = response.headers.pop("location")
+
+
+class Exchange:
+    """Makes calls. Raises an UpstreamError for each that did not do what it should.
+
+    A call ends within `timeout_seconds`, or what a body of its size takes at 32 KiB a second if that is longer. An
+    answer is read up to `max_answer_bytes`, unpacked.
+    """
+
+    def __init__(
+        self, client: httpx2.AsyncClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]
+    ) -> None:
+        self._client = client
+        self._base_url = base_url(settings)
+        self._settings = settings
+        self._token = token
+        self._now = now
+        self._gzip_offered = False
+        self._gzip_refused = False
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: bytes = b"",
+        upload: Upload | None = None,
+        may: Collection[type[UpstreamError]] = (),
+        absent: type[UpstreamError] = NotAllowed,
+    ) -> Answer:
+        """The answer to a call that the gateway took.
+
+        Refused and TooLarge are raised only where the call `may`; elsewhere a person must look. `absent` is what
+        404 and 405 mean.
+        """
+        answer = await self._ask(method, path, json, upload)
+        if answer.is_good:
+            return answer
+        raise self._error(answer, may, absent)
+
+    def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
+        """What the answer's body says. NotNow where it makes no sense."""
+        try:
+            return reader(answer.body)
+        except NotNow as nonsense:
+            problem = f"an answer of no use: {nonsense}"
+            raise NotNow(self._say(answer, problem), retry_after=self.wait(answer)) from None
+
+    def wait(self, answer: Answer) -> float:
+        """Seconds that the gateway asks to be left alone."""
+        return wire.wait_seconds(answer.headers, answer.body, self._now())
+
+    async def _ask(self, method: str, path: str, json: bytes, upload: Upload | None) -> Answer:
+        if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
+            packed = await asyncio.to_thread(gzip.compress, json, 1)
+            answer = await self._send(self._request(method, path, packed, None, {"Content-Encoding": "gzip"}))
+            if answer.status != 415:
+                return answer
+            self._gzip_refused = True
+        return await self._send(self._request(method, path, json, upload, {}))
+
+    def _request(
+        self, method: str, path: str, json: bytes, upload: Upload | None, headers: dict[str, str]
+    ) -> httpx2.Request:
+        url = f"{self._base_url}{path}"
+        if upload is not None:
+            fields = {"metadata": upload.metadata}
+            return self._client.build_request(
+                method, url, data=fields, files={"file": (upload.name, upload.file, "application/gzip")}
+            )
+        if json:
+            headers["Content-Type"] = "application/json"
+        return self._client.build_request(method, url, content=json or None, headers=headers)
+
+    async def _send(self, request: httpx2.Request) -> Answer:
+        answer = Answer(call=f"{request.method} {request.url.raw_path.decode('ascii').partition('?')[0]}")
+        sending = int(request.headers.get("content-length", "0")) / _SLOWEST_BYTES_PER_SECOND
+        seconds = max(self._settings.timeout_seconds, sending)
+        try:
+            async with asyncio.timeout(seconds):
+                response = await self._client.send(request, stream=True)
+                try:
+                    await self._receive(response, answer)
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            problem = f"no whole answer within {seconds:.3g} s"
+        except (httpx2.HTTPError, zlib.error) as error:
+            problem = f"{type(error).__name__} {error}"
+        else:
+            problem = "" if answer.whole else f"an answer longer than {self._settings.max_answer_bytes:,} bytes"
+        if problem and (answer.is_good or answer.status == 0):
+            raise NotNow(self._say(answer, problem))
+        return answer  # a status of refusal says enough, even where its words were cut off
+
+    async def _receive(self, response: httpx2.Response, answer: Answer) -> None:
+        answer.status, answer.headers = response.status_code, response.headers
+        limit = self._settings.max_answer_bytes if answer.is_good else _MOST_ERROR_BYTES
+        packed = response.headers.get("content-encoding", "").strip().lower() in {"gzip", "x-gzip"}
+        unpacker = zlib.decompressobj(wbits=31) if packed else None
+        async for chunk in response.aiter_raw():
+            room = limit + 1 - len(answer.received)
+            answer.received += unpacker.decompress(chunk, room) if unpacker else chunk
+            if len(answer.received) > limit:
+                del answer.received[limit:]
+                return
+        answer.whole = True
+        self._gzip_offered |= answer.is_good and _names_gzip(response.headers.get("accept-encoding", ""))
+
+    def _error(
+        self, answer: Answer, may: Collection[type[UpstreamError]], absent: type[UpstreamError]
+    ) -> UpstreamError:
+        status = answer.status
+        if status in {408, 425, 429} or status >= 500 or status < 200:
+            return NotNow(self._say(answer), retry_after=self.wait(answer))
+        if status < 400:
+            where = f"a redirect to {answer.headers.get(_LOCATION, 'nowhere')}"
+            return (Refused if absent is Refused else NotAllowed)(self._say(answer, where))
+        if status in {404, 405}:
+            return absent(self._say(answer))
+        if status == 413 and TooLarge in may:
+            return TooLarge(self._say(answer))
+        if status in {400, 413, 422} and Refused in may:
+            return Refused(self._say(answer))
+        return NotAllowed(self._say(answer))
+
+    def _say(self, answer: Answer, problem: str = "") -> str:
+        """One short line, without the token whoever wrote it there."""
+        parts = [f"answered {answer.status}" if answer.status else "failed"]
+        parts += [wire.one_line(problem), wire.error_text(answer.body)]
+        line = ": ".join(part for part in parts if part).replace(self._token, "***")
+        return f"{answer.call[:_MOST_SAID_CHARS]} {line[:_MOST_SAID_CHARS]}"
+
+
+def _names_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding names gzip, with any weight but 0."""
+    named = (part.replace(" ", "").lower().partition(";") for part in header.split(","))
+    return any(name == "gzip" and weight.rstrip("0.") != "q=" for name, _, weight in named)

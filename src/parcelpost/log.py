@@ -1,0 +1,225 @@
+"""Events become log lines, here and nowhere else: sentences for people on a terminal, JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from parcelpost import events
+from parcelpost.clock import Clock, SystemClock, iso
+from parcelpost.events import Emit, Event
+
+_LONGEST_TEXT = 500
+_LONGEST_LIST = 50
+_RENAMED = {"level": "store_level"}
+"""Fields that would be taken for the line's own."""
+
+Level = str | Callable[[Any], str]
+Sentence = Callable[[Any], str]
+
+
+def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None) -> Emit:  # noqa: A002 - the setting's name
+    """An Emit that writes what is at `level` or above, one line each.
+
+    `format` is human, json or auto (human on a terminal). It never raises: a line that cannot be written (a broken
+    pipe, a full disk, a closed stream) is lost, and the next one is tried again.
+    """
+    human = format == "human" or (format == "auto" and _is_terminal(stream))
+    render = _for_people(stream, clock or SystemClock()) if human else _as_json(clock or SystemClock())
+    lines = structlog.wrap_logger(
+        structlog.WriteLogger(stream),
+        processors=[render],
+        wrapper_class=structlog.make_filtering_bound_logger(_number(level)),
+    )
+
+    def emit(event: Event) -> None:
+        chosen, _ = LINES[type(event)]
+        name = chosen if isinstance(chosen, str) else chosen(event)
+        try:
+            lines.log(_number(name), type(event).__name__, reported=event)
+        except (OSError, ValueError):
+            return  # a closed stream raises ValueError
+
+    return emit
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
+def _for_people(stream: TextIO, clock: Clock) -> structlog.typing.Processor:
+    """`12:03:04 info    3 results delivered (1 raw file) in 0.4 s`, in local time."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def render(_: Any, level: str, line: MutableMapping[str, Any]) -> str:
+        event = line["reported"]
+        sentence = printable(LINES[type(event)][1](event))
+        text = f"{clock.now().astimezone():%H:%M:%S} {level:<7} {sentence}"
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+
+    return render
+
+
+def _as_json(clock: Clock) -> structlog.typing.Processor:
+    to_text = structlog.processors.JSONRenderer()  # ASCII only, so that every stream can take it
+
+    def render(logger: Any, level: str, line: MutableMapping[str, Any]) -> str | bytes:
+        event = line["reported"]
+        fields = {_RENAMED.get(name, name): _clean(getattr(event, name)) for name in event.__struct_fields__}
+        found = {"time": iso(clock.now()), "level": level, "event": type(event).__name__, **fields}
+        return to_text(logger, level, found)
+
+    return render
+
+
+def printable(text: str) -> str:
+    """Bounded, and free of what could move a cursor or end the line."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]}..."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, float):
+        return round(value, 3) if math.isfinite(value) else str(value)
+    if isinstance(value, list):
+        return [_clean(one) for one in value[:_LONGEST_LIST]]
+    return value
+
+
+def _count(number: int, one: str) -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
+
+
+def _time(seconds: float) -> str:
+    """`0.4 s`, `45 s`, `5 min`, `3 h`."""
+    for unit, length in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:,.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024**2:,.1f} MiB"
+
+
+def _started(e: events.WorkerStarted) -> str:
+    gateway = f"gateway {e.gateway}" if e.gateway else "no gateway"
+    platforms = ", ".join(e.platforms[:_LONGEST_LIST]) or "none"
+    slots = _count(e.slots, "slot")
+    return f"worker {e.worker_id} is at work: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
+
+
+def _delivered(e: events.ResultsSynced) -> str:
+    what = _count(e.results, "result") + (f" and {_count(e.reports, 'report')}" if e.reports else "")
+    files = f" ({_count(e.raw_files, 'raw file')})" if e.raw_files else ""
+    return f"{what} delivered{files} in {_time(e.seconds)}"
+
+
+def _died(e: events.OwnerDied) -> str:
+    back = f"{_count(e.tasks_recovered, 'task')} brought back, {e.tasks_given_up:,} given up"
+    files = f"{_count(e.raw_files_restored, 'raw file')} restored"
+    lost = f", {_count(e.pages_without_result, 'page')} without a result" if e.pages_without_result else ""
+    return f"{e.owner} died with the store open: {back}, {files}{lost}"
+
+
+def _refused(e: events.EntryRefused) -> str:
+    if e.rejected:
+        return f"the result of task {e.task_id} was rejected and set aside: {e.reason}"
+    return f"the result of task {e.task_id} was refused and is tried again: {e.reason}"
+
+
+def _attempt_level(e: events.AttemptEnded) -> str:
+    return "debug" if e.outcome in ("done", "not_found") else "info"
+
+
+def _received_level(e: events.TasksReceived) -> str:
+    if e.bad:
+        return "warning"
+    return "info" if e.new else "debug"
+
+
+LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
+    events.StoreOpened: (
+        "info",
+        lambda e: f"store {e.path} is open, schema version {e.schema_version}" + (" (migrated)" if e.migrated else ""),
+    ),
+    events.OwnerDied: ("warning", _died),
+    events.BackupMade: ("info", lambda e: f"backup made: {e.path} ({_size(e.bytes)})"),
+    events.StoreCleaned: (
+        "info",
+        lambda e: (
+            f"removed what is past its time: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
+            f"{_count(e.files, 'file')}, {_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
+        ),
+    ),
+    events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),
+    events.WorkerStarted: ("info", _started),
+    events.WorkerDraining: (
+        "info",
+        lambda e: f"draining ({e.reason}): nothing new is started, what runs has {_time(e.seconds)}",
+    ),
+    events.WorkerStopped: (
+        "info",
+        lambda e: f"stopped ({e.reason}); {_count(e.released, 'running task')} went back to the queue",
+    ),
+    events.TasksReceived: (
+        _received_level,
+        lambda e: f"{_count(e.new, 'task')} received; {e.known:,} were here already, {e.bad:,} were bad",
+    ),
+    events.TaskSkipped: ("warning", lambda e: f"task {e.task_id} was skipped: {e.problem}"),
+    events.AttemptEnded: (
+        _attempt_level,
+        lambda e: (
+            f"{e.outcome}: task {e.task_id} on {e.platform} after {_time(e.seconds)}"
+            + (f": {e.reason}" if e.reason else "")
+        ),
+    ),
+    events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
+    events.AttemptAbandoned: (
+        "error",
+        lambda e: (
+            f"the code of {e.platform} did not stop in time (task {e.task_id}); {_count(e.left_behind, 'thread')} "
+            "left behind so far"
+        ),
+    ),
+    events.StorageLevelChanged: (
+        lambda e: "info" if e.level == "fine" else "warning",
+        lambda e: f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free",
+    ),
+    events.ResultsSynced: ("info", _delivered),
+    events.EntryRefused: (lambda e: "error" if e.rejected else "warning", _refused),
+    events.UpstreamAway: (
+        lambda e: "error" if e.denied else "warning",
+        lambda e: (
+            f"{e.loop}: the gateway {'denies us' if e.denied else 'is away'} ({e.reason}); "
+            f"next try in {_time(e.retry_in_seconds)}"
+        ),
+    ),
+    events.UpstreamBack: ("info", lambda e: f"{e.loop}: the gateway answers again after {_time(e.away_seconds)}"),
+    events.CommandReceived: (
+        lambda e: "info" if e.known else "warning",
+        lambda e: f"the gateway orders: {e.command}" + ("" if e.known else " (unknown, ignored)"),
+    ),
+    events.LoopFailed: (
+        "error",
+        lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next turn in {_time(e.next_in_seconds)}",
+    ),
+    events.PagesServed: ("info", lambda e: f"health and metrics pages are at {e.address}"),
+}
+"""The level and the sentence of every event."""

@@ -1,0 +1,79 @@
+"""What must hold between settings, or of one alone beyond its form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.forms import KEYS, as_text
+from parcelpost.settings.gathering import Problem
+from parcelpost.settings.keys import Settings
+
+_ORDERED = (
+    ("collector.low_water", "collector.high_water", "less than"),
+    ("sync.backoff_min_seconds", "sync.backoff_max_seconds", "at most"),
+    ("executor.retry_min_seconds", "executor.retry_max_seconds", "at most"),
+    ("executor.cool_down_seconds", "executor.cool_down_max_seconds", "at most"),
+)
+_NEEDS_GATEWAY = ("ondemand", "legacy")
+
+
+def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Where only one of two settings that must be in order was set, the other's default follows it."""
+    for low, high, words in _ORDERED:
+        apart = 1 if words == "less than" else 0
+        if values[low] + apart <= values[high]:
+            continue
+        if origins[low] == "default" and origins[high] != "default":
+            values[low] = max(values[high] - apart, 0)
+            origins[low] = f"default, to fit {high}"
+        elif origins[high] == "default" and origins[low] != "default":
+            values[high] = values[low] + apart
+            origins[high] = f"default, to fit {low}"
+
+
+def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+    for low, high, words in _ORDERED:
+        if values[low] > values[high] or (values[low] == values[high] and words == "less than"):
+            parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
+            yield Problem(what=f"{parts[0]} must be {words} {parts[1]}", remedy="change one of the two")
+    if what := url_problem(values["gateway.url"]):
+        where = origins["gateway.url"]
+        yield Problem(what=f"{where}: gateway.url {what}", remedy="write it as https://gateway.example.org")
+    path: str = values["gateway.base_path"]
+    if path and not (path.startswith("/") and path.isascii() and path.isprintable() and not set(path) & set("?# ")):
+        where = origins["gateway.base_path"]
+        yield Problem(what=f"{where}: gateway.base_path must be a path", remedy="write it as /internal")
+    if not values["storage.path"]:
+        where = origins["storage.path"]
+        yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
+
+
+def url_problem(url: str) -> str:
+    """Why this is no gateway's address, or ''. Never names the address: it may hold a password."""
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "is not an address"
+    if not usable or not url.isprintable() or " " in url:
+        return "must begin with http:// or https:// and name a host"
+    if "@" in parts.netloc:
+        return "must not hold a user name or a password"
+    if "?" in url or "#" in url:
+        return "must not hold a query or a fragment"
+    return ""
+
+
+def check_runnable(settings: Settings) -> None:
+    """What only a worker needs. Raises InvalidSettings."""
+    mode = settings.worker.mode
+    if mode in _NEEDS_GATEWAY and not settings.gateway.url:
+        raise InvalidSettings(
+            f"mode {mode} needs gateway.url, and it is not set",
+            hint="give --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",
+        )

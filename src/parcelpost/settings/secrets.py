@@ -1,0 +1,86 @@
+"""The gateway's token: from the environment or a file, and never shown."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.keys import GatewaySettings
+
+TOKEN_VARIABLE = "PARCELPOST_GATEWAY_TOKEN"  # noqa: S105 - the variable's name
+
+_MAX_BYTES = 8 * 1024
+_WELL_FORMED = re.compile(r"[\x21-\x7e]+")
+_FORM = "a token is printable ASCII without spaces"
+
+
+class Secret:
+    """Text that is shown nowhere by accident: not in a message, a log line, a traceback or a pickle."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not pickled")
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    secret: Secret | None = None
+    """None: there is none, which some gateways allow."""
+    origin: str = ""
+    """`environment` or `file PATH`."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> str:
+        """For people: `set (environment)`, `set (file PATH)` or `not set`."""
+        return f"set ({self.origin})" if self.secret else "not set"
+
+
+def read_token(gateway: GatewaySettings, environment: Mapping[str, str]) -> Token:
+    """PARCELPOST_GATEWAY_TOKEN, else the file that `token_file` names. Raises InvalidSettings, without the token."""
+    if text := environment.get(TOKEN_VARIABLE, "").strip():
+        return Token(secret=_secret(text, TOKEN_VARIABLE), origin="environment")
+    if not gateway.token_file:
+        return Token()
+    return _from_file(Path(gateway.token_file))
+
+
+def _from_file(path: Path) -> Token:
+    name = f"gateway.token_file {path}"
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+            mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidSettings(f"{name} cannot be read: {reason}", hint="check the path and who may read it") from None
+    text = content.decode("latin-1").strip()
+    if not text:
+        raise InvalidSettings(f"{name} is empty", hint=f"write the token into it, or use {TOKEN_VARIABLE}")
+    open_to_all = stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH)
+    warning = f"{name} is open to every user of this machine: run 'chmod 600' on it"
+    return Token(secret=_secret(text, name), origin=f"file {path}", warnings=(warning,) if open_to_all else ())
+
+
+def _secret(text: str, name: str) -> Secret:
+    if len(text) > _MAX_BYTES:
+        raise InvalidSettings(
+            f"{name} is longer than 8 KiB", hint="is it the right file? it holds the token and nothing else"
+        )
+    if not _WELL_FORMED.fullmatch(text):
+        raise InvalidSettings(f"{name} holds a space, a line break or a letter outside ASCII", hint=_FORM)
+    return Secret(text)

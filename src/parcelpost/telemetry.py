@@ -1,0 +1,164 @@
+"""Events become numbers for Prometheus. docs/metrics.md lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from parcelpost import events
+from parcelpost.events import Event
+from parcelpost.model import QueueDepth
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_LOOPS_UPSTREAM = ("collector", "sync", "heartbeat")
+_LEVELS = ("fine", "collector must stop", "executor must stop")
+_MOST_LABELS = 100
+_LONGEST_LABEL = 64
+_ATTEMPT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_SYNC_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class _Names:
+    """Values of a label that comes from outside: the first hundred by name, all further ones as `other`."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, text: str) -> str:
+        name = text[:_LONGEST_LABEL].encode("utf-8", "backslashreplace").decode()
+        if name not in self._known:
+            if len(self._known) >= _MOST_LABELS:
+                return "other"
+            self._known.add(name)
+        return name
+
+
+class Telemetry:
+    """The numbers of one worker, in a registry of its own. `emit` is an Emit."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._platforms = _Names()
+        self._outcomes = _Names()
+        self._loops = _Names()
+        self._make_work()
+        self._make_delivery()
+        self._make_store()
+        self._make_depth()
+        self._listeners: dict[type[Event], Callable[[Any], None]] = {
+            events.WorkerStarted: self._started,
+            events.WorkerDraining: lambda _: self._draining.set(1),
+            events.TasksReceived: self._received,
+            events.AttemptEnded: self._attempt_ended,
+            events.AttemptAbandoned: lambda e: self._left_behind.set(e.left_behind),
+            events.PlatformPaused: lambda e: self._pauses.labels(self._platforms.of(e.platform)).inc(),
+            events.ResultsSynced: self._delivered,
+            events.EntryRefused: lambda e: (self._rejected if e.rejected else self._refused).inc(),
+            events.UpstreamAway: lambda e: self._upstream(e.loop, up=False, denied=e.denied),
+            events.UpstreamBack: lambda e: self._upstream(e.loop, up=True, denied=False),
+            events.LoopFailed: lambda e: self._loop_failures.labels(self._loops.of(e.loop)).inc(),
+            events.CommandReceived: lambda e: self._commands.labels("yes" if e.known else "no").inc(),
+            events.StorageLevelChanged: lambda e: self._level.set(_LEVELS.index(e.level) if e.level in _LEVELS else 2),
+            events.BackupMade: lambda _: self._backups.inc(),
+            events.OwnerDied: self._died,
+            events.ReserveUsed: lambda _: self._reserve.inc(),
+        }
+
+    def emit(self, event: Event) -> None:
+        if listener := self._listeners.get(type(event)):
+            listener(event)
+
+    def observe(self, depth: QueueDepth) -> None:
+        """How the queue stands now."""
+        for status in ("pending", "processing", "completed", "failed", "expired"):
+            self._tasks.labels(status).set(getattr(depth, status))
+        self._delayed.set(depth.delayed)
+        self._outbox.labels("unsynced").set(depth.unsynced)
+        self._outbox.labels("rejected").set(depth.rejected)
+        self._oldest.labels("pending_task").set(depth.oldest_pending_seconds)
+        self._oldest.labels("unsynced_result").set(depth.oldest_unsynced_seconds)
+
+    def page(self) -> bytes:
+        """Everything in Prometheus' text format (CONTENT_TYPE)."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"parcelpost_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"parcelpost_{name}", text, labels, registry=self.registry)
+
+    def _make_work(self) -> None:
+        self._received_tasks = self._counter("tasks_received", "Tasks that came from upstream, by what became", "fate")
+        self._attempts = self._counter(
+            "attempts", "Attempts that ended, by platform and outcome", "platform", "outcome"
+        )
+        self._attempt_seconds = Histogram(
+            "parcelpost_attempt_seconds",
+            "How long an attempt took",
+            ("platform",),
+            buckets=_ATTEMPT_BUCKETS,
+            registry=self.registry,
+        )
+        self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us", "platform")
+        self._left_behind = self._gauge("threads_left_behind", "Threads of platform code that did not stop")
+        self._loop_failures = self._counter("loop_failures", "Turns of a loop that failed", "loop")
+        self._draining = self._gauge("worker_draining", "1: no new task is started")
+
+    def _make_delivery(self) -> None:
+        self._synced = self._counter("results_synced", "What the upstream has taken, by kind", "kind")
+        self._raw_files = self._counter("raw_files_synced", "Raw files the upstream has taken")
+        self._sync_seconds = Histogram(
+            "parcelpost_sync_seconds", "How long a round took", buckets=_SYNC_BUCKETS, registry=self.registry
+        )
+        self._refused = self._counter("entries_refused", "Entries the upstream refused and that are tried again")
+        self._rejected = self._counter("entries_rejected", "Entries the upstream will not take: set aside")
+        self._up = self._gauge("upstream_up", "1: the last call of this loop worked", "loop")
+        self._denied = self._gauge("upstream_denied", "1: the upstream does not take our token", "loop")
+        self._commands = self._counter("commands", "Orders of the upstream", "known")
+
+    def _make_store(self) -> None:
+        self._level = self._gauge("store_level", "0: fine, 1: the collector must stop, 2: the executor too")
+        self._backups = self._counter("backups", "Verified backups made")
+        self._deaths = self._counter("owners_died", "Processes that ended without closing the store")
+        self._recovered = self._counter("tasks_recovered", "Tasks brought back from processes that died")
+        self._reserve = self._counter("reserve_used", "Times the disk was so full that the reserve was given up")
+
+    def _make_depth(self) -> None:
+        self._tasks = self._gauge("tasks", "Tasks in the store", "status")
+        self._delayed = self._gauge("tasks_delayed", "Pending tasks that are not yet due")
+        self._outbox = self._gauge("outbox", "Results not yet delivered", "state")
+        self._oldest = self._gauge("oldest_seconds", "Age of the oldest that waits", "what")
+
+    def _started(self, event: events.WorkerStarted) -> None:
+        self._draining.set(0)
+        if event.gateway:
+            for loop in _LOOPS_UPSTREAM:
+                self._upstream(loop, up=True, denied=False)
+
+    def _received(self, event: events.TasksReceived) -> None:
+        for fate in ("new", "known", "bad"):
+            self._received_tasks.labels(fate).inc(getattr(event, fate))
+
+    def _attempt_ended(self, event: events.AttemptEnded) -> None:
+        platform = self._platforms.of(event.platform)
+        self._attempts.labels(platform, self._outcomes.of(event.outcome)).inc()
+        self._attempt_seconds.labels(platform).observe(event.seconds)
+
+    def _delivered(self, event: events.ResultsSynced) -> None:
+        self._synced.labels("result").inc(event.results)
+        self._synced.labels("report").inc(event.reports)
+        self._raw_files.inc(event.raw_files)
+        self._sync_seconds.observe(event.seconds)
+
+    def _upstream(self, loop: str, *, up: bool, denied: bool) -> None:
+        name = self._loops.of(loop)
+        self._up.labels(name).set(up)
+        self._denied.labels(name).set(denied)
+
+    def _died(self, event: events.OwnerDied) -> None:
+        self._deaths.inc()
+        self._recovered.inc(event.tasks_recovered)

@@ -1,0 +1,49 @@
+"""The Gateway's words <-> the model: pure functions, no I/O.
+
+Whatever an answer holds is foreign until it is read here. A `read_` function raises NotNow, and nothing else, for an
+answer that is not what the contract says; what it gives back is bounded and typed. A `_body` function makes the body of
+a request.
+"""
+
+from parcelpost.wire.duties import (
+    FoundSelector,
+    failure_body,
+    heartbeat_body,
+    metrics_body,
+    read_commands,
+    read_end,
+    read_receipt,
+    read_selectors,
+    signals_body,
+)
+from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
+from parcelpost.wire.reading import error_text, one_line
+from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
+from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, wait_seconds
+from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
+
+__all__ = [
+    "LONGEST_WAIT_SECONDS",
+    "BatchAnswer",
+    "EntryReceipt",
+    "FoundSelector",
+    "UnreadTask",
+    "WorkAnswer",
+    "error_text",
+    "failure_body",
+    "heartbeat_body",
+    "metrics_body",
+    "one_line",
+    "raw_file_metadata",
+    "raw_file_name",
+    "read_commands",
+    "read_end",
+    "read_raw_file",
+    "read_receipt",
+    "read_results",
+    "read_selectors",
+    "read_work",
+    "results_body",
+    "signals_body",
+    "wait_seconds",
+]

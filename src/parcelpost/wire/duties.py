@@ -1,0 +1,132 @@
+"""Ends of tasks, heartbeats, and the optional parts: signals, metrics, selectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.errors import NotNow
+from parcelpost.model import Json, QueueDepth, Signal
+from parcelpost.wire.reading import elements, member, members, value
+
+_MOST_ERROR_CHARS = 4_000
+_MOST_COMMANDS = 32
+_MOST_COMMAND_CHARS = 1_000
+_MOST_SELECTORS = 10_000
+_MOST_SELECTOR_CHARS = 4_000
+
+_encode = msgspec.json.Encoder().encode
+
+
+class FoundSelector(Struct, frozen=True, kw_only=True):
+    field: str
+    selector: str
+    selector_type: str
+    success_rate: float
+    samples: int
+
+
+def failure_body(error: str | None) -> bytes:
+    """What goes with /fail: why, and that this worker will not try again."""
+    return _encode({"error": (error or "")[:_MOST_ERROR_CHARS], "permanent": True})
+
+
+def read_end(body: bytes) -> None:
+    """Returns if the gateway took note; a task that it does not know is no error. Raises NotNow otherwise."""
+    found = members(body)
+    status = member(found, "status")
+    if not isinstance(member(found, "success"), bool) and (not isinstance(status, str) or status == "error"):
+        raise NotNow("it does not say that the end was noted")
+
+
+def heartbeat_body(
+    *,
+    active_tasks: int,
+    completed_last_minute: int,
+    failed_last_minute: int,
+    platforms: Sequence[str],
+    cpu_percent: float,
+    memory_percent: float,
+    queue: QueueDepth,
+    version: str,
+    paused: bool,
+    disk_free_bytes: int,
+) -> bytes:
+    return _encode(
+        {
+            "active_tasks": active_tasks,
+            "completed_last_minute": completed_last_minute,
+            "failed_last_minute": failed_last_minute,
+            "platforms": list(platforms),
+            "cpu_percent": _finite(cpu_percent),
+            "memory_percent": _finite(memory_percent),
+            "queue": {
+                "pending": queue.pending,
+                "processing": queue.processing,
+                "completed": queue.completed,
+                "failed": queue.failed,
+                "expired": queue.expired,
+                "unsynced": queue.unsynced,
+                "rejected": queue.rejected,
+            },
+            "oldest_unsynced_seconds": _finite(queue.oldest_unsynced_seconds),
+            "version": version,
+            "paused": paused,
+            "disk_free_bytes": disk_free_bytes,
+        }
+    )
+
+
+def read_commands(body: bytes) -> Sequence[str]:
+    """The commands of a heartbeat's answer, as written. What is no text, too long or unprintable is left out."""
+    found = members(body)
+    if "acknowledged" not in found and "commands" not in found:
+        raise NotNow("it does not say that the heartbeat was noted")
+    given = (value(piece) for piece in (elements(found["commands"]) or ())) if "commands" in found else ()
+    commands = [command for command in given if isinstance(command, str) and command.isprintable()]
+    return [command for command in commands if 0 < len(command) <= _MOST_COMMAND_CHARS][:_MOST_COMMANDS]
+
+
+def signals_body(signals: Sequence[Signal]) -> bytes:
+    """A bare array, each with the names of model.Signal."""
+    return _encode(list(signals))
+
+
+def metrics_body(samples: Sequence[tuple[str, Mapping[str, float | int | None]]]) -> bytes:
+    """A bare array: each sample's timestamp and figures in one object."""
+    return _encode([{"timestamp": timestamp, **figures} for timestamp, figures in samples])
+
+
+def read_receipt(body: bytes) -> None:
+    """Any JSON object will do. Raises NotNow for anything else."""
+    members(body)
+
+
+def read_selectors(body: bytes, platform: str) -> Sequence[FoundSelector]:
+    """Those of that platform that can be understood, in the order given, at most ten thousand."""
+    found = members(body)
+    if "selectors" not in found:
+        raise NotNow("it says nothing about selectors")
+    pieces = elements(found["selectors"]) or ()
+    read = (_selector(value(piece), platform) for piece in pieces[:_MOST_SELECTORS])
+    return [selector for selector in read if selector]
+
+
+def _selector(given: Json, platform: str) -> FoundSelector | None:
+    if not isinstance(given, dict) or given.get("platform", platform) != platform:
+        return None
+    try:
+        found = msgspec.convert(given, FoundSelector)
+    except ValueError:
+        return None
+    texts = (found.field, found.selector, found.selector_type)
+    if not all(text and len(text) <= _MOST_SELECTOR_CHARS and "\0" not in text for text in texts):
+        return None
+    return found if 0 <= found.success_rate <= 1 and 0 <= found.samples < 2**53 else None
+
+
+def _finite(figure: float) -> float:
+    return figure if math.isfinite(figure) else 0.0

@@ -1,0 +1,149 @@
+"""The collector keeps the local queue between two water marks: the cache of tasks that outlives the gateway's naps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
+from parcelpost.clock import Clock
+from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
+from parcelpost.events import Emit, TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
+from parcelpost.model import Task
+from parcelpost.settings.keys import CollectorSettings, SyncSettings
+from parcelpost.storage.health import Level
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
+from parcelpost.worker.backoff import Away, Backoff
+from parcelpost.worker.control import Control
+
+
+class Collector:
+    """Every task is stored before anything else happens to it. A bad one is reported and harms none beside it."""
+
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        upstream: Upstream,
+        settings: CollectorSettings,
+        sync: SyncSettings,
+        control: Control,
+        *,
+        platforms: Callable[[], Sequence[str]],
+        level: Callable[[], Level],
+        arrived: Callable[[], None],
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self._lpm = lpm
+        self._upstream = upstream
+        self._settings = settings
+        self._control = control
+        self._platforms = platforms
+        self._level = level
+        self._arrived = arrived
+        self._clock = clock
+        self._emit = emit
+        self._backoff = Backoff(sync.backoff_min_seconds, sync.backoff_max_seconds)
+        self._not_before = 0.0
+        """By the monotonic clock: the upstream asked for no call before that."""
+        self._unstored: Sequence[Task] = ()
+        self.offers_nothing = False
+        """Whether the last answer held no task. What is not known counts as no."""
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def away(self) -> Away | None:
+        return self._backoff.away
+
+    async def step(self) -> float:
+        if not self._control.may_start or self._level() is not Level.FINE:
+            return self._settings.poll_seconds
+        wait = max(self._backoff.remaining(self._clock.now()), self._not_before - self._clock.monotonic())
+        if wait > 0:
+            return wait
+        if self._unstored:
+            return await self._take_in(Work(tasks=self._unstored), self._clock.monotonic())
+        here = await self._lpm.ready_count(self._settings.high_water)
+        wanted = self._settings.high_water - here
+        if here > self._settings.low_water or wanted <= 0:
+            return self._settings.poll_seconds
+        self._idle.clear()
+        try:
+            return await self._ask(min(wanted, MOST_TASKS))
+        finally:
+            self._idle.set()
+
+    @property
+    def is_asking(self) -> bool:
+        return not self._idle.is_set()
+
+    async def settled(self, seconds: float) -> None:
+        """Waits that long for an answer that is under way: what it holds is taken from the upstream's queue already."""
+        if self.is_asking:
+            await self._clock.wait(self._idle, seconds)
+
+    async def _ask(self, wanted: int) -> float:
+        started = self._clock.monotonic()
+        try:
+            work = await self._upstream.get_work(wanted, self._platforms())
+        except (NotNow, NotAllowed) as error:
+            return await self._went_away(error)
+        except Refused as error:
+            return await self._went_away(NotNow(f"the gateway refuses to give work: {error}"))
+        self._came_back()
+        return await self._take_in(work, started)
+
+    async def _take_in(self, work: Work, started: float) -> float:
+        for bad in work.bad:
+            self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
+        self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
+        added = await self._lpm.add_tasks(work.tasks)
+        self._unstored = ()
+        for task_id, problem in added.refusals:
+            self._emit(TaskSkipped(task_id=task_id, problem=problem))
+        bad_count = len(work.bad) + added.refused
+        self.offers_nothing = not work.tasks and not work.bad
+        if not self.offers_nothing:
+            self._emit(TasksReceived(new=added.new, known=added.known, bad=bad_count))
+            await self._record(added.new, started, None)
+        if added.new:
+            self._arrived()
+            return 0.0  # an answer may hold one task a platform only: ask again at once while they come
+        pause = max(work.retry_after, self._settings.poll_seconds)
+        self._not_before = self._clock.monotonic() + pause
+        return pause
+
+    async def _went_away(self, error: NotNow | NotAllowed) -> float:
+        now = self._clock.now()
+        self.offers_nothing = False
+        is_news = self._backoff.away is None or self._backoff.away.reason != str(error)
+        away = self._backoff.failed(error, now)
+        remaining = self._backoff.remaining(now)
+        if is_news:
+            self._emit(
+                UpstreamAway(loop="collector", reason=away.reason, denied=away.denied, retry_in_seconds=remaining)
+            )
+        await self._record(0, self._clock.monotonic(), error)
+        return remaining
+
+    def _came_back(self) -> None:
+        ended = self._backoff.worked()
+        if ended is not None:
+            seconds = max(0.0, (self._clock.now() - ended.since).total_seconds())
+            self._emit(UpstreamBack(loop="collector", away_seconds=seconds))
+
+    async def _record(self, count: int, started: float, error: UpstreamError | None) -> None:
+        with contextlib.suppress(StoreError):
+            await self._lpm.sync_log.record(
+                SyncRound(
+                    direction="download",
+                    record_type="tasks",
+                    record_count=count,
+                    success=error is None,
+                    error=None if error is None else str(error),
+                    duration_ms=int((self._clock.monotonic() - started) * 1000),
+                )
+            )

@@ -1,0 +1,154 @@
+"""How an attempt ended -> one store call, made until the store has taken it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TypeVar, assert_never
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.errors import InvalidInput, StoreError
+from parcelpost.events import AttemptEnded, Emit, LoopFailed, PlatformPaused
+from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
+from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.cool_down import CoolDowns
+from parcelpost.worker.outcomes import WORDS
+
+T = TypeVar("T")
+
+_TRY_AGAIN_SECONDS = 3.0
+_STALE = "another attempt has ended this task: nothing was changed"
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    slot: str
+    claim: Claim
+    started: float
+    """`Clock.monotonic`."""
+    stopping: asyncio.Event
+    """Set when the store is not to be waited for any longer."""
+
+
+class Ending:
+    """Shared by the slots of one executor."""
+
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        settings: ExecutorSettings,
+        clock: Clock,
+        emit: Emit,
+        saved: Callable[[], None],
+    ) -> None:
+        self._lpm = lpm
+        self._settings = settings
+        self._clock = clock
+        self._emit = emit
+        self._saved = saved
+        self._cool_downs = CoolDowns(settings.cool_down_seconds, settings.cool_down_max_seconds)
+
+    async def end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Raises a StoreError that waiting does not mend, or any if the attempt is stopping."""
+        seconds = self._clock.monotonic() - attempt.started
+        try:
+            current = await self._store(attempt, outcome, seconds)
+        except InvalidInput as error:
+            outcome = GiveUp(str(error))
+            current = await self._store(attempt, outcome, seconds)
+        reason = "" if isinstance(outcome, Done) else outcome.reason
+        self._emit(
+            AttemptEnded(
+                task_id=attempt.claim.task.task_id,
+                platform=attempt.claim.task.platform,
+                outcome=WORDS[type(outcome)],
+                seconds=seconds,
+                reason=reason if current else _STALE,
+            )
+        )
+
+    async def _store(self, attempt: Attempt, outcome: Outcome, seconds: float) -> bool:
+        """Whether the claim was still the current one (I4)."""
+        match outcome:
+            case Done():
+                return await self._done(attempt, outcome, seconds)
+            case NotFound():
+                self._worked(attempt)
+                return await self._last(attempt, lambda: self._lpm.finish(attempt.claim))
+            case GiveUp():
+                return await self._last(attempt, lambda: self._lpm.give_up(attempt.claim, outcome.reason))
+            case Retry():
+                return await self._retry(attempt, outcome)
+            case Blocked():
+                return await self._blocked(attempt, outcome)
+            case _:
+                assert_never(outcome)
+
+    async def _done(self, attempt: Attempt, outcome: Done, seconds: float) -> bool:
+        self._worked(attempt)
+        result = Result(
+            data=outcome.data,
+            page=outcome.page,
+            scraped_at=outcome.scraped_at or self._clock.now(),
+            execution_time_ms=round(seconds * 1_000),
+        )
+
+        async def save() -> bool:
+            return await self._lpm.save_result(attempt.claim, result) is not None
+
+        return await self._last(attempt, save)
+
+    async def _retry(self, attempt: Attempt, outcome: Retry) -> bool:
+        claim = attempt.claim
+        seconds = self._backoff(claim.retries) if outcome.after_seconds is None else outcome.after_seconds
+        delay = timedelta(seconds=seconds)
+        status = await self._until_stored(attempt, lambda: self._lpm.retry_later(claim, outcome.reason, delay))
+        if status is TaskStatus.FAILED:
+            self._saved()
+        return status is not None
+
+    async def _blocked(self, attempt: Attempt, outcome: Blocked) -> bool:
+        platform, now = attempt.claim.task.platform, self._clock.monotonic()
+        wish = outcome.cool_down_seconds
+        seconds = self._cool_downs.blocked(platform, started=attempt.started, now=now, wish=wish)
+        if seconds:
+            until = self._clock.now() + timedelta(seconds=seconds)
+            await self._until_stored(attempt, lambda: self._lpm.pause_platform(platform, until, outcome.reason))
+            self._emit(PlatformPaused(platform=platform, seconds=seconds, reason=outcome.reason))
+        return await self._until_stored(attempt, lambda: self._lpm.release(attempt.claim))
+
+    async def _last(self, attempt: Attempt, end: Callable[[], Awaitable[bool]]) -> bool:
+        current = await self._until_stored(attempt, end)
+        if current:
+            self._saved()
+        return current
+
+    async def _until_stored(self, attempt: Attempt, call: Callable[[], Awaitable[T]]) -> T:
+        """What was scraped is held here while the store cannot be written (a full disk, another program's lock)."""
+        failures = 0
+        while True:
+            try:
+                return await call()
+            except StoreError as error:
+                if not error.retry_helps or attempt.stopping.is_set():
+                    raise
+                failures += 1
+                self._report(attempt, error, failures)
+            await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
+
+    def _report(self, attempt: Attempt, error: StoreError, failures: int) -> None:
+        if failures & (failures - 1) == 0:  # the first, second, fourth, eighth ...: it may go on for days
+            message = f"{type(error).__name__}: {error}"
+            event = LoopFailed(loop=attempt.slot, error=message, in_a_row=failures, next_in_seconds=_TRY_AGAIN_SECONDS)
+            self._emit(event)
+
+    def _worked(self, attempt: Attempt) -> None:
+        self._cool_downs.worked(attempt.claim.task.platform, started=attempt.started)
+
+    def _backoff(self, retries: int) -> float:
+        least, most = self._settings.retry_min_seconds, self._settings.retry_max_seconds
+        return min(most, least * 2.0 ** min(retries, 30)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

@@ -1,0 +1,121 @@
+"""The executor: N slots that work through the queue side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from parcelpost.clock import Clock
+from parcelpost.events import Emit
+from parcelpost.model import Claim
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.storage.health import Level
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.control import Control
+from parcelpost.worker.ending import Ending
+from parcelpost.worker.slot import LeftBehind, Running, Slot
+from parcelpost.worker.stage import GRACE_SECONDS
+
+MAX_LEFT_BEHIND = 32
+
+
+class Executor:
+    """Each of its `slots` has a `step()` for a Loop of its own. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        factory: ScraperFactory,
+        settings: ExecutorSettings,
+        control: Control,
+        *,
+        platforms: Callable[[], Collection[str] | None],
+        level: Callable[[], Level],
+        saved: Callable[[], None],
+        ran_dry: Callable[[], None],
+        clock: Clock,
+        emit: Emit,
+        grace: float = GRACE_SECONDS,
+        max_left_behind: int = MAX_LEFT_BEHIND,
+    ) -> None:
+        """`platforms`: whose tasks are taken, None for everybody's. `saved` is called when there is something new to
+        deliver, `ran_dry` when there was nothing to claim. `grace`: the seconds that platform code has to stop when
+        its time is up. At `max_left_behind` threads that did not, the platforms they belong to are paused.
+        """
+        self._lpm = lpm
+        self._control = control
+        self._platforms = platforms
+        self._level = level
+        self._ran_dry = ran_dry
+        self._clock = clock
+        self._draining = False
+        self._running = Running()
+        self._left_behind = LeftBehind(max_left_behind)
+        ending = Ending(lpm, settings, clock, emit, saved)
+        self.slots = [
+            Slot(
+                f"slot {number}",
+                self._next_claim,
+                lpm,
+                factory,
+                settings,
+                ending=ending,
+                running=self._running,
+                left_behind=self._left_behind,
+                grace=grace,
+                clock=clock,
+                emit=emit,
+            )
+            for number in range(1, settings.slots + 1)
+        ]
+
+    @property
+    def active(self) -> int:
+        """How many tasks are being worked on."""
+        return len(self._running.claims)
+
+    @property
+    def claims(self) -> list[Claim]:
+        """What is being worked on."""
+        return list(self._running.claims.values())
+
+    @property
+    def left_behind(self) -> int:
+        """How many threads platform code holds after its time was up."""
+        return self._left_behind.count
+
+    async def drain(self, seconds: float) -> int:
+        """Starts nothing more and waits for what runs, then gives back the rest.
+
+        Answers how many were given back, also by an earlier drain that was cancelled.
+        """
+        self._draining = True
+        nothing = self._running.nothing
+        if not nothing.is_set():
+            await self._clock.wait(nothing, seconds)
+        if not nothing.is_set():
+            for slot in self.slots:
+                slot.interrupt()
+            await nothing.wait()
+        return sum(slot.released for slot in self.slots)
+
+    async def close(self) -> None:
+        """Ends all threads that end: to be called when no slot takes turns any more."""
+        self._draining = True
+        await asyncio.gather(*(slot.close() for slot in self.slots))
+
+    async def _next_claim(self) -> Claim | None:
+        if not self._may_start():
+            return None
+        found = await self._lpm.claim(1, platforms=self._platforms())
+        if not found:
+            self._ran_dry()
+            return None
+        if not self._may_start():
+            await self._lpm.release(found[0])
+            return None
+        return found[0]
+
+    def _may_start(self) -> bool:
+        return self._control.may_start and not self._draining and self._level() is not Level.EXECUTOR_STOPS

@@ -1,0 +1,124 @@
+"""The heartbeat tells the upstream how this worker is, whatever the other loops do, and brings back its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from parcelpost.client.upstream import Beat, Upstream
+from parcelpost.clock import Clock
+from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
+from parcelpost.events import CommandReceived, Emit, UpstreamAway, UpstreamBack
+from parcelpost.model import QueueDepth
+from parcelpost.settings.keys import HeartbeatSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.metrics import Window
+from parcelpost.worker import resources
+from parcelpost.worker.control import Control
+
+_LONGEST_SILENCE_SECONDS = 240.0
+"""Gateways forget a worker after 300 s."""
+
+
+class Heartbeat:
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        upstream: Upstream,
+        settings: HeartbeatSettings,
+        control: Control,
+        *,
+        version: str,
+        platforms: Callable[[], Sequence[str]],
+        known_platforms: Callable[[], Sequence[str]],
+        active: Callable[[], int],
+        disk_free: Callable[[], int],
+        sync_now: Callable[[], None],
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self._lpm = lpm
+        self._upstream = upstream
+        self._settings = settings
+        self._control = control
+        self._version = version
+        self._platforms = platforms
+        self._known_platforms = known_platforms
+        self._active = active
+        self._disk_free = disk_free
+        self._sync_now = sync_now
+        self._clock = clock
+        self._emit = emit
+        self._depth = QueueDepth()
+        self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
+        self._away_since: float | None = None
+
+    async def step(self) -> float:
+        try:
+            commands = await self._upstream.heartbeat(await self._beat())
+        except (NotNow, NotAllowed) as error:
+            return self._went_away(error)
+        except UpstreamError as error:
+            return self._went_away(NotNow(str(error)))
+        if self._away_since is not None:
+            self._emit(UpstreamBack(loop="heartbeat", away_seconds=self._clock.monotonic() - self._away_since))
+            self._away_since = None
+        for command in commands:
+            self._emit(CommandReceived(command=command, known=self._obey(command)))
+        return self._settings.seconds
+
+    async def _beat(self) -> Beat:
+        try:
+            self._depth = await self._lpm.queue_depth()
+            self._window = await self._lpm.metrics.window(60.0)
+        except StoreError:
+            pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
+        load = resources.load()
+        return Beat(
+            active_tasks=self._active(),
+            completed_last_minute=self._window.completed,
+            failed_last_minute=self._window.failed,
+            platforms=self._platforms(),
+            cpu_percent=load.cpu_percent,
+            memory_percent=load.memory_percent,
+            queue=self._depth,
+            version=self._version,
+            paused=self._control.paused,
+            disk_free_bytes=self._disk_free(),
+        )
+
+    def _went_away(self, error: NotNow | NotAllowed) -> float:
+        wish = error.retry_after if isinstance(error, NotNow) else 0.0
+        pause = max(self._settings.seconds, min(wish, _LONGEST_SILENCE_SECONDS))
+        if self._away_since is None:
+            self._away_since = self._clock.monotonic()
+            denied = isinstance(error, NotAllowed)
+            self._emit(UpstreamAway(loop="heartbeat", reason=str(error), denied=denied, retry_in_seconds=pause))
+        return pause
+
+    def _obey(self, command: str) -> bool:
+        """Whether the command is one that is known."""
+        match command.strip().lower().partition(":"):
+            case "pause", "", "":
+                self._control.paused = True
+            case "resume", "", "":
+                self._control.paused = False
+            case "drain", "", "":
+                if not self._control.leaving.is_set():
+                    self._control.leave("the gateway's command drain")
+            case "stop", "", "":
+                self._control.leave("the gateway's command stop", at_once=True)
+            case "sync-now", "", "":
+                self._sync_now()
+            case "platforms", ":", names:
+                return self._restrict(names)
+            case _:
+                return False
+        return True
+
+    def _restrict(self, names: str) -> bool:
+        wanted = frozenset(name.strip() for name in names.split(",") if name.strip())
+        usable = wanted & frozenset(self._known_platforms())
+        if wanted and not usable:
+            return False
+        self._control.platforms = usable or None
+        return True

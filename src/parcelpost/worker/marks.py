@@ -1,0 +1,157 @@
+"""The upstream's words go into the store while the next entries are under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from parcelpost.errors import NotAllowed, NotNow, StoreError
+from parcelpost.events import Emit, EntryRefused, ResultsSynced
+from parcelpost.model import OutboxEntry
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
+from parcelpost.worker.delivery import Delivery
+
+_MOST_WAITING = 16
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    result_id: str
+    task_id: str
+    reason: str
+    final: bool
+    """It is set aside; otherwise it costs an attempt."""
+
+
+class Delivered(Struct, frozen=True, kw_only=True):
+    """What one delivery brought, without the records themselves."""
+
+    pages: Sequence[str]
+    """Ids of the results whose page is upstream."""
+    stored: Sequence[str]
+    """Ids of the results that are."""
+    reports: int
+    """Of the stored ones, those without a record."""
+    refusals: Sequence[Refusal]
+    tried: int
+    seconds: float
+    error: NotNow | NotAllowed | None
+    """What ended it early, or made some of it wait."""
+
+
+def delivered(
+    delivery: Delivery, tried: int, seconds: float, error: NotNow | NotAllowed | None, max_rejections: int
+) -> Delivered:
+    def refusal(entry: OutboxEntry, reason: str, final: bool) -> Refusal:
+        return Refusal(result_id=entry.result_id, task_id=entry.task_id, reason=reason, final=final)
+
+    unusable = [refusal(entry, reason, True) for entry, reason in delivery.unusable]
+    refused = [refusal(one, reason, one.sync_attempts + 1 >= max_rejections) for one, reason in delivery.refused]
+    return Delivered(
+        pages=[entry.result_id for entry in delivery.raw_stored],
+        stored=[entry.result_id for entry in delivery.stored],
+        reports=sum(entry.data is None for entry in delivery.stored),
+        refusals=[*unusable, *refused],
+        tried=tried,
+        seconds=seconds,
+        error=error or delivery.not_now,
+    )
+
+
+class Marks:
+    """Writes in the order of `add`, one write at a time; what came while the store was busy goes together.
+
+    After a write that failed there is no other: should a newer record leave the outbox before an older one of its
+    parcel, the older one would be sent again, over the newer. So it serves one round. Close it.
+    """
+
+    def __init__(self, lpm: LocalPersistenceManager, emit: Emit) -> None:
+        self._lpm = lpm
+        self._emit = emit
+        self._waiting: list[Delivered] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, done: Delivered) -> None:
+        """Waits only where the store is far behind. Raises the StoreError of an earlier write."""
+        self._waiting.append(done)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_all())
+        elif self._writing.done():
+            self._writing.result()
+            self._writing = asyncio.create_task(self._write_all())
+        if len(self._waiting) >= _MOST_WAITING:
+            await self._written(self._writing)
+
+    async def close(self) -> None:
+        """Everything is in the store when this returns. Raises a StoreError."""
+        if self._writing is not None:
+            await self._written(self._writing)
+
+    async def _written(self, writing: asyncio.Task[None]) -> None:
+        try:
+            await asyncio.wait([writing])
+        except asyncio.CancelledError:
+            writing.cancel()  # a mark is made or not; one that is not is made after the next delivery
+            raise
+        writing.result()
+
+    async def _write_all(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            await self._write(group)
+
+    async def _write(self, group: Sequence[Delivered]) -> None:
+        pages = [result_id for done in group for result_id in done.pages]
+        stored = [result_id for done in group for result_id in done.stored]
+        if pages:
+            await self._lpm.mark_raw_synced(pages)  # before the results that name them (I6)
+        if stored:
+            await self._lpm.mark_synced(stored)
+        for refusal in (refusal for done in group for refusal in done.refusals):
+            await self._refused(refusal)
+        if stored or pages:
+            reports, seconds = sum(done.reports for done in group), sum(done.seconds for done in group)
+            records = len(stored) - reports
+            self._emit(ResultsSynced(results=records, reports=reports, raw_files=len(pages), seconds=seconds))
+        await self._log(group)
+
+    async def _refused(self, refusal: Refusal) -> None:
+        mark = self._lpm.mark_rejected if refusal.final else self._lpm.count_attempt
+        await mark([refusal.result_id], refusal.reason)
+        self._emit(EntryRefused(task_id=refusal.task_id, reason=refusal.reason, rejected=refusal.final))
+
+    async def _log(self, group: Sequence[Delivered]) -> None:
+        with contextlib.suppress(StoreError):  # a full disk does not stop what makes room on it
+            for line in _lines(group):
+                await self._lpm.sync_log.record(line)
+
+
+def _lines(group: Sequence[Delivered]) -> list[SyncRound]:
+    """One for all deliveries that worked, one for the pages, one for each delivery that did not work."""
+    worked = [done for done in group if done.error is None]
+    pages = sum(len(done.pages) for done in group)
+    lines = []
+    if worked:
+        records = sum(len(done.stored) - done.reports for done in worked)
+        reason = next((refusal.reason for done in worked for refusal in done.refusals), None)
+        lines.append(_line("results", records, worked, error=reason))
+    if pages:
+        lines.append(_line("raw_files", pages, group))
+    lines += [_line("results", done.tried, [done], str(done.error), success=False) for done in group if done.error]
+    return lines
+
+
+def _line(
+    record_type: str, count: int, group: Sequence[Delivered], error: str | None = None, *, success: bool = True
+) -> SyncRound:
+    return SyncRound(
+        direction="upload",
+        record_type=record_type,
+        record_count=count,
+        success=success,
+        error=error,
+        duration_ms=int(sum(done.seconds for done in group) * 1000),
+    )

@@ -1,0 +1,72 @@
+"""What platform code answers, made into an Outcome that nothing further on can stumble over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from msgspec import structs
+
+from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Retry
+
+_MAX_REASON_CHARS = 500
+_LONGEST_SECONDS = 365 * 86_400.0
+
+WORDS: dict[type[Outcome], str] = {
+    Done: "done",
+    NotFound: "not_found",
+    Retry: "retry",
+    GiveUp: "give_up",
+    Blocked: "blocked",
+}
+"""What the events call them."""
+
+
+def sound(found: object) -> Outcome:
+    """The outcome itself, or a GiveUp that says what is wrong with it."""
+    if isinstance(found, Done):
+        return _sound_done(found)
+    if isinstance(found, Retry):
+        return _sound_wait(found, "after_seconds", found.after_seconds)
+    if isinstance(found, Blocked):
+        return _sound_wait(found, "cool_down_seconds", found.cool_down_seconds)
+    if isinstance(found, GiveUp | NotFound):
+        return structs.replace(found, reason=brief(found.reason))
+    return GiveUp(f"returned a {type(found).__name__}, not an Outcome")
+
+
+def brief(value: object) -> str:
+    """Short, and text that any log and any file can hold."""
+    return str(value)[:_MAX_REASON_CHARS].encode(errors="replace").decode()
+
+
+def _sound_done(found: Done) -> Outcome:
+    data, page, moment = _fields(found.data, found.page, found.scraped_at)
+    if not isinstance(data, Mapping):
+        return _wrong(found, "data", data)
+    if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):
+        return _wrong(found, "page", page)
+    if moment is None:
+        return found
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        return GiveUp("returned a Done whose scraped_at is not a time with a zone")
+    return structs.replace(found, scraped_at=moment.astimezone(UTC))
+
+
+def _fields(*values: object) -> tuple[object, ...]:
+    """The values, with nothing taken for granted of their types: nobody has checked them yet."""
+    return values
+
+
+def _sound_wait(found: Retry | Blocked, field: str, seconds: object) -> Outcome:
+    if seconds is not None:
+        if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
+            return _wrong(found, field, seconds)
+        seconds = min(float(seconds), _LONGEST_SECONDS)
+    return structs.replace(found, **{"reason": brief(found.reason), field: seconds})
+
+
+def _wrong(found: Outcome, field: str, value: object) -> GiveUp:
+    told = repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
+    return GiveUp(f"returned a {type(found).__name__} whose {field} is {told}")

@@ -1,0 +1,29 @@
+"""Legacy mode: one loop that gets work, scrapes, saves and lets the sync try at once, as the first worker did."""
+
+from __future__ import annotations
+
+from parcelpost.worker.worker import Worker
+
+
+class WorkerRunner:
+    def __init__(self, worker: Worker, *, until_empty: bool = False) -> None:
+        self._worker = worker
+        self._until_empty = until_empty
+
+    async def run(self) -> None:
+        """Until told to leave, or with `until_empty` until there is nothing left to do."""
+        worker = self._worker
+        worker.crew.add("one by one", self._step)
+        worker.add_delivery()
+        worker.add_housekeeping()
+        if self._until_empty:
+            worker.add_end(collects=True)
+        await worker.run("legacy")
+
+    async def _step(self) -> float:
+        """One task from the store, or if there is none, more from upstream."""
+        worker = self._worker
+        idle = await worker.executor.slots[0].step()
+        if idle == 0:
+            return 0.0
+        return min(idle, await worker.collector.step())

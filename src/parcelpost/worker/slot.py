@@ -1,0 +1,159 @@
+"""A slot: takes one task after the other, each a turn of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+
+from parcelpost.clock import Clock
+from parcelpost.errors import StoreError
+from parcelpost.events import AttemptAbandoned, Emit
+from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Task
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.ending import Attempt, Ending
+from parcelpost.worker.stage import Stage
+
+NextClaim = Callable[[], Awaitable[Claim | None]]
+"""The next task to run here; None: there is none for now."""
+
+
+class LeftBehind:
+    """Stages on which platform code did not stop. One that comes back is no longer counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._stages: list[tuple[str, Stage]] = []
+
+    @property
+    def count(self) -> int:
+        self._stages = [(platform, stage) for platform, stage in self._stages if stage.is_stuck]
+        return len(self._stages)
+
+    def add(self, platform: str, stage: Stage) -> None:
+        self._stages.append((platform, stage))
+
+    def are_too_many(self, platform: str) -> bool:
+        """Whether the limit is reached, and this platform has a part in it."""
+        if len(self._stages) < self._limit or self.count < self._limit:
+            return False
+        return any(owner == platform for owner, _ in self._stages)
+
+
+class Running:
+    """What the slots are doing."""
+
+    def __init__(self) -> None:
+        self.claims: dict[str, Claim] = {}
+        """Slot -> the task it works on."""
+        self.nothing = asyncio.Event()
+        """Set while no slot is in the middle of a turn."""
+        self.nothing.set()
+        self._turns = 0
+
+    @contextlib.contextmanager
+    def turn(self, slot: str) -> Iterator[None]:
+        self._turns += 1
+        self.nothing.clear()
+        try:
+            yield
+        finally:
+            self.claims.pop(slot, None)
+            self._turns -= 1
+            if not self._turns:
+                self.nothing.set()
+
+
+class Slot:
+    """Cancelling a turn, at whatever moment, loses nothing: its claim is released, or comes back by I9."""
+
+    def __init__(
+        self,
+        name: str,
+        next_claim: NextClaim,
+        lpm: LocalPersistenceManager,
+        factory: ScraperFactory,
+        settings: ExecutorSettings,
+        *,
+        ending: Ending,
+        running: Running,
+        left_behind: LeftBehind,
+        grace: float,
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self.name = name
+        self._next_claim = next_claim
+        self._lpm = lpm
+        self._factory = factory
+        self._settings = settings
+        self._ending = ending
+        self._running = running
+        self._left_behind = left_behind
+        self._grace = grace
+        self._clock = clock
+        self._emit = emit
+        self._stage = Stage(name, grace=grace)
+        self._stopping = asyncio.Event()
+        self.released = 0
+        """Tasks that went back to the queue because they were interrupted."""
+
+    async def step(self) -> float:
+        with self._running.turn(self.name):
+            claim = await self._next_claim()
+            if claim is None:
+                return self._settings.idle_seconds
+            self._running.claims[self.name] = claim
+            try:
+                await self._attempt(claim)
+            except asyncio.CancelledError:
+                await self._release(claim)
+                raise
+            except BaseException:
+                await self._release(claim, timedelta(seconds=self._settings.retry_min_seconds))
+                raise
+            return 0.0
+
+    def interrupt(self) -> None:
+        """What runs is given back. This slot is not used again."""
+        self._stopping.set()
+        self._stage.interrupt()
+
+    async def close(self) -> None:
+        """Ends its thread, if platform code lets it."""
+        await self._stage.close()
+
+    async def _attempt(self, claim: Claim) -> None:
+        attempt = Attempt(slot=self.name, claim=claim, started=self._clock.monotonic(), stopping=self._stopping)
+        outcome = await self._outcome(claim.task)
+        if outcome is None:
+            self.released += await self._release(claim)
+        else:
+            await self._ending.end(attempt, outcome)
+
+    async def _outcome(self, task: Task) -> Outcome | None:
+        """None: interrupted."""
+        scrape = self._factory.scraper(task.platform)
+        if scrape is None:
+            known = ", ".join(self._factory.names())
+            return GiveUp(f"no platform named {task.platform}; known: {known}")
+        if self._left_behind.are_too_many(task.platform):
+            return Blocked(f"{self._left_behind.count} threads of platform code have not come back")
+        outcome = await self._stage.run(scrape, task, self._settings.task_timeout_seconds)
+        if outcome is not None and not self._stage.is_free:
+            self._replace_stage(task)
+        return outcome
+
+    def _replace_stage(self, task: Task) -> None:
+        self._left_behind.add(task.platform, self._stage)
+        self._stage = Stage(self.name, grace=self._grace)
+        left = self._left_behind.count
+        self._emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left))
+
+    async def _release(self, claim: Claim, delay: timedelta | None = None) -> bool:
+        with contextlib.suppress(StoreError):  # then it comes back by I9
+            return await self._lpm.release(claim, delay)
+        return False

@@ -1,0 +1,212 @@
+"""SyncManager: what is in the outbox goes upstream, in the order stored, and leaves only on a receipt (I2)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from parcelpost.client.upstream import Upstream
+from parcelpost.clock import Clock
+from parcelpost.errors import NotAllowed, NotNow, StoreError
+from parcelpost.events import Emit, UpstreamAway, UpstreamBack
+from parcelpost.model import OutboxEntry
+from parcelpost.settings.keys import SyncSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.backoff import Away, Backoff
+from parcelpost.worker.delivery import Delivery, Parcel, parcel
+from parcelpost.worker.extras import Extras
+from parcelpost.worker.marks import Delivered, Marks, delivered
+
+T = TypeVar("T")
+
+_IDLE_SECONDS = 30.0
+_NOT_ON_DUTY_SECONDS = 5.0
+_MOST_HELD = 10_000
+_BATCHES_A_LOOK = 8
+_ROUND_SECONDS = 5.0
+_WITNESS_SECONDS = 1_800.0
+STATE = "sync"
+"""The name under which the store keeps that it is backing off."""
+
+
+class SyncManager:
+    """Wake its loop when something was saved: that is the immediate attempt.
+
+    Of several processes on one store only one delivers. Entries that were refused are passed over until the outbox has
+    been gone through, and so are later ones of the same parcel: a newer record never goes before an older one.
+    """
+
+    def __init__(
+        self, lpm: LocalPersistenceManager, upstream: Upstream, settings: SyncSettings, clock: Clock, emit: Emit
+    ) -> None:
+        self._lpm = lpm
+        self._upstream = upstream
+        self._settings = settings
+        self._clock = clock
+        self._emit = emit
+        self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self._extras = Extras(lpm, upstream, clock)
+        self._is_loaded = False
+        self._urged = False
+        self._after = 0
+        self._held: set[Parcel] = set()
+        """Parcels whose earliest entry was passed over."""
+        self._witness: tuple[OutboxEntry | None, float] = (None, 0.0)
+        self._passes_in_vain = 0
+        self._again_at = 0.0
+        """When, by the monotonic clock, what was passed over is tried again."""
+
+    @property
+    def away(self) -> Away | None:
+        """Why nothing is delivered at the moment."""
+        return self._backoff.away
+
+    def urge(self) -> None:
+        """The next turn tries at once, whatever the backoff says."""
+        self._urged = True
+
+    async def step(self) -> float:
+        if not self._lpm.duties.take("sync"):
+            return _NOT_ON_DUTY_SECONDS
+        if not self._is_loaded:
+            away = await self._lpm.state.get(STATE, Away)
+            self._backoff.away = away if away and away.failures else None
+            self._is_loaded = True
+        remaining = 0.0 if self._urged else self._backoff.remaining(self._clock.now())
+        if remaining > 0:
+            return remaining
+        self._urged = False
+        try:
+            return await self._round()
+        except (NotNow, NotAllowed) as error:
+            return await self._went_away(error)
+
+    async def is_done(self) -> bool:
+        """Whether the outbox is empty, but for what was set aside."""
+        return not await self._lpm.get_unsynced_results(1)
+
+    async def _round(self) -> float:
+        if self._held and self._clock.monotonic() >= self._again_at > 0:
+            self._start_over()
+        found = await self._read()
+        if not found:
+            return await self._end_of_outbox()
+        marks = Marks(self._lpm, self._emit)
+        try:
+            await self._deliver_all(found, marks)
+        finally:
+            await marks.close()
+        if len(self._held) > _MOST_HELD:
+            return await self._end_of_outbox()
+        if not self._held:
+            self._after = 0
+        return 0.0
+
+    async def _read(self) -> Sequence[OutboxEntry]:
+        """A few batches in one look; together they have no more bytes than one may have."""
+        settings = self._settings
+        most = settings.batch_size * _BATCHES_A_LOOK
+        return await self._lpm.get_unsynced_results(most, settings.batch_bytes, after=self._after)
+
+    async def _deliver_all(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
+        """What was found; and where that is much, what follows, read while this is on its way."""
+        until = self._clock.monotonic() + _ROUND_SECONDS
+        while found:
+            self._after = found[-1].seq
+            is_last = len(found) <= self._settings.batch_size or self._clock.monotonic() > until
+            if is_last or len(self._held) > _MOST_HELD:
+                await self._deliver_batches(found, marks)
+                return
+            found = await _while_reading(self._deliver_batches(found, marks), self._read())
+
+    async def _deliver_batches(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
+        size = self._settings.batch_size
+        for start in range(0, len(found), size):
+            ready = [entry for entry in found[start : start + size] if parcel(entry) not in self._held]
+            if ready:
+                await self._deliver(ready, marks)
+
+    def _start_over(self) -> None:
+        self._after = 0
+        self._held.clear()
+        self._again_at = 0.0
+
+    async def _end_of_outbox(self) -> float:
+        if not self._held:
+            self._start_over()
+            self._passes_in_vain = 0
+            with contextlib.suppress(NotNow, NotAllowed):  # they can wait for the next turn
+                await self._extras.send()
+            return _IDLE_SECONDS
+        if not self._again_at:
+            longest = self._settings.backoff_max_seconds
+            pause = min(longest, self._settings.backoff_min_seconds * 2 ** min(self._passes_in_vain, 20))
+            self._passes_in_vain += 1
+            self._again_at = self._clock.monotonic() + pause
+        return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
+
+    async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
+        witness = self._usable_witness(entries)
+        delivery = Delivery(self._upstream, self._lpm.raw_path, self._settings.raw_uploads, witness)
+        started = self._clock.monotonic()
+        error: NotNow | NotAllowed | None = None
+        try:
+            await delivery.send(entries)
+        except (NotNow, NotAllowed) as raised:
+            error = raised
+        seconds = self._clock.monotonic() - started
+        done = delivered(delivery, len(entries), seconds, error, self._settings.max_rejections)
+        self._learn(delivery, done)
+        await marks.add(done)
+        if error is not None:
+            raise error
+        await self._came_back()
+
+    def _learn(self, delivery: Delivery, done: Delivered) -> None:
+        records = [entry for entry in delivery.stored if entry.data is not None]
+        self._witness = (records[-1], self._clock.monotonic()) if records else self._witness
+        final = {refusal.result_id for refusal in done.refusals if refusal.final}
+        refused = [entry for entry, _ in delivery.refused if entry.result_id not in final]
+        self._held.update(parcel(entry) for entry in (*delivery.waiting, *refused))
+
+    def _usable_witness(self, entries: Sequence[OutboxEntry]) -> OutboxEntry | None:
+        """Not when it is of long ago, or of a parcel that has something newer: it must not overwrite that."""
+        entry, since = self._witness
+        if entry is None or self._clock.monotonic() - since > _WITNESS_SECONDS:
+            return None
+        return None if parcel(entry) in {parcel(other) for other in entries} else entry
+
+    async def _went_away(self, error: NotNow | NotAllowed) -> float:
+        self._start_over()
+        now = self._clock.now()
+        away = self._backoff.failed(error, now)
+        remaining = self._backoff.remaining(now)
+        self._emit(UpstreamAway(loop="sync", reason=away.reason, denied=away.denied, retry_in_seconds=remaining))
+        await self._remember(away)
+        return remaining
+
+    async def _came_back(self) -> None:
+        ended = self._backoff.worked()
+        if ended is None:
+            return
+        now = self._clock.now()
+        seconds = max(0.0, (now - ended.since) / timedelta(seconds=1))
+        self._emit(UpstreamBack(loop="sync", away_seconds=seconds))
+        await self._remember(Away(since=now, until=now, failures=0, reason=""))
+
+    async def _remember(self, away: Away) -> None:
+        with contextlib.suppress(StoreError):
+            await self._lpm.state.put(STATE, away)
+
+
+async def _while_reading(work: Awaitable[None], read: Awaitable[T]) -> T:
+    """What was read. Returns, and raises, when both have ended."""
+    failure, found = await asyncio.gather(work, read, return_exceptions=True)
+    if failure is not None:
+        raise failure
+    if isinstance(found, BaseException):
+        raise found
+    return found

@@ -1,0 +1,52 @@
+"""Ends a run when no task is left here or offered upstream, and the outbox is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.control import Control
+
+_LOOK_SECONDS = 0.5
+
+
+class UntilEmpty:
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        control: Control,
+        *,
+        active: Callable[[], int],
+        offers_nothing: Callable[[], bool],
+        delivers: bool,
+        platforms: Callable[[], frozenset[str] | None] = lambda: None,
+    ) -> None:
+        """`platforms`: whose tasks this worker takes, None for everybody's. It does not wait for those of others."""
+        self._lpm = lpm
+        self._control = control
+        self._active = active
+        self._offers_nothing = offers_nothing
+        self._platforms = platforms
+        self._delivers = delivers
+        """Whether there is somebody to deliver to: otherwise results stay here."""
+
+    async def step(self) -> float:
+        if self._control.leaving.is_set():  # to ask again would mean to stop at once
+            return _LOOK_SECONDS
+        if self._active() or not self._offers_nothing() or await self._tasks_left():
+            return _LOOK_SECONDS
+        if not self._delivers or not await self._lpm.get_unsynced_results(1):
+            self._control.leave("nothing is left to do")
+        return _LOOK_SECONDS
+
+    async def _tasks_left(self) -> bool:
+        wanted = self._platforms()
+        if wanted is None and await self._lpm.ready_count(1):
+            return True
+        counts = await self._lpm.task_counts()
+        return any(
+            per_status.get(status)
+            for platform, per_status in counts.items()
+            if wanted is None or platform in wanted
+            for status in ("pending", "delayed", "processing")
+        )

@@ -1,0 +1,181 @@
+"""One worker's parts, wired together. A runner says which of them it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from parcelpost.client.upstream import Upstream
+from parcelpost.clock import Clock
+from parcelpost.events import Emit, WorkerStarted
+from parcelpost.model import QueueDepth
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings import Settings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.collector import Collector
+from parcelpost.worker.control import Control
+from parcelpost.worker.crew import Crew
+from parcelpost.worker.executor import Executor
+from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.janitor import JanitorLoop
+from parcelpost.worker.storage_watch import StorageWatch
+from parcelpost.worker.sync import SyncManager
+from parcelpost.worker.until_empty import UntilEmpty
+
+_OBSERVE_SECONDS = 10.0
+_LAST_ANSWER_SECONDS = 5.0
+
+
+class Tools(Struct, frozen=True, kw_only=True):
+    """What a worker works with; made by whoever starts it."""
+
+    lpm: LocalPersistenceManager
+    upstream: Upstream
+    delivers: bool
+    """Whether the upstream takes results: standalone work may have nowhere to send them."""
+    factory: ScraperFactory
+    settings: Settings
+    worker_id: str
+    version: str
+    clock: Clock
+    emit: Emit
+    observe: Callable[[QueueDepth], None] | None = None
+    """Told now and then how the queue stands."""
+
+
+class Worker:
+    def __init__(self, tools: Tools) -> None:
+        self.tools = tools
+        lpm, settings, clock, emit = tools.lpm, tools.settings, tools.clock, tools.emit
+        self.control = control = Control()
+        self.crew = crew = Crew(control, clock, emit)
+        self.watch = StorageWatch(lpm, emit)
+        self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
+        self.executor = Executor(
+            lpm,
+            tools.factory,
+            settings.executor,
+            control,
+            platforms=self._chosen,
+            level=self.watch.level,
+            saved=lambda: crew.wake("sync"),
+            ran_dry=lambda: crew.wake("collector"),
+            clock=clock,
+            emit=emit,
+        )
+        self.collector = Collector(
+            lpm,
+            tools.upstream,
+            settings.collector,
+            settings.sync,
+            control,
+            platforms=self.platforms,
+            level=self.watch.level,
+            arrived=self._wake_slots,
+            clock=clock,
+            emit=emit,
+        )
+        self.heartbeat = Heartbeat(
+            lpm,
+            tools.upstream,
+            settings.heartbeat,
+            control,
+            version=tools.version,
+            platforms=self.platforms,
+            known_platforms=tools.factory.names,
+            active=lambda: self.executor.active,
+            disk_free=lambda: self.watch.usage.disk_free if self.watch.usage else 0,
+            sync_now=self._sync_now,
+            clock=clock,
+            emit=emit,
+        )
+        self.janitor = JanitorLoop(
+            lpm, settings.janitor, settings.executor, level=self.watch.level, clock=clock, emit=emit
+        )
+
+    def platforms(self) -> Sequence[str]:
+        """Whose tasks this worker asks for, by the upstream's order, the settings, or what is installed."""
+        return sorted(self._chosen() or self.tools.factory.names())
+
+    def _chosen(self) -> frozenset[str] | None:
+        """None: everybody's tasks are taken from the store, so that one of no platform that is known ends too (I1)."""
+        return self.control.platforms or frozenset(self.tools.settings.worker.platforms) or None
+
+    def problems(self) -> list[str]:
+        """What keeps this worker from its work, for people and probes."""
+        found = []
+        if self.control.leaving.is_set():
+            found.append(f"draining: {self.control.reason}")
+        if self.control.paused:
+            found.append("paused by the gateway")
+        if (level := self.watch.level()) != "fine":
+            found.append(f"storage: {level}")
+        if self.tools.delivers and self.sync.away is not None and self.sync.away.denied:
+            found.append(f"the gateway does not let us in: {self.sync.away.reason}")
+        return found
+
+    def add_slots(self) -> None:
+        for number, slot in enumerate(self.executor.slots, 1):
+            self.crew.add(f"slot {number}", slot.step)
+
+    def add_delivery(self) -> None:
+        """Sync and heartbeat, where there is somebody to hear them."""
+        if self.tools.delivers:
+            self.crew.add("sync", self.sync.step)
+            self.crew.add("heartbeat", self.heartbeat.step)
+
+    def add_housekeeping(self) -> None:
+        self.crew.add("storage", self.watch.step)
+        self.crew.add("janitor", self.janitor.step)
+        if self.tools.observe is not None:
+            self.crew.add("figures", self._observe)
+
+    def add_end(self, *, collects: bool) -> None:
+        """The run ends when there is nothing left to do."""
+        end = UntilEmpty(
+            self.tools.lpm,
+            self.control,
+            active=lambda: self.executor.active,
+            offers_nothing=lambda: not collects or (self.collector.offers_nothing and not self.collector.is_asking),
+            platforms=self._chosen,
+            delivers=self.tools.delivers,
+        )
+        self.crew.add("end", end.step)
+
+    async def run(self, mode: str) -> None:
+        """Until told to leave; everything that runs is ended or given back when this returns."""
+        tools = self.tools
+        await self.watch.step()
+        tools.emit(
+            WorkerStarted(
+                mode=mode,
+                worker_id=tools.worker_id,
+                store=str(tools.lpm.path),
+                gateway=tools.settings.gateway.url if tools.delivers else "",
+                slots=len(self.executor.slots),
+                platforms=list(self.platforms()),
+            )
+        )
+        last_sync = self.sync.step if tools.delivers else None
+        try:
+            await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds)
+        finally:
+            await self.executor.close()
+
+    async def _drain(self, seconds: float) -> int:
+        released = await self.executor.drain(seconds)
+        await self.collector.settled(min(seconds, _LAST_ANSWER_SECONDS))
+        return released
+
+    async def _observe(self) -> float:
+        if self.tools.observe is not None:
+            self.tools.observe(await self.tools.lpm.queue_depth())
+        return _OBSERVE_SECONDS
+
+    def _wake_slots(self) -> None:
+        self.crew.wake(*(f"slot {number}" for number in range(1, len(self.executor.slots) + 1)), "one by one")
+
+    def _sync_now(self) -> None:
+        self.sync.urge()
+        self.crew.wake("sync")

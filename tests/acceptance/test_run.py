@@ -1,0 +1,243 @@
+"""`parcelpost run` as an operator uses it: real processes, real signals, a real gateway over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from parcelpost.model import Source, Target, Task, TaskStatus
+from parcelpost.storage.lpm import LocalPersistenceManager
+from tests.acceptance.processes import FAST, worker
+from tests.hostile import HostileGateway, a_task
+
+PATIENCE_SECONDS = 60
+
+
+async def ended(process: asyncio.subprocess.Process) -> int:
+    return await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
+
+
+def log(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "worker.log").read_text().splitlines() if line.startswith("{")]
+
+
+async def add(folder: Path, *task_ids: str, **extra: object) -> None:
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        for task_id in task_ids:
+            target = Target(parcel_id=task_id, state="CT", county="hartford", extra=extra)
+            await lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.CLI))
+
+
+async def counts(folder: Path) -> dict[str, int]:
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        depth = await lpm.queue_depth()
+        return {"pending": depth.pending, "completed": depth.completed, "unsynced": depth.unsynced}
+
+
+@pytest.mark.parametrize("mode", ["ondemand", "legacy"])
+async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: Path, mode: str) -> None:
+    async with HostileGateway() as gateway:
+        gateway.offer(*(a_task(f"t{number}") for number in range(30)), a_task("bad", target={"fail": "give_up"}))
+        arguments = ("--mode", mode, "--gateway", gateway.url, "--store", "store.db", "--until-empty")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
+            assert await ended(process) == 0
+        assert len(gateway.submissions) == 30
+        assert [task_id for task_id, _ in gateway.failed] == ["bad"]
+        assert gateway.beats
+        assert gateway.named_too_early == []
+    assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
+
+
+async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:
+    await add(tmp_path, "a", "b", "c")
+    async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
+        assert await ended(process) == 0
+    assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
+    async with HostileGateway() as gateway:
+        arguments = ("--mode", "standalone", "--gateway", gateway.url, "--store", "store.db", "--until-empty")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
+            assert await ended(process) == 0
+        assert sorted(gateway.submissions) == ["a", "b", "c"]
+        assert gateway.count("work") == 0
+
+
+async def test_standalone_goes_on_after_a_kill(tmp_path: Path) -> None:
+    await add(tmp_path, *(f"t{number:03}" for number in range(200)), delay_ms=20)
+    async with worker("--mode", "standalone", "--store", "store.db", folder=tmp_path) as process:
+        async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
+            while len(await lpm.list_results(limit=20)) < 20:
+                await asyncio.sleep(0.01)
+        process.kill()
+        await ended(process)
+    async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
+        assert await ended(process) == 0
+    assert (await counts(tmp_path))["completed"] == 200
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_what_runs_and_delivers_it(tmp_path: Path, number: signal.Signals) -> None:
+    async with HostileGateway() as gateway:
+        gateway.offer(a_task("slow", target={"delay_ms": 700}))
+        arguments = ("--gateway", gateway.url, "--store", "store.db", "--slots", "2")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
+            await gateway.until(lambda: any(beat["active_tasks"] == 1 for beat in gateway.beats))
+            process.send_signal(number)
+            assert await ended(process) == 0
+        assert list(gateway.submissions) == ["slow"]
+    (stopped,) = [line for line in log(tmp_path) if line["event"] == "WorkerStopped"]
+    assert (stopped["reason"], stopped["released"]) == (number.name, 0)
+
+
+async def test_what_does_not_end_in_its_grace_time_goes_back_to_the_queue(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway:
+        gateway.offer(a_task("endless", target={"fail": "hang"}))
+        settings = {**FAST, "worker.drain_seconds": "0.3"}
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as process:
+            await gateway.until(lambda: any(beat["active_tasks"] == 1 for beat in gateway.beats))
+            process.send_signal(signal.SIGTERM)
+            assert await ended(process) == 0
+    assert (await counts(tmp_path))["pending"] == 1
+
+
+async def test_a_second_signal_stops_at_once_and_loses_nothing(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway:
+        gateway.offer(a_task("endless", target={"fail": "hang"}), a_task("done", priority=1))
+        settings = {**FAST, "worker.drain_seconds": "3000"}
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as process:
+            await gateway.until(lambda: bool(gateway.beats) and gateway.beats[-1]["active_tasks"] == 1)
+            await gateway.until(lambda: "done" in gateway.submissions)
+            process.send_signal(signal.SIGINT)
+            while not any(line["event"] == "WorkerDraining" for line in log(tmp_path)):
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert await ended(process) == 0
+    assert (await counts(tmp_path))["pending"] == 1
+
+
+async def test_the_gateways_commands_are_obeyed(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway:
+        gateway.commands = ["pause"]
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
+            await gateway.until(lambda: any(beat["paused"] for beat in gateway.beats))
+            gateway.offer(a_task("t1"))
+            gateway.commands = ["nonsense"]
+            beats = len(gateway.beats)
+            await gateway.until(lambda: len(gateway.beats) > beats + 1)
+            assert gateway.submissions == {}
+            gateway.commands = ["resume"]
+            await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
+            gateway.commands = ["drain"]
+            assert await ended(process) == 0
+
+
+async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: Path) -> None:
+    async with HostileGateway(many_at_once=True) as gateway:
+        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(300)))
+        arguments = ("--gateway", gateway.url, "--store", "store.db", "--until-empty")
+        async with (
+            worker(*arguments, folder=tmp_path, token=gateway.token) as one,
+            worker(*arguments, folder=tmp_path, token=gateway.token) as two,
+            worker(*arguments, folder=tmp_path, token=gateway.token) as three,
+        ):
+            assert [await ended(process) for process in (one, two, three)] == [0, 0, 0]
+        assert len(gateway.submissions) == 300
+        assert {len({entry["idempotency_key"] for entry in sent}) for sent in gateway.submissions.values()} == {1}
+        ids = {request.headers["x-worker-id"] for request in gateway.requests}
+        assert len(ids) == 3
+    ended_once = [line for line in log(tmp_path) if line["event"] == "WorkerStopped"]
+    assert len(ended_once) == 3
+
+
+async def test_many_workers_share_one_gateway(tmp_path: Path) -> None:
+    async with HostileGateway(many_at_once=True) as gateway:
+        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(200)))
+        folders = [tmp_path / "one", tmp_path / "two"]
+        for folder in folders:
+            folder.mkdir()
+        arguments = ("--gateway", gateway.url, "--store", "store.db", "--until-empty")
+        settings = {**FAST, "collector.low_water": "5", "collector.high_water": "20"}
+        async with (
+            worker(*arguments, folder=folders[0], token=gateway.token, settings=settings) as one,
+            worker(*arguments, folder=folders[1], token=gateway.token, settings=settings) as two,
+        ):
+            assert [await ended(one), await ended(two)] == [0, 0]
+        assert len(gateway.submissions) == 200
+        assert sum([(await counts(folder))["completed"] for folder in folders]) == 200
+
+
+async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: Path) -> None:
+    port = _free_port()
+    async with HostileGateway(token="s3cret-t0ken") as gateway:
+        gateway.offer(a_task("t1"))
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        settings = {**FAST, "http.port": str(port), "log.level": "debug"}
+        async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as process:
+            await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                assert (await client.get("/healthz")).status_code == 200
+                assert (await client.get("/readyz")).json() == {"status": "ok", "problems": []}
+                assert "parcelpost_" in (await client.get("/metrics")).text
+            process.send_signal(signal.SIGTERM)
+            assert await ended(process) == 0
+    for file in tmp_path.rglob("*"):
+        if file.is_file():
+            assert b"s3cret-t0ken" not in file.read_bytes(), file
+
+
+async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> None:
+    port = _free_port()
+    await add(tmp_path, "a", "b")
+    async with HostileGateway() as gateway:
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        settings = {**FAST, "http.port": str(port)}
+        async with worker(*arguments, folder=tmp_path, token="wrong", settings=settings):
+            async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
+                while not all([(await lpm.get_task(name)).status is TaskStatus.COMPLETED for name in "ab"]):  # type: ignore[union-attr]
+                    await asyncio.sleep(0.05)
+            await gateway.until(lambda: gateway.count("raw-files") > 0)
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+                while (ready := await client.get("/readyz")).status_code == 200:
+                    await asyncio.sleep(0.05)
+        assert "does not let us in" in ready.text
+    assert (await counts(tmp_path))["unsynced"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mode", "ondemand"], "needs gateway.url"),
+        (["--mode", "sometimes"], "worker.mode"),
+        (["--mode", "standalone", "--slots", "many"], "executor.slots"),
+        (["--mode", "standalone", "--set", "sync.bach_size=3"], "sync.batch_size"),
+        (["--gateway", "ftp://example.org"], "gateway.url"),
+    ],
+)
+async def test_what_cannot_be_run_is_refused_with_what_to_do(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "parcelpost", "run", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert message in errors.decode()
+    assert "hint: " in errors.decode()
+    assert list(tmp_path.iterdir()) == []
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,91 @@
+"""Large files: bounded memory, and an interrupt that loses nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.support import COMMAND, run_process
+
+MAX_BYTES = 150 * 1024**2
+
+# The command in this process, which then says how much memory it took at most. On Linux getrusage counts what the
+# parent had when it started this process; the kernel's own file does not.
+MEASURED = """
+import contextlib, pathlib, resource, sys
+from parcelpost.cli.main import main
+with contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+if sys.platform == "linux":
+    peak = int(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
+else:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(peak)
+"""
+
+
+def measured(file: Path) -> tuple[str, int]:
+    """What an import says last, and the most memory it took."""
+    arguments = ["import", str(file), "--platform", "vgsi", "--store", str(file.with_name("parcelpost.db"))]
+    done = subprocess.run([sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True)
+    *_, summary, peak = done.stdout.splitlines()
+    return summary, int(peak)
+
+
+def parcels(count: int) -> str:
+    rows = (f'{n:09},hartford,"SMITH, JOHN {n}",{n} MAIN ST,https://example.org/{n}\n' for n in range(count))
+    return "PIN,County,Owner,Address,URL\n" + "".join(rows)
+
+
+@pytest.mark.slow
+def test_two_hundred_thousand_lines_fit_into_150_mb(tmp_path: Path) -> None:
+    file = tmp_path / "p.csv"
+    file.write_text(parcels(200_000))
+    summary, peak = measured(file)
+    assert summary == "200,000 new tasks, 0 known already, 0 bad rows."
+    assert peak < MAX_BYTES
+
+
+def test_rows_as_large_as_may_be_fit_too(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    with file.open("w") as out:
+        out.write("[")
+        for number in range(300):
+            out.write(f'{{"pin": "{number}", "pad": "{"x" * 900_000}"}},\n')
+        out.write('{"pin": "last"}]')
+    summary, peak = measured(file)
+    assert summary == "1 new task, 0 known already, 300 bad rows."
+    assert peak < MAX_BYTES
+
+
+def test_ctrl_c_leaves_what_is_stored_and_says_how_to_go_on(tmp_path: Path) -> None:
+    store = tmp_path / "parcelpost.db"
+    arguments = [COMMAND, "import", "-", "--format", "csv", "--platform", "vgsi", "--store", str(store)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write(parcels(9_000))
+        process.stdin.flush()  # and stays open: it waits for more
+        _wait_for_tasks(store)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "new tasks of" in err
+    assert "To go on, import the file again" in err
+    assert "Traceback" not in err
+    file = tmp_path / "p.csv"
+    file.write_text(parcels(9_000))
+    again = run_process("import", file, "--platform", "vgsi", "--json", "--store", store)
+    assert again.document["known"] >= 2_000
+    assert again.document["new"] + again.document["known"] == 9_000
+
+
+def _wait_for_tasks(store: Path) -> None:
+    """Asks again and again: a command takes long enough to need no pause. The test's own time limit is the end."""
+    while True:
+        ran = run_process("store", "tasks", "--json", "--limit", "1", "--store", store)
+        if ran.code == 0 and ran.document["tasks"]:
+            return

@@ -1,0 +1,199 @@
+"""`parcelpost status`: what it says first, what it shows, and that it only looks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+import signal
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from parcelpost.clock import SystemClock
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
+from parcelpost.worker.backoff import Away
+from tests.cli.support import COMMAND, Run, holder, make_store, rows
+
+NOW = SystemClock().now()
+
+
+def put(store: Path, *rounds: SyncRound, away: Away | None = None) -> None:
+    """What a sync leaves in the store."""
+
+    async def write() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            for one in rounds:
+                await lpm.sync_log.record(one)
+            if away is not None:
+                await lpm.state.put("sync", away)
+
+    asyncio.run(write())
+
+
+def a_round(*, direction: str = "upload", success: bool = True, count: int = 50) -> SyncRound:
+    kind = "results" if direction == "upload" else "tasks"
+    return SyncRound(direction=direction, record_type=kind, record_count=count, success=success)  # type: ignore[arg-type]
+
+
+def an_away(*, denied: bool = False, until: timedelta = timedelta(minutes=4), failures: int = 3) -> Away:
+    reason = "401: who are you?" if denied else "no route to the gateway"
+    return Away(since=NOW - timedelta(hours=5), until=NOW + until, failures=failures, reason=reason, denied=denied)
+
+
+def status(run: Run, store: Path, *arguments: object) -> str:
+    ran = run("status", *arguments, "--store", store)
+    assert (ran.code, ran.err) == (0, "")
+    return ran.out
+
+
+def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
+    run("store", "backup", "--store", store)
+    with holder(store) as process:
+        out = status(run, store)
+    assert out.startswith("All is well.\n")
+    assert f"(process {process.pid}, since " in out
+
+
+def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run) -> None:
+    out = status(run, store)
+    assert out.startswith(
+        "Attention: 3 tasks to do and no worker is running. What to do: start one with 'parcelpost run'.\n"
+        "Attention: there is no backup yet. What to do: run 'parcelpost store backup"
+    )
+    assert "\nworker         no worker is running\n" in out
+
+
+def test_an_empty_store_needs_no_worker(tmp_path: Path, run: Run) -> None:
+    assert status(run, make_store(tmp_path / "parcelpost.db")).startswith("All is well.\n")
+
+
+def test_every_number_is_there(full_store: Path, run: Run) -> None:
+    put(full_store, a_round(count=2), a_round(direction="download", count=7), a_round(success=False))
+    out = status(run, full_store)
+    assert "outbox         3 results to deliver, the oldest for " in out
+    assert "; 1 rejected\n" in out
+    assert "last delivery  0 s ago, 2 results\n" in out
+    assert "last tasks     0 s ago, 7 tasks\n" in out
+    assert "of 1.0 GiB: fine; " in out
+    assert "beacon        0           0          0       1        0\n" in out
+    assert "all           2           0          3       1        1\n" in out
+    assert "1 of them not yet due" in out
+    assert "beacon           until resumed  asked to wait" in out
+
+
+def test_one_platform_needs_no_line_of_its_own(store: Path, run: Run) -> None:
+    assert "vgsi" not in status(run, store)
+
+
+def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None:
+    put(full_store, a_round(), away=an_away())
+    found = run("status", "--json", "--store", full_store).document
+    assert set(found) == {
+        "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
+        "workers", "commands", "backup",
+    }  # fmt: skip
+    assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
+    assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
+    assert set(found["sync"]) == {"last_upload", "last_download", "away"}
+    assert found["sync"]["last_upload"]["record_count"] == 50
+    assert found["sync"]["last_download"] is None
+    assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
+    assert found["paused"] == {"beacon": {"until": None, "reason": "asked to wait"}}
+    assert (found["workers"], found["commands"], found["backup"]) == ([], [], None)
+
+
+def test_backing_off_is_shown_and_is_no_fault(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    put(store, away=an_away())
+    out = status(run, store)
+    assert out.startswith("All is well.\n")
+    assert "backing off    until " in out
+    assert "; 3 failures in 5 h: no route to the gateway\n" in out
+
+
+def test_a_backoff_that_is_over_says_when_it_is_tried(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    put(store, away=an_away(until=timedelta(minutes=-1)))
+    assert "backing off    next try when a worker runs; 3 failures" in status(run, store)
+    with holder(store, claims=0):
+        assert "backing off    next try now; 3 failures" in status(run, store)
+
+
+def test_a_gateway_that_came_back_is_not_away(store: Path, run: Run) -> None:
+    put(store, away=an_away(failures=0))
+    assert "backing off" not in status(run, store)
+
+
+def test_a_gateway_that_denies_us_comes_first(full_store: Path, run: Run) -> None:
+    put(full_store, away=an_away(denied=True))
+    first = status(run, full_store).splitlines()[0]
+    assert first.startswith(
+        "Attention: the gateway does not take our token: 401: who are you?. What to do: check PARCELPOST_GATEWAY_TOKEN"
+    )
+
+
+def test_the_last_delivery_is_found_behind_a_long_outage(store: Path, run: Run) -> None:
+    put(store, a_round(count=9), *[a_round(success=False)] * 60)
+    assert "last delivery  0 s ago, 9 results\n" in status(run, store)
+
+
+def test_it_only_looks_while_a_worker_runs(store: Path, run: Run) -> None:
+    with holder(store, claims=2):
+        before = rows(store)
+        status(run, store)
+        status(run, store, "--json")
+        assert rows(store) == before
+
+
+def test_a_missing_store_is_not_created(tmp_path: Path, run: Run) -> None:
+    ran = run("status", "--store", tmp_path / "none" / "parcelpost.db")
+    assert ran.code == 1
+    assert ran.err.startswith("error: there is no store at ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seconds_belong_to_watch(store: Path, run: Run) -> None:
+    ran = run("status", "5", "--store", store)
+    assert (ran.code, ran.err.splitlines()[0]) == (1, "error: SECONDS goes with --watch")
+    assert run("status", "--watch", "0", "--store", store).code == 2
+
+
+@pytest.mark.parametrize(("arguments", "mark"), [((), "tasks to do and no"), (("--json",), '"well":false')])
+def test_watching_prints_block_after_block_until_ctrl_c(store: Path, arguments: tuple[str, ...], mark: str) -> None:
+    command = [COMMAND, "status", "--watch", "0.1", "--store", str(store), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen = 0
+        while seen < 3:
+            seen += mark in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_watching_on_a_terminal_draws_over_what_it_drew(store: Path) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200", "LINES": "50"}
+    command = [COMMAND, "status", "--watch", "0.1", "--store", str(store)]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs, env=environment) as process:
+        os.close(theirs)
+        seen = b""
+        while seen.count(b"Ctrl-C ends") < 3:
+            assert select.select([ours], [], [], 30)[0], seen
+            seen += os.read(ours, 65_536)
+        process.send_signal(signal.SIGINT)
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                if not os.read(ours, 65_536):
+                    break
+            except OSError:  # what Linux says when the other side is closed
+                break
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"\x1b[1A" in seen
+    assert b"Traceback" not in seen

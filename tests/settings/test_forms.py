@@ -1,0 +1,153 @@
+"""What each setting's value looks like."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parcelpost.settings.forms import KEYS, Key, as_text, form, from_text, from_toml, shown
+
+GIB = 1024**3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("sync.batch_size", " 20 ", 20),
+        ("sync.batch_size", "+20", 20),
+        ("heartbeat.seconds", "0.5", 0.5),
+        ("heartbeat.seconds", "30", 30.0),
+        ("storage.max_bytes", "0", 0),
+        ("storage.max_bytes", "1073741824", GIB),
+        ("storage.max_bytes", "512MiB", GIB // 2),
+        ("storage.max_bytes", "512 mib", GIB // 2),
+        ("storage.max_bytes", "2GB", 2_000_000_000),
+        ("storage.max_bytes", "1.5GiB", GIB * 3 // 2),
+        ("storage.max_bytes", "10kB", 10_000),
+        ("storage.max_bytes", "7B", 7),
+        ("worker.platforms", "", ()),
+        ("worker.platforms", "vgsi", ("vgsi",)),
+        ("worker.platforms", " a , b,c", ("a", "b", "c")),
+        ("worker.id", " two words ", " two words "),
+        ("janitor.backup_at", "23:59", "23:59"),
+        ("collector.low_water", "0", 0),
+    ],
+)
+def test_text_becomes_a_value(name: str, text: str, value: Any) -> None:
+    found = from_text(KEYS[name], text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(
+            ("sync.batch_size", text)
+            for text in ("", "0", "1001", "-1", "5.0", "1e2", "five", "true", "٣", "9" * 5_000)
+        ),
+        *(("heartbeat.seconds", text) for text in ("", "0", "-1", "nan", "inf", "1e400", "30s", "31536001")),
+        ("executor.max_task_age_hours", "nan"),
+        *(
+            ("storage.max_bytes", text)
+            for text in ("", "-1", "5 apples", "GiB", "1e9", "9" * 30, "1 GiB 2", "9" * 5_000)
+        ),
+        *(("storage.synchronous", text) for text in ("", "full", "OFF")),
+        *(("janitor.backup_at", text) for text in ("", "24:00", "2:00", "02:60", "02:00\n")),
+        *(("worker.platforms", text) for text in (",", "a,,b", "a,\x1b")),
+        *(("worker.id", text) for text in ("a\nb", "\0", "\ud800")),
+    ],
+)
+def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
+    with pytest.raises(ValueError):
+        from_text(KEYS[name], text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sync.batch_size", True),
+        ("sync.batch_size", "50"),
+        ("sync.batch_size", 50.0),
+        ("sync.batch_size", 10**100),
+        ("heartbeat.seconds", True),
+        ("heartbeat.seconds", "30"),
+        ("heartbeat.seconds", math.nan),
+        ("storage.max_bytes", 1.5),
+        ("storage.max_bytes", True),
+        ("storage.max_bytes", "much"),
+        ("worker.platforms", "a,b"),
+        ("worker.platforms", [1]),
+        ("worker.platforms", [""]),
+        ("worker.id", 5),
+        ("worker.id", {"a": "b"}),
+        ("log.level", ["info"]),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError):
+        from_toml(KEYS[name], value)
+
+
+def test_a_whole_number_is_a_number_of_seconds_and_a_size_may_have_its_unit_in_the_file() -> None:
+    assert from_toml(KEYS["heartbeat.seconds"], 5) == 5.0
+    assert from_toml(KEYS["storage.max_bytes"], "2GiB") == 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("sync.batch_size", "a whole number from 1 to 1000"),
+        ("heartbeat.seconds", "seconds, more than 0 and at most 31536000"),
+        ("storage.keep_tasks_days", "days, more than 0 and at most 36500"),
+        ("executor.max_task_age_hours", "hours, at least 0 and at most 87600"),
+        ("storage.synchronous", "one of FULL, NORMAL"),
+        ("storage.max_bytes", "a size: bytes, or with a unit as in 512MiB or 2GB"),
+        ("worker.platforms", "a list of names, comma separated"),
+        ("janitor.backup_at", "a time of day from 00:00 to 23:59"),
+        ("worker.id", "text without control characters"),
+    ],
+)
+def test_the_right_form_is_told_in_words(name: str, right: str) -> None:
+    assert form(KEYS[name]) == right
+
+
+def test_what_was_given_is_shown_short_and_free_text_not_at_all() -> None:
+    assert shown(KEYS["sync.batch_size"], "x" * 5_000) == f"'{'x' * 59}..."
+    assert shown(KEYS["sync.batch_size"], "\x1b[2J\u202e") == r"'\x1b[2J\u202e'"
+    assert shown(KEYS["gateway.url"], "https://user:s3cret@example.org\n") == ""
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_default_has_its_own_form_and_is_read_back_as_it_is_shown(name: str) -> None:
+    key = KEYS[name]
+    assert from_toml(key, key.default) == key.default
+    assert from_text(key, as_text(key, key.default)) == key.default
+
+
+@given(st.integers(min_value=0, max_value=2**62))
+def test_every_size_is_read_back_as_it_is_shown(size: int) -> None:
+    key = KEYS["storage.max_bytes"]
+    assert from_text(key, as_text(key, size)) == size
+
+
+@given(st.sampled_from(sorted(KEYS)), st.text())
+def test_any_text_is_a_value_or_a_value_error(name: str, text: str) -> None:
+    try:
+        found = from_text(KEYS[name], text)
+    except ValueError:
+        return
+    assert from_toml(KEYS[name], found) == found
+
+
+def test_a_boolean_is_written_in_the_usual_ways() -> None:
+    key = Key("worker", "proud", bool, False)
+    assert [from_text(key, text) for text in ("true", "Yes", "1", "on")] == [True] * 4
+    assert [from_text(key, text) for text in ("false", "no", "0", "OFF")] == [False] * 4
+    assert form(key) == "true or false"
+    with pytest.raises(ValueError):
+        from_text(key, "maybe")

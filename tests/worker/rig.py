@@ -1,0 +1,72 @@
+"""A real store and a real HTTP client against the hostile gateway, with a clock that a test turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from parcelpost.client.gateway import GatewayClient
+from parcelpost.clock import ManualClock
+from parcelpost.events import Event
+from parcelpost.model import Claim, Page, Result, Source, Target, Task
+from parcelpost.settings.keys import GatewaySettings, SyncSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.sync import SyncManager
+from tests.hostile import HostileGateway
+
+TIMEOUT_SECONDS = 0.5
+
+
+class Rig:
+    def __init__(
+        self, lpm: LocalPersistenceManager, gateway: HostileGateway, client: GatewayClient, clock: ManualClock
+    ) -> None:
+        self.lpm = lpm
+        self.gateway = gateway
+        self.client = client
+        self.clock = clock
+        self.events: list[Event] = []
+        self.sync = self.new_sync()
+
+    def new_sync(self, **settings: float | int) -> SyncManager:
+        """As after a restart, with nothing remembered but what the store holds."""
+        return SyncManager(self.lpm, self.client, SyncSettings(**settings), self.clock, self.events.append)  # type: ignore[arg-type]
+
+    def seen(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def claim(self, task_id: str, parcel_id: str = "") -> Claim:
+        target = Target(parcel_id=parcel_id or f"parcel-{task_id}", state="CT", county="hartford")
+        await self.lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.GATEWAY))
+        (claim,) = await self.lpm.claim(1)
+        self.gateway.handed_out.append(task_id)
+        return claim
+
+    async def save(self, *task_ids: str, parcel_id: str = "", page: bytes | None = None, fill: int = 0) -> None:
+        """Results of finished tasks, waiting to be sent."""
+        for task_id in task_ids:
+            claim = await self.claim(task_id, parcel_id)
+            data = {"task": task_id, "fill": "x" * fill}
+            kept = None if page is None else Page(body=page)
+            await self.lpm.save_result(claim, Result(data=data, scraped_at=self.clock.now(), page=kept))
+
+    async def settle(self, turns: int = 200) -> None:
+        """Turns of the sync, with time going by as it wishes, until the outbox is empty. Fails if that never comes."""
+        for _ in range(turns):
+            self.clock.advance(await self.sync.step())
+            if await self.sync.is_done():
+                return
+        waiting = [(entry.task_id, entry.last_error) for entry in await self.lpm.get_unsynced_results(20)]
+        raise AssertionError(f"still waiting after {turns} turns: {waiting}, away: {self.sync.away}")
+
+
+@asynccontextmanager
+async def rigged(folder: Path, gateway: HostileGateway) -> AsyncIterator[Rig]:
+    clock = ManualClock()
+    settings = GatewaySettings(url=gateway.url, timeout_seconds=TIMEOUT_SECONDS)
+    async with (
+        LocalPersistenceManager.open(folder / "store.db", clock=clock) as lpm,
+        GatewayClient.open(settings, gateway.token, "worker-1", clock.now) as client,
+    ):
+        yield Rig(lpm, gateway, client, clock)

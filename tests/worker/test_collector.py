@@ -1,0 +1,165 @@
+"""The collector: the local queue stays filled, whatever the gateway's answers look like."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from parcelpost.events import TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
+from parcelpost.settings.keys import CollectorSettings, SyncSettings
+from parcelpost.storage.health import Level
+from parcelpost.worker.collector import Collector
+from parcelpost.worker.control import Control
+from tests import traps
+from tests.hostile import Trap, a_task
+from tests.worker.rig import Rig
+
+
+class Scene:
+    def __init__(self, rig: Rig, low: int = 5, high: int = 20) -> None:
+        self.rig = rig
+        self.control = Control()
+        self.level = Level.FINE
+        self.arrivals = 0
+        self.collector = Collector(
+            rig.lpm,
+            rig.client,
+            CollectorSettings(low_water=low, high_water=high, poll_seconds=5),
+            SyncSettings(),
+            self.control,
+            platforms=lambda: ["echo"],
+            level=lambda: self.level,
+            arrived=self._arrived,
+            clock=rig.clock,
+            emit=rig.events.append,
+        )
+
+    def _arrived(self) -> None:
+        self.arrivals += 1
+
+    async def fill(self, turns: int = 100) -> float:
+        """Turns without a pause between them; the first pause ends it."""
+        for _ in range(turns):
+            delay = await self.collector.step()
+            if delay:
+                return delay
+        raise AssertionError("it never paused")
+
+
+@pytest.fixture
+def scene(rig: Rig) -> Scene:
+    return Scene(rig)
+
+
+async def test_it_asks_again_at_once_while_tasks_come(scene: Scene, rig: Rig) -> None:
+    rig.gateway.offer(*(a_task(f"t{number}") for number in range(5)))
+    assert await scene.fill() == 30  # what the empty answer asked for
+    assert await rig.lpm.ready_count(100) == 5
+    assert rig.gateway.count("work") == 6  # one task a call, then none
+    assert scene.arrivals == 5
+
+
+async def test_it_stops_at_the_high_mark_and_begins_again_below_the_low_one(scene: Scene, rig: Rig) -> None:
+    rig.gateway.many_at_once = True
+    rig.gateway.offer(*(a_task(f"t{number:03}") for number in range(60)))
+    assert await scene.fill() == 5
+    assert await rig.lpm.ready_count(100) == 20
+    claims = await rig.lpm.claim(14)
+    assert await scene.collector.step() == 5
+    assert rig.gateway.count("work") == 1
+    claims += await rig.lpm.claim(1)
+    await scene.fill()
+    assert await rig.lpm.ready_count(100) == 20
+    assert len(claims) == 15
+
+
+@pytest.mark.parametrize(
+    ("trap", "least"),
+    [
+        (traps.slow_down(seconds=120), 120),
+        (traps.slow_down(date_in=timedelta(seconds=90)), 89),
+        (traps.slow_down(body_seconds=77), 77),
+        (traps.no_tasks(retry_after=45), 45),
+        (traps.no_tasks(retry_after=-3), 5),
+        (traps.no_tasks(retry_after="soon"), 5),
+    ],
+)
+async def test_it_waits_as_long_as_it_is_asked_to(scene: Scene, rig: Rig, trap: Trap, least: float) -> None:
+    rig.gateway.play("work", trap)
+    delay = await scene.collector.step()
+    assert delay >= least
+    rig.clock.advance(delay / 2)
+    assert await scene.collector.step() == pytest.approx(delay / 2)
+    assert rig.gateway.count("work") == 1
+
+
+async def test_bad_tasks_are_reported_and_the_good_ones_beside_them_are_kept(scene: Scene, rig: Rig) -> None:
+    rig.gateway.many_at_once = True
+    rig.gateway.offer(a_task("good-1"), a_task("good-2"))
+    absurd = traps.ABSURD_TASKS[:-1]
+    rig.gateway.play("work", traps.answer({"tasks": [*absurd[:8], a_task("good-1"), *absurd[8:], a_task("good-2")]}))
+    assert await scene.collector.step() == 0
+    stored = {info.task.task_id for info in await rig.lpm.list_tasks()}
+    assert {"good-1", "good-2"} <= stored
+    assert stored <= {"good-1", "good-2", "12", "..", "t-prio", "t-text-prio"}
+    assert len(rig.seen(TaskSkipped)) >= len(absurd) - 4
+
+
+async def test_the_same_task_again_changes_nothing_and_makes_no_haste(scene: Scene, rig: Rig) -> None:
+    rig.gateway.play("work", traps.answer({"tasks": [a_task("t1"), a_task("t1")], "retry_after": 5}), times=None)
+    assert await scene.collector.step() == 0
+    assert await scene.collector.step() >= 5
+    received = [event for event in rig.events if isinstance(event, TasksReceived)]
+    assert [(event.new, event.known) for event in received] == [(1, 1), (0, 2)]
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [traps.html(), traps.cut(), traps.reset(), traps.status(500), traps.silence(), traps.endless(), traps.drip()],
+)
+async def test_a_gateway_that_is_away_is_a_state_and_said_once(scene: Scene, rig: Rig, trap: Trap) -> None:
+    rig.gateway.offer(a_task("t1"))
+    rig.gateway.play("work", trap, times=2)
+    first = await scene.collector.step()
+    assert 30 <= first <= 60
+    rig.clock.advance(first)
+    rig.clock.advance(await scene.collector.step())
+    assert await scene.collector.step() == 0
+    assert len(rig.seen(UpstreamAway)) == 1
+    assert len(rig.seen(UpstreamBack)) == 1
+    assert await rig.lpm.ready_count(10) == 1
+
+
+async def test_a_refused_token_waits_for_the_longest_time(scene: Scene, rig: Rig) -> None:
+    rig.gateway.play("work", traps.status(401))
+    assert await scene.collector.step() == 300
+
+
+@pytest.mark.parametrize("level", [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS])
+async def test_it_asks_for_nothing_at_the_storage_cap(scene: Scene, rig: Rig, level: Level) -> None:
+    scene.level = level
+    assert await scene.collector.step() == 5
+    assert rig.gateway.requests == []
+    scene.level = Level.FINE
+    await scene.fill()
+    assert rig.gateway.count("work") == 1
+
+
+async def test_it_asks_for_nothing_when_paused_or_draining(scene: Scene, rig: Rig) -> None:
+    scene.control.paused = True
+    await scene.collector.step()
+    scene.control.paused = False
+    scene.control.leave("the test")
+    await scene.collector.step()
+    assert rig.gateway.requests == []
+
+
+async def test_it_knows_when_nothing_is_offered(scene: Scene, rig: Rig) -> None:
+    known = [scene.collector.offers_nothing]
+    for trap in (None, traps.status(500), None):
+        if trap:
+            rig.gateway.play("work", trap)
+        rig.clock.advance(await scene.collector.step())
+        known.append(scene.collector.offers_nothing)
+    assert known == [False, True, False, True]

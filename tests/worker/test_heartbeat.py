@@ -1,0 +1,110 @@
+"""The heartbeat: it beats whatever happens, tells how the worker is, and obeys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
+from parcelpost.settings.keys import HeartbeatSettings
+from parcelpost.worker.control import Control
+from parcelpost.worker.heartbeat import Heartbeat
+from tests import traps
+from tests.worker.rig import Rig
+
+
+class Scene:
+    def __init__(self, rig: Rig) -> None:
+        self.control = Control()
+        self.syncs = 0
+        self.heartbeat = Heartbeat(
+            rig.lpm,
+            rig.client,
+            HeartbeatSettings(seconds=30),
+            self.control,
+            version="1.2.3",
+            platforms=lambda: ["echo", "vgsi"],
+            known_platforms=lambda: ["echo", "vgsi", "qpublic"],
+            active=lambda: 3,
+            disk_free=lambda: 12_345,
+            sync_now=self._sync_now,
+            clock=rig.clock,
+            emit=rig.events.append,
+        )
+
+    def _sync_now(self) -> None:
+        self.syncs += 1
+
+
+@pytest.fixture
+def scene(rig: Rig) -> Scene:
+    return Scene(rig)
+
+
+async def test_it_tells_how_the_worker_is(scene: Scene, rig: Rig) -> None:
+    await rig.save("t1", "t2")
+    await rig.lpm.give_up(await rig.claim("t3"), "no")
+    await rig.claim("t4")
+    scene.control.paused = True
+    assert await scene.heartbeat.step() == 30
+    (beat,) = rig.gateway.beats
+    assert beat["active_tasks"] == 3
+    assert beat["platforms"] == ["echo", "vgsi"]
+    assert (beat["completed_last_minute"], beat["failed_last_minute"]) == (2, 1)
+    assert (beat["queue"]["completed"], beat["queue"]["failed"], beat["queue"]["unsynced"]) == (2, 1, 3)
+    assert (beat["version"], beat["paused"], beat["disk_free_bytes"]) == ("1.2.3", True, 12_345)
+    assert 0 <= beat["cpu_percent"] <= 100
+    assert 0 < beat["memory_percent"] <= 100
+
+
+COMMANDS: list[tuple[str, Callable[[Scene], bool]]] = [
+    ("pause", lambda scene: scene.control.paused),
+    ("drain", lambda scene: scene.control.leaving.is_set() and not scene.control.stopping.is_set()),
+    ("stop", lambda scene: scene.control.stopping.is_set()),
+    ("sync-now", lambda scene: scene.syncs == 1),
+    ("platforms:echo, qpublic,nonsense", lambda scene: scene.control.platforms == frozenset({"echo", "qpublic"})),
+]
+
+
+@pytest.mark.parametrize(("command", "is_obeyed"), COMMANDS)
+async def test_it_obeys(scene: Scene, rig: Rig, command: str, is_obeyed: Callable[[Scene], bool]) -> None:
+    rig.gateway.commands = [command]
+    await scene.heartbeat.step()
+    assert is_obeyed(scene)
+    assert rig.seen(CommandReceived) == [CommandReceived(command=command, known=True)]
+
+
+async def test_resume_ends_a_pause_and_an_empty_list_of_platforms_means_all(scene: Scene, rig: Rig) -> None:
+    rig.gateway.commands = ["pause", "platforms:echo"]
+    await scene.heartbeat.step()
+    rig.gateway.commands = ["resume", "platforms:"]
+    await scene.heartbeat.step()
+    assert not scene.control.paused
+    assert scene.control.platforms is None
+
+
+@pytest.mark.parametrize("command", ["reboot", "", "pause now", "platforms", "platforms:nonsense", "drain:", "x" * 500])
+async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig, command: str) -> None:
+    rig.gateway.commands = [command]
+    await scene.heartbeat.step()
+    assert scene.control.may_start
+    assert scene.control.platforms is None
+    assert all(isinstance(event, CommandReceived) and not event.known for event in rig.events)
+
+
+async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> None:
+    rig.gateway.play("heartbeat", traps.status(503), times=3)
+    for _ in range(3):
+        assert await scene.heartbeat.step() == 30
+    await scene.heartbeat.step()
+    assert len(rig.gateway.beats) == 1
+    assert len(rig.seen(UpstreamAway)) == 1
+    assert len(rig.seen(UpstreamBack)) == 1
+
+
+async def test_a_wish_for_silence_is_kept_but_never_so_long_that_the_gateway_forgets_us(scene: Scene, rig: Rig) -> None:
+    rig.gateway.play("heartbeat", traps.slow_down(seconds=100))
+    rig.gateway.play("heartbeat", traps.slow_down(seconds=10_000))
+    assert await scene.heartbeat.step() == 100
+    assert await scene.heartbeat.step() == 240

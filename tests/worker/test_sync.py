@@ -1,0 +1,288 @@
+"""Delivery: whatever the gateway does, in the end every result is there once, and none is lost or wrongly rejected."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from parcelpost.clock import iso
+from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
+from parcelpost.model import Page, Result, TaskStatus
+from parcelpost.worker.backoff import Away
+from tests import traps
+from tests.hostile import HostileGateway, Trap
+from tests.worker.rig import Rig, rigged
+
+MANY = [f"t{number:03}" for number in range(60)]
+BAD = {"t003", "t017", "t031"}
+
+PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
+    "all failed with 200": (traps.failing(), 30),
+    "a server error": (traps.status(503), 3),
+    "its own time-out": (traps.status(408), 1),
+    "a token refused for a while": (traps.status(401), 2),
+    "a token forbidden for a while": (traps.status(403), 1),
+    "a wrong address for a while": (traps.status(404), 1),
+    "too many requests, for seconds": (traps.slow_down(seconds=120), 1),
+    "too many requests, until a date": (traps.slow_down(date_in=timedelta(seconds=90)), 1),
+    "a rate limit that resets": (traps.slow_down(reset=100), 1),
+    "a body cut off": (traps.cut(), 2),
+    "a page for people": (traps.html(), 2),
+    "a redirect to elsewhere": (traps.redirect("http://example.org/internal/results"), 1),
+    "an answer without an end": (traps.endless(), 1),
+    "an answer that drips": (traps.drip(), 1),
+    "a reset in mid-answer": (traps.reset(), 2),
+    "no answer at all": (traps.silence(), 1),
+    "stored, but the answer was lost": (traps.done_first(traps.reset()), 2),
+    "stored, but the answer is no JSON": (traps.done_first(traps.html()), 2),
+    "counts that cannot be": (traps.answer({"inserted": -1, "updated": "x", "failed": None}), 2),
+    "nothing but braces": (traps.answer({}), 2),
+}
+
+
+@pytest.mark.parametrize("name", PASSING_TRAPS)
+async def test_when_it_is_over_every_result_is_upstream_once(rig: Rig, name: str) -> None:
+    trap, times = PASSING_TRAPS[name]
+    await rig.save(*MANY)
+    rig.gateway.play("results", trap, times=times)
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == MANY
+    assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(MANY)
+    assert await rig.lpm.list_results(state="rejected") == []
+    assert rig.seen(EntryRefused) == []
+
+
+async def test_a_saved_result_is_sent_with_all_that_the_contract_asks_for(rig: Rig) -> None:
+    claim = await rig.claim("t1")
+    await rig.lpm.save_result(claim, Result(data={"a": 1}, scraped_at=rig.clock.now(), execution_time_ms=12))
+    await rig.settle()
+    (sent,) = rig.gateway.submissions["t1"]
+    assert sent["data"] == {"a": 1}
+    assert sent["parse_duration_ms"] == 12
+    assert sent["scraped_at"] == iso(rig.clock.now()) or sent["scraped_at"].startswith("2026-01-01T")
+    assert sent["idempotency_key"].startswith("t1:")
+    assert not sent.get("late")
+
+
+async def test_a_result_after_its_lease_is_sent_and_marked_late(rig: Rig) -> None:
+    await rig.save("t1")
+    claim = await rig.claim("t2")
+    await rig.lpm.heartbeat([claim], rig.clock.now() + timedelta(seconds=60))
+    rig.clock.advance(120)
+    await rig.lpm.save_result(claim, Result(data={"task": "t2"}, scraped_at=rig.clock.now()))
+    await rig.settle()
+    assert rig.gateway.submissions["t2"][0]["late"] is True
+    assert not rig.gateway.submissions["t1"][0].get("late")
+
+
+@pytest.mark.parametrize("receipts", [False, True])
+async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_aside_in_the_end(
+    tmp_path: Path, receipts: bool
+) -> None:
+    async with HostileGateway(receipts=receipts) as gateway, rigged(tmp_path, gateway) as rig:
+        await rig.save(*MANY)
+        gateway.play("results", traps.failing(lambda entry: entry["task_id"] in BAD), times=None)
+        rig.clock.advance(await rig.sync.step())
+        rig.clock.advance(await rig.sync.step())
+        assert set(gateway.submissions) == set(MANY) - BAD
+        await rig.settle()
+        rejected = await rig.lpm.list_results(state="rejected")
+        assert {entry.task_id for entry in rejected} == BAD
+        assert all("could not be stored" in (entry.last_error or "") for entry in rejected)
+        gateway.behave()
+        assert await rig.lpm.reset_rejected() == len(BAD)
+        await rig.settle()
+        assert sorted(gateway.submissions) == MANY
+
+
+async def test_more_bad_ones_than_the_gateway_looks_at_hide_no_good_one(rig: Rig) -> None:
+    await rig.save(*MANY)
+    bad = set(MANY[:25])
+    rig.gateway.play("results", traps.failing(lambda entry: entry["task_id"] in bad), times=None)
+    await rig.settle()
+    assert set(rig.gateway.submissions) == set(MANY) - bad
+    assert {entry.task_id for entry in await rig.lpm.list_results(state="rejected")} == bad
+
+
+@pytest.mark.parametrize("code", [400, 422])
+async def test_a_batch_refused_for_one_bad_entry_is_taken_apart(rig: Rig, code: int) -> None:
+    await rig.save(*MANY)
+    rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in BAD, code), times=None)
+    await rig.settle()
+    assert set(rig.gateway.submissions) == set(MANY) - BAD
+    assert {entry.task_id for entry in await rig.lpm.list_results(state="rejected")} == BAD
+    refusals = [event for event in rig.seen(EntryRefused) if isinstance(event, EntryRefused)]
+    assert sum(event.rejected for event in refusals) == len(BAD)
+    assert len(refusals) == 5 * len(BAD)
+
+
+async def test_a_batch_that_is_too_large_is_halved_until_it_fits(rig: Rig) -> None:
+    await rig.save(*MANY[:20], fill=1_000)
+    await rig.save("giant", fill=30_000)
+    rig.gateway.play("results", traps.too_large(8_000), times=None)
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == MANY[:20]
+    assert [entry.task_id for entry in await rig.lpm.list_results(state="rejected")] == ["giant"]
+
+
+async def test_nothing_is_at_fault_while_nothing_at_all_is_stored(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.failing(), times=None)
+    for _ in range(20):
+        rig.clock.advance(await rig.sync.step())
+    (entry,) = await rig.lpm.get_unsynced_results(10)
+    assert entry.sync_attempts == 0
+    rig.gateway.behave()
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == ["t1"]
+
+
+async def test_of_one_parcel_the_newest_record_stays_upstream(rig: Rig) -> None:
+    await rig.save("old", parcel_id="p")
+    await rig.save("other")
+    rig.clock.advance(60)
+    await rig.save("new", parcel_id="p")
+    rig.gateway.play("results", traps.failing(lambda entry: entry["task_id"] == "old"), times=3)
+    await rig.settle()
+    assert set(rig.gateway.submissions) == {"old", "other", "new"}
+    assert rig.gateway.results["p", "echo", "CT", "hartford"]["task_id"] == "new"
+    order = [
+        entry["task_id"] for request in rig.gateway.requests if request.name == "results" for entry in request.json()
+    ]
+    assert order.index("new") > max(index for index, name in enumerate(order) if name == "old")
+
+
+async def test_pages_are_upstream_before_the_results_that_name_them(rig: Rig) -> None:
+    await rig.save(*MANY[:10], page=b"<html>a page</html>")
+    rig.gateway.play("raw-files", traps.status(500), times=3)
+    rig.gateway.play("raw-files", traps.answer({"status": "error", "message": "disk"}), times=2)
+    rig.gateway.play("raw-files", traps.cut(), times=1)
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == MANY[:10]
+    assert rig.gateway.named_too_early == []
+    assert len(rig.gateway.raw_files) == 10
+    for entry in rig.gateway.results.values():
+        assert rig.gateway.raw_files[entry["raw_file"]].sha256 == entry["raw_html_hash"]
+
+
+async def test_one_page_that_the_gateway_chokes_on_holds_up_no_other(rig: Rig) -> None:
+    await rig.save("choke", page=b"<html>choke</html>")
+    await rig.save(*MANY[:5], page=b"<html>fine</html>")
+    choking = traps.status(500)
+    rig.gateway.play(
+        "raw-files", lambda gateway, request: choking(gateway, request) if b"parcel-choke" in request.body else None,
+        times=None,
+    )  # fmt: skip
+    for _ in range(10):
+        rig.clock.advance(await rig.sync.step())
+    assert sorted(rig.gateway.submissions) == MANY[:5]
+    (entry,) = await rig.lpm.get_unsynced_results(10)
+    assert (entry.task_id, entry.sync_attempts) == ("choke", 0)
+
+
+async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Rig) -> None:
+    await rig.save("t1", page=b"<html>gone</html>")
+    await rig.save("t2", page=b"<html>here</html>")
+    (entry, _) = await rig.lpm.get_unsynced_results(10)
+    assert entry.html_path is not None
+    rig.lpm.raw_path(entry.html_path).unlink()
+    await rig.settle()
+    (rejected,) = await rig.lpm.list_results(state="rejected")
+    assert rejected.task_id == "t1"
+    assert "gone" in (rejected.last_error or "")
+    assert sorted(rig.gateway.submissions) == ["t2"]
+
+
+async def test_the_end_of_a_task_without_a_record_is_reported(rig: Rig) -> None:
+    await rig.lpm.give_up(await rig.claim("failed"), "no such street")
+    await rig.lpm.finish(await rig.claim("not-found"))
+    rig.gateway.play("fail", traps.status(502), times=2)
+    await rig.settle()
+    assert [task_id for task_id, _ in rig.gateway.failed] == ["failed"]
+    assert rig.gateway.completed == ["not-found"]
+    info = await rig.lpm.get_task("failed")
+    assert info is not None
+    assert info.status is TaskStatus.FAILED
+
+
+async def test_backing_off_is_remembered_over_a_restart(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.slow_down(seconds=200), times=1)
+    delay = await rig.sync.step()
+    assert delay >= 200
+    again = rig.new_sync()
+    remaining = await again.step()
+    assert delay - 1 <= remaining <= delay
+    assert rig.gateway.count("results") == 1
+    rig.clock.advance(remaining)
+    await again.step()
+    assert sorted(rig.gateway.submissions) == ["t1"]
+    kept = await rig.lpm.state.get("sync", Away)
+    assert kept is not None
+    assert kept.failures == 0
+    assert await rig.new_sync().step() > 0
+
+
+async def test_delays_stay_between_thirty_seconds_and_five_minutes(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(500), times=None)
+    delays = []
+    for _ in range(12):
+        delays.append(await rig.sync.step())
+        rig.clock.advance(delays[-1])
+    assert min(delays) >= 30
+    assert max(delays) <= 300
+    assert max(delays[:1]) <= 60
+
+
+async def test_a_refused_token_waits_for_the_longest_time_and_is_said(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(401), times=1)
+    assert await rig.sync.step() == 300
+    assert rig.sync.away is not None
+    assert rig.sync.away.denied
+    (event,) = rig.seen(UpstreamAway)
+    assert isinstance(event, UpstreamAway)
+    assert event.denied
+    await rig.settle()
+    assert len(rig.seen(UpstreamBack)) == 1
+
+
+async def test_an_urged_sync_does_not_wait(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(500), times=1)
+    assert await rig.sync.step() >= 30
+    rig.sync.urge()
+    await rig.sync.step()
+    assert sorted(rig.gateway.submissions) == ["t1"]
+
+
+async def test_each_round_is_in_the_log(rig: Rig) -> None:
+    await rig.save("t1", "t2", page=b"<html></html>")
+    rig.gateway.play("results", traps.status(500), times=1)
+    await rig.settle()
+    rounds = [logged.round for logged in await rig.lpm.sync_log.recent()]
+    assert {(one.record_type, one.success) for one in rounds} == {
+        ("results", False), ("results", True), ("raw_files", True),
+    }  # fmt: skip
+
+
+async def test_only_one_of_two_openers_delivers(rig: Rig) -> None:
+    await rig.save("t1")
+    async with rigged(Path(rig.lpm.path).parent, rig.gateway) as sister:
+        assert rig.lpm.duties.take("sync")
+        await sister.sync.step()
+        assert rig.gateway.count("results") == 0
+        rig.lpm.duties.leave()
+        await sister.sync.step()
+        assert rig.gateway.count("results") == 1
+
+
+async def test_what_has_no_page_is_not_asked_for_one(rig: Rig) -> None:
+    claim = await rig.claim("t1")
+    await rig.lpm.save_result(claim, Result(data={}, scraped_at=rig.clock.now(), page=Page(body=b"")))
+    await rig.save("t2")
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == ["t1", "t2"]
