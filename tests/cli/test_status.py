@@ -51,6 +51,17 @@ def test_a_store_may_be_named_from_where_one_stands(
     assert "error" not in ran.err
 
 
+def test_the_store_and_its_cap_are_those_of_the_settings_file(
+    store: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARCELPOST_STORE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parcelpost.toml").write_text(f'[storage]\npath = "{store}"\nmax_bytes = 123_456_789\n')
+    ran = run("store", "status", "--json")
+    assert ran.document["path"] == str(store)
+    assert ran.document["usage"]["max_bytes"] == 123_456_789
+
+
 def test_every_number_is_there(full_store: Path, run: Run) -> None:
     out = run("store", "status", "--store", full_store).out
     assert "3 results to deliver" in out

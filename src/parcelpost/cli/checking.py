@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from parcelpost.cli.options import store_command
 from parcelpost.cli.progress import Meter
-from parcelpost.cli.running import CLOCK, OPTIONS, looking, openers
+from parcelpost.cli.running import CLOCK, looking, openers, options
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreCorrupt
 from parcelpost.model import OutboxEntry
@@ -57,7 +57,7 @@ async def check(store: Path, *, deep: bool) -> Checked:
 async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Problem]:
     store = database.path
     async with Meter("checking the database file"):
-        found = (await health.health(database, opening.live_folder(store), OPTIONS, CLOCK.now(), check=True)).problems
+        found = (await health.health(database, opening.live_folder(store), options(), CLOCK.now(), check=True)).problems
         if deep and not found:
             found = await asyncio.to_thread(integrity_problems, store)
     lines = [line for text in found or () for line in text.splitlines() if not line.startswith("***")]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from parcelpost.cli.running import CLOCK, OPTIONS, changing
+from parcelpost.cli.running import CLOCK, changing, options
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 
@@ -14,7 +14,7 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 async def filling(store: Path) -> AsyncIterator[LocalPersistenceManager]:
     """As `changing`, but a store that is not there is made first."""
     if not store.exists():
-        async with LocalPersistenceManager.open(store, options=OPTIONS, clock=CLOCK, worker="cli"):
+        async with LocalPersistenceManager.open(store, options=options(), clock=CLOCK, worker="cli"):
             pass
     async with changing(store) as lpm:
         yield lpm

@@ -94,7 +94,7 @@ def _import(store: Path, importer: Importer, tally: Tally, source: Source) -> No
 async def _run(store: Path, importer: Importer, tally: Tally, source: Source) -> None:
     from parcelpost.cli.filling import filling
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import CLOCK, OPTIONS
+    from parcelpost.cli.running import CLOCK, options
 
     async with filling(store) as lpm, Meter(f"reading {source.name}, bytes") as meter:
-        await importer.run(lpm, tally, OPTIONS, CLOCK, meter)
+        await importer.run(lpm, tally, options(), CLOCK, meter)

@@ -12,7 +12,25 @@ import typer
 DEFAULT_STORE = Path("local_data/parcelpost.db")
 _VARIABLE = "PARCELPOST_STORE"
 
-StorePath = Annotated[Path, typer.Option("--store", envvar=_VARIABLE, metavar="PATH", help="The store's file.")]
+
+def settled_store() -> Path:
+    """The store when no option names one: as the environment or parcelpost.toml say. Raises InvalidSettings."""
+    from parcelpost.settings.sources import load
+
+    return Path(load(config=None, environment=os.environ, flags={}).settings.storage.path)
+
+
+def _store(context: typer.Context, value: Path) -> Path:
+    source = context.get_parameter_source("store")
+    return settled_store() if source is not None and source.name == "DEFAULT" else value
+
+
+StorePath = Annotated[
+    Path,
+    typer.Option(
+        "--store", envvar=_VARIABLE, metavar="PATH", callback=_store, help="The store's file; else storage.path."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this many.")]
@@ -31,6 +49,5 @@ SetOptions = Annotated[
 
 def store_command(words: str, store: Path) -> str:
     """A `parcelpost store` command that can be pasted as it is: it names the store unless that is understood."""
-    understood = Path(os.environ.get(_VARIABLE) or DEFAULT_STORE)
-    named = "" if store == understood else f" --store {shlex.quote(str(store))}"
+    named = "" if store == settled_store() else f" --store {shlex.quote(str(store))}"
     return f"parcelpost store {words}{named}"

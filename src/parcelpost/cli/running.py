@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -12,9 +13,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from parcelpost.cli.output import count
+from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
 from parcelpost.errors import NotAStore, StoreCorrupt, StoreNotFound
 from parcelpost.events import Event, OwnerDied
+from parcelpost.settings.sources import load
 from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -23,8 +26,12 @@ from parcelpost.storage.sqlite_errors import os_error
 
 T = TypeVar("T")
 
-OPTIONS = StoreOptions()
 CLOCK = SystemClock()
+
+
+def options() -> StoreOptions:
+    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
+    return store_options(load(config=None, environment=os.environ, flags={}).settings)
 
 
 class Opener(Struct, frozen=True, kw_only=True):
@@ -49,7 +56,7 @@ def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
 async def looking(store: Path) -> AsyncIterator[LocalDatabase]:
     """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead."""
     require_store(store)
-    async with LocalDatabase.open(store, OPTIONS, CLOCK, create=False, migrate=False) as database:
+    async with LocalDatabase.open(store, options(), CLOCK, create=False, migrate=False) as database:
         yield database
 
 
@@ -58,7 +65,7 @@ async def changing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
     """The store open as a worker has it, with what dead processes held brought back. Never created, never migrated."""
     require_store(store)
     async with LocalPersistenceManager.open(
-        store, options=OPTIONS, clock=CLOCK, emit=_note, worker="cli", create=False, migrate=False
+        store, options=options(), clock=CLOCK, emit=_note, worker="cli", create=False, migrate=False
     ) as lpm:
         yield lpm
 
@@ -83,7 +90,7 @@ async def openers(store: Path) -> tuple[list[Opener], list[Opener]]:
     live = opening.live_folder(store)
     if not live.is_dir():
         return [], []
-    async with opening.gate(live, CLOCK, OPTIONS.busy_timeout_seconds):
+    async with opening.gate(live, CLOCK, options().busy_timeout_seconds):
         alive, dead = owner.others(live)
         return [_opener(live, one) for one in alive], [_opener(live, one) for one in dead]
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from parcelpost.cli.options import store_command
 from parcelpost.cli.output import age, count, size
-from parcelpost.cli.running import CLOCK, OPTIONS, Opener, looking, openers
+from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
 from parcelpost.storage import backup, health, opening, queue_state
@@ -57,7 +57,7 @@ async def gather(store: Path) -> Status:
         depth = await database.read(queue_state.depth, now)
         platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
         paused = await database.read(queue_state.paused, iso(now))
-        found = await health.health(database, opening.live_folder(store), OPTIONS, now)
+        found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
     problems = [
         *_room_problems(store, found.usage),

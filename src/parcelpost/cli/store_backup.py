@@ -87,26 +87,26 @@ async def _backup(store: Path) -> Backup:
     import asyncio
 
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import CLOCK, OPTIONS, require_store
+    from parcelpost.cli.running import CLOCK, options, require_store
     from parcelpost.storage import backup as backups
 
     require_store(store)
     async with Meter("copying pages") as meter:
-        return await asyncio.to_thread(backups.make, store, CLOCK.now(), OPTIONS.keep_backups, meter)
+        return await asyncio.to_thread(backups.make, store, CLOCK.now(), options().keep_backups, meter)
 
 
 async def _restore(store: Path, source: Path | None, *, force: bool) -> Restored:
     import asyncio
 
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import CLOCK, OPTIONS
+    from parcelpost.cli.running import CLOCK, options
     from parcelpost.storage import backup as backups
     from parcelpost.storage import durable_files, opening
 
     chosen = _newest(store) if source is None else _named(store, source)
     live = opening.live_folder(store)
     await asyncio.to_thread(durable_files.make_folder, live)
-    async with opening.gate(live, CLOCK, OPTIONS.busy_timeout_seconds), Meter("copying pages") as meter:
+    async with opening.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying pages") as meter:
         return await asyncio.to_thread(backups.restore, chosen, store, live, CLOCK.now(), force=force, progress=meter)
 
 

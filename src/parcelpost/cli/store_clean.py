@@ -80,7 +80,7 @@ async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, i
 async def _migrate(store: Path) -> tuple[int, int, str | None]:
     """The versions before and after, and where the backup is."""
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import CLOCK, OPTIONS, looking, openers
+    from parcelpost.cli.running import CLOCK, looking, openers, options
     from parcelpost.storage import migrations
     from parcelpost.storage.db import LocalDatabase
 
@@ -92,7 +92,7 @@ async def _migrate(store: Path) -> tuple[int, int, str | None]:
         alive, _ = await openers(store)
     if alive:
         raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}")
-    async with Meter("migrating"), LocalDatabase.open(store, OPTIONS, CLOCK, create=False) as database:
+    async with Meter("migrating"), LocalDatabase.open(store, options(), CLOCK, create=False) as database:
         version = await database.read(migrations.version)
         applied = database.migrated
     copies = (store.parent / "backups").glob(f"{store.stem}_before_v{version}_*.db")

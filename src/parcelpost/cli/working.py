@@ -7,12 +7,12 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
 from parcelpost import __version__
+from parcelpost.cli.store_options import store_options
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
@@ -23,7 +23,6 @@ from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.options import StoreOptions
 from parcelpost.telemetry import CONTENT_TYPE, Telemetry
 from parcelpost.worker import pages
 from parcelpost.worker.worker import Tools, Worker
@@ -72,29 +71,6 @@ async def working(settings: Settings, environment: Mapping[str, str]) -> AsyncIt
         )
         await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
-
-
-def store_options(settings: Settings) -> StoreOptions:
-    storage, executor = settings.storage, settings.executor
-    return StoreOptions(
-        synchronous=storage.synchronous,
-        busy_timeout_seconds=storage.busy_timeout_seconds,
-        max_bytes=storage.max_bytes,
-        min_free_bytes=storage.min_free_bytes,
-        max_target_bytes=storage.max_target_bytes,
-        max_result_bytes=storage.max_result_bytes,
-        max_page_bytes=storage.max_page_bytes,
-        cache_max_bytes=storage.cache_max_bytes,
-        cache_ttl=timedelta(hours=storage.cache_ttl_hours),
-        keep_tasks=timedelta(days=storage.keep_tasks_days),
-        keep_results=timedelta(days=storage.keep_results_days),
-        keep_metrics=timedelta(days=storage.keep_metrics_days),
-        keep_sync_log=timedelta(days=storage.keep_sync_log_days),
-        keep_signals=timedelta(days=storage.keep_signals_days),
-        keep_backups=storage.keep_backups,
-        retry_min=timedelta(seconds=executor.retry_min_seconds),
-        retry_max=timedelta(seconds=executor.retry_max_seconds),
-    )
 
 
 async def _own_id(lpm: LocalPersistenceManager) -> str:
