@@ -175,6 +175,8 @@ class OutboxEntry(Struct, frozen=True, kw_only=True):
     rejected_at: datetime | None
     created_at: datetime
     lease_expires_at: datetime | None
+    retries: int = 0
+    """Of its task."""
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):

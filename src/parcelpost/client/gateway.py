@@ -82,7 +82,7 @@ class GatewayClient:
         answer = await self._exchange.call(
             "POST",
             f"/tasks/{task_id}/{'fail' if failed else 'complete'}",
-            json=wire.failure_body(entry.error) if failed else b"",
+            json=wire.failure_body(entry.error, entry.retries + 1) if failed else b"",
             may=(Refused,),
             absent=NotAllowed if task_id == entry.task_id else Refused,
         )

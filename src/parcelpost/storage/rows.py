@@ -30,7 +30,7 @@ ENTRY_COLUMNS = """r.seq, r.result_id, r.task_id, t.source, t.status, r.success,
     r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
     r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
     r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
-    t.lease_expires_at"""
+    t.lease_expires_at, t.retries"""
 
 
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
@@ -115,7 +115,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
         html_path, json_path, screenshot_path, log_path, sha256, key,
         scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
-        created_at, lease,
+        created_at, lease, retries,
     ) = row  # fmt: skip
     return OutboxEntry(
         seq=seq,
@@ -145,6 +145,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         rejected_at=moment(rejected_at),
         created_at=from_iso(created_at),
         lease_expires_at=moment(lease),
+        retries=retries,
     )
 
 

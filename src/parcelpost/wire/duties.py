@@ -29,9 +29,9 @@ class FoundSelector(Struct, frozen=True, kw_only=True):
     samples: int
 
 
-def failure_body(error: str | None) -> bytes:
-    """What goes with /fail: why, and that this worker will not try again."""
-    return _encode({"error": (error or "")[:_MOST_ERROR_CHARS], "permanent": True})
+def failure_body(error: str | None, attempts: int) -> bytes:
+    """What goes with /fail: why, after how many attempts, and that this worker will not try again."""
+    return _encode({"error": (error or "")[:_MOST_ERROR_CHARS], "attempts": attempts, "permanent": True})
 
 
 def read_end(body: bytes) -> None:
