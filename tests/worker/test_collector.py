@@ -163,3 +163,13 @@ async def test_it_knows_when_nothing_is_offered(scene: Scene, rig: Rig) -> None:
         rig.clock.advance(await scene.collector.step())
         known.append(scene.collector.offers_nothing)
     assert known == [False, True, False, True]
+
+
+async def test_it_rests_when_its_last_allowed_call_was_answered_with_tasks(scene: Scene, rig: Rig) -> None:
+    used_up = {"X-RateLimit-Limit": "1", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "40"}
+    rig.gateway.play("work", traps.answer({"tasks": [a_task("t1")], "retry_after": 5}, headers=used_up))
+    assert await scene.collector.step() == 40
+    assert scene.arrivals == 1
+    rig.clock.advance(30)
+    assert await scene.collector.step() == pytest.approx(10)
+    assert rig.gateway.count("work") == 1

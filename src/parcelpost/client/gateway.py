@@ -52,6 +52,7 @@ class GatewayClient:
             tasks=found.tasks,
             bad=[BadTask(task_id=task.task_id, problem=task.problem) for task in found.bad],
             retry_after=found.retry_after,
+            rest=wire.rest_seconds(answer.headers, self._now()),
         )
 
     async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:

@@ -30,6 +30,8 @@ class Work(Struct, frozen=True, kw_only=True):
     bad: Sequence[BadTask] = ()
     retry_after: float = 0.0
     """Seconds until asking again makes sense; the upstream's wish after an empty answer."""
+    rest: float = 0.0
+    """Seconds in which no other call is allowed, whatever came with this one."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from parcelpost.wire.duties import (
 from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
 from parcelpost.wire.reading import error_text, one_line
 from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
-from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, wait_seconds
+from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, rest_seconds, wait_seconds
 from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "read_results",
     "read_selectors",
     "read_work",
+    "rest_seconds",
     "results_body",
     "signals_body",
     "wait_seconds",

@@ -38,6 +38,12 @@ def wait_seconds(headers: Mapping[str, str], body: bytes, now: datetime) -> floa
     return max(_retry_after(headers, sent), _rate_limit(headers, sent), _from_body(body))
 
 
+def rest_seconds(headers: Mapping[str, str], now: datetime) -> float:
+    """How long to leave the gateway alone after an answer that was given, because it was the last one allowed."""
+    used_up = _number(headers.get("x-ratelimit-remaining", "")) == 0
+    return _rate_limit(headers, _date(headers.get("date", "")) or now) if used_up else 0.0
+
+
 def _retry_after(headers: Mapping[str, str], sent: datetime) -> float:
     given = headers.get("retry-after", "").strip()
     if (seconds := _number(given)) is not None:

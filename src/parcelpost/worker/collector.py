@@ -111,8 +111,10 @@ class Collector:
             await self._record(added.new, started, None)
         if added.new:
             self._arrived()
-            return 0.0  # an answer may hold one task a platform only: ask again at once while they come
-        pause = max(work.retry_after, self._settings.poll_seconds)
+            # An answer may hold one task a platform only: ask again at once while they come.
+            pause = work.rest
+        else:
+            pause = max(work.rest, work.retry_after, self._settings.poll_seconds)
         self._not_before = self._clock.monotonic() + pause
         return pause
 

@@ -32,7 +32,7 @@ class Delivery:
         upstream: Upstream,
         raw_path: Callable[[str], Path],
         parallel: int,
-        witness: OutboxEntry | None = None,
+        witness: Callable[[], OutboxEntry | None] = lambda: None,
     ) -> None:
         self._upstream = upstream
         self._raw_path = raw_path
@@ -88,7 +88,9 @@ class Delivery:
         await self._upstream.report_end(entry)
         self.stored.append(entry)
 
-    async def _each(self, entries: Iterable[OutboxEntry], send: Callable[[OutboxEntry], Awaitable[None]]) -> None:
+    async def _each(self, entries: Sequence[OutboxEntry], send: Callable[[OutboxEntry], Awaitable[None]]) -> None:
+        if not entries:
+            return
         denied: list[NotAllowed] = []
 
         async def one(entry: OutboxEntry) -> None:
@@ -125,7 +127,7 @@ class Delivery:
         if not failed:
             return
         stored_beside = self.stored[before:]
-        witness = stored_beside[-1] if stored_beside else self._witness
+        witness = stored_beside[-1] if stored_beside else self._witness()
         if witness is None or not await self._is_stored(witness):
             raise NotNow(f"the gateway stored none of {len(failed)} results: {failed[0][1]}")
         self.refused += failed
@@ -223,12 +225,11 @@ def _one_of_each_parcel(
         group: dict[Parcel, OutboxEntry] = {}
         later: list[OutboxEntry] = []
         for entry in rest:
-            if parcel(entry) in stuck:
-                continue
-            if parcel(entry) in group:
+            place = parcel(entry)
+            if place in group:
                 later.append(entry)
-            else:
-                group[parcel(entry)] = entry
+            elif place not in stuck:
+                group[place] = entry
         if group:
             yield list(group.values())
         rest = later

@@ -125,7 +125,9 @@ class SyncManager:
     async def _deliver_batches(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
         size = self._settings.batch_size
         for start in range(0, len(found), size):
-            ready = [entry for entry in found[start : start + size] if parcel(entry) not in self._held]
+            ready = found[start : start + size]
+            if self._held:
+                ready = [entry for entry in ready if parcel(entry) not in self._held]
             if ready:
                 await self._deliver(ready, marks)
 
@@ -149,8 +151,8 @@ class SyncManager:
         return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
 
     async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
-        witness = self._usable_witness(entries)
-        delivery = Delivery(self._upstream, self._lpm.raw_path, self._settings.raw_uploads, witness)
+        raw_path, parallel = self._lpm.raw_path, self._settings.raw_uploads
+        delivery = Delivery(self._upstream, raw_path, parallel, lambda: self._usable_witness(entries))
         started = self._clock.monotonic()
         error: NotNow | NotAllowed | None = None
         try:
