@@ -99,7 +99,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away"}
+    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
@@ -133,7 +133,7 @@ def test_a_gateway_that_denies_us_comes_first(full_store: Path, run: Run) -> Non
     put(full_store, away=an_away(denied=True))
     first = status(run, full_store).splitlines()[0]
     assert first.startswith(
-        "Attention: the gateway does not take our token: 401: who are you?. What to do: check PARCELPOST_GATEWAY_TOKEN"
+        "Attention: the gateway does not let us in: 401: who are you?. What to do: check PARCELPOST_GATEWAY_TOKEN"
     )
 
 

@@ -102,14 +102,22 @@ async def test_a_wish_that_is_empty_is_none(nothing: Json) -> None:
     assert isinstance(await echo(fail=nothing, delay_ms=nothing, size_bytes=nothing), Done)
 
 
-@pytest.mark.parametrize("size", [MAX_SIZE_BYTES + 1, -1, 1.5, "9", True, [1], 1e300])
+async def test_a_wish_may_be_text_as_it_comes_from_a_csv_file() -> None:
+    outcome = await echo(size_bytes="5000", delay_ms="0", fail="false")
+    assert isinstance(outcome, Done)
+    assert outcome.page is not None
+    assert len(outcome.page.body) == 5000
+    assert isinstance(await echo(fail="TRUE"), Retry)
+
+
+@pytest.mark.parametrize("size", [MAX_SIZE_BYTES + 1, -1, 1.5, "nine", "9" * 13, True, [1], 1e300])
 async def test_an_absurd_size_is_given_up_before_anything_is_built(size: Json) -> None:
     outcome = await echo(size_bytes=size)
     assert isinstance(outcome, GiveUp)
     assert outcome.reason.startswith("size_bytes must be a whole number from 0 to 536,870,912, not ")
 
 
-@pytest.mark.parametrize("delay", [-1, "9", True, [1], float("nan"), float("inf"), 1e300])
+@pytest.mark.parametrize("delay", [-1, "nine", True, [1], float("nan"), float("inf"), 1e300])
 async def test_an_absurd_delay_is_given_up_at_once(delay: Json) -> None:
     outcome = await echo(delay_ms=delay)
     assert isinstance(outcome, GiveUp)

@@ -21,14 +21,14 @@ GIB = 1024**3
         ("sync.batch_size", "+20", 20),
         ("heartbeat.seconds", "0.5", 0.5),
         ("heartbeat.seconds", "30", 30.0),
-        ("storage.max_bytes", "0", 0),
+        ("storage.min_free_bytes", "0", 0),
         ("storage.max_bytes", "1073741824", GIB),
         ("storage.max_bytes", "512MiB", GIB // 2),
         ("storage.max_bytes", "512 mib", GIB // 2),
         ("storage.max_bytes", "2GB", 2_000_000_000),
         ("storage.max_bytes", "1.5GiB", GIB * 3 // 2),
-        ("storage.max_bytes", "10kB", 10_000),
-        ("storage.max_bytes", "7B", 7),
+        ("storage.min_free_bytes", "10kB", 10_000),
+        ("storage.min_free_bytes", "7B", 7),
         ("worker.platforms", "", ()),
         ("worker.platforms", "vgsi", ("vgsi",)),
         ("worker.platforms", " a , b,c", ("a", "b", "c")),
@@ -131,7 +131,7 @@ def test_a_default_has_its_own_form_and_is_read_back_as_it_is_shown(name: str) -
 
 @given(st.integers(min_value=0, max_value=2**62))
 def test_every_size_is_read_back_as_it_is_shown(size: int) -> None:
-    key = KEYS["storage.max_bytes"]
+    key = KEYS["storage.min_free_bytes"]
     assert from_text(key, as_text(key, size)) == size
 
 

@@ -15,6 +15,10 @@ from tests.storage.making import NOW, a_result, a_task, claim_one, save_one, the
 HOUR = timedelta(hours=1)
 
 
+async def ready(lpm: LocalPersistenceManager, most: int) -> int:
+    return sum(supply.ready for supply in (await lpm.supply(most)).values())
+
+
 async def _one_of_each(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     """On platform a: one in every status, and one delayed. On platform b: two pending."""
     await lpm.add_task(a_task("expired", platform="a", lease_expires_at=NOW + timedelta(seconds=1)))
@@ -45,11 +49,41 @@ async def test_the_depth_counts_every_state(lpm: LocalPersistenceManager, clock:
 
 
 async def test_ready_tasks_are_counted_no_further_than_asked(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
-    assert await lpm.ready_count(5) == 0
+    assert await ready(lpm, 5) == 0
     await _one_of_each(lpm, clock)
-    assert await lpm.ready_count(100) == 3  # neither the delayed one nor those that ended or are held
-    assert await lpm.ready_count(2) == 2
-    assert await lpm.ready_count(0) == 0
+    assert await ready(lpm, 100) == 3  # neither the delayed one nor those that ended or are held
+    assert max(supply.ready for supply in (await lpm.supply(1)).values()) == 1
+    assert await ready(lpm, 0) == 0
+
+
+async def test_supply_tells_what_is_delayed_and_paused_of_each_platform(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    for name in ("a1", "a2"):
+        await lpm.add_task(a_task(name, platform="a"))
+    await lpm.add_task(a_task("b1", platform="b"))
+    (claim,) = await lpm.claim(1, platforms=["a"])
+    await lpm.retry_later(claim, "later", timedelta(hours=1))
+    await lpm.pause_platform("b", clock.now() + timedelta(minutes=1))
+    found = await lpm.supply(10)
+    assert (found["a"].ready, found["a"].delayed, found["a"].paused) == (1, 1, False)
+    assert (found["b"].ready, found["b"].delayed, found["b"].paused) == (1, 0, True)
+    clock.advance(61)
+    assert not (await lpm.supply(10))["b"].paused
+
+
+async def test_whether_any_task_is_open_is_known_per_platform(lpm: LocalPersistenceManager) -> None:
+    assert not await lpm.is_any_open()
+    await lpm.add_task(a_task("t1", platform="a"))
+    (claim,) = await lpm.claim(1)
+    assert await lpm.is_any_open(["a"])
+    assert not await lpm.is_any_open(["b"])
+    await lpm.retry_later(claim, "later", timedelta(hours=1))
+    assert await lpm.is_any_open(["a", "b"])
+    (info,) = await lpm.list_tasks()
+    assert info.retries == 1
+    await lpm.expire_tasks(timedelta(seconds=-1))
+    assert not await lpm.is_any_open()
 
 
 async def test_the_oldest_pending_task_is_found_in_every_platform_and_priority(

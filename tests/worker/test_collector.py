@@ -8,6 +8,7 @@ import pytest
 
 from parcelpost.events import TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
+from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.health import Level
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
@@ -16,19 +17,24 @@ from tests.hostile import Trap, a_task
 from tests.worker.rig import Rig
 
 
+async def ready(lpm: LocalPersistenceManager, most: int) -> int:
+    return sum(supply.ready for supply in (await lpm.supply(most)).values())
+
+
 class Scene:
     def __init__(self, rig: Rig, low: int = 5, high: int = 20) -> None:
         self.rig = rig
         self.control = Control()
         self.level = Level.FINE
         self.arrivals = 0
+        self.platforms = ["echo"]
         self.collector = Collector(
             rig.lpm,
             rig.client,
             CollectorSettings(low_water=low, high_water=high, poll_seconds=5),
             SyncSettings(),
             self.control,
-            platforms=lambda: ["echo"],
+            platforms=lambda: self.platforms,
             level=lambda: self.level,
             arrived=self._arrived,
             clock=rig.clock,
@@ -55,7 +61,7 @@ def scene(rig: Rig) -> Scene:
 async def test_it_asks_again_at_once_while_tasks_come(scene: Scene, rig: Rig) -> None:
     rig.gateway.offer(*(a_task(f"t{number}") for number in range(5)))
     assert await scene.fill() == 30  # what the empty answer asked for
-    assert await rig.lpm.ready_count(100) == 5
+    assert await ready(rig.lpm, 100) == 5
     assert rig.gateway.count("work") == 6  # one task a call, then none
     assert scene.arrivals == 5
 
@@ -64,13 +70,13 @@ async def test_it_stops_at_the_high_mark_and_begins_again_below_the_low_one(scen
     rig.gateway.many_at_once = True
     rig.gateway.offer(*(a_task(f"t{number:03}") for number in range(60)))
     assert await scene.fill() == 5
-    assert await rig.lpm.ready_count(100) == 20
+    assert await ready(rig.lpm, 100) == 20
     claims = await rig.lpm.claim(14)
     assert await scene.collector.step() == 5
     assert rig.gateway.count("work") == 1
     claims += await rig.lpm.claim(1)
     await scene.fill()
-    assert await rig.lpm.ready_count(100) == 20
+    assert await ready(rig.lpm, 100) == 20
     assert len(claims) == 15
 
 
@@ -128,7 +134,7 @@ async def test_a_gateway_that_is_away_is_a_state_and_said_once(scene: Scene, rig
     assert await scene.collector.step() == 0
     assert len(rig.seen(UpstreamAway)) == 1
     assert len(rig.seen(UpstreamBack)) == 1
-    assert await rig.lpm.ready_count(10) == 1
+    assert await ready(rig.lpm, 10) == 1
 
 
 async def test_a_refused_token_waits_for_the_longest_time(scene: Scene, rig: Rig) -> None:
@@ -173,3 +179,29 @@ async def test_it_rests_when_its_last_allowed_call_was_answered_with_tasks(scene
     rig.clock.advance(30)
     assert await scene.collector.step() == pytest.approx(10)
     assert rig.gateway.count("work") == 1
+
+
+async def test_a_paused_platform_fills_no_place_and_is_not_asked_for(scene: Scene, rig: Rig) -> None:
+    scene.platforms = ["echo", "vgsi"]
+    rig.gateway.many_at_once = True
+    rig.gateway.offer(*(a_task(f"e{number}") for number in range(20)))
+    await scene.fill()
+    await rig.lpm.pause_platform("echo", reason="blocked")
+    rig.gateway.offer(a_task("e-more"), *(a_task(f"v{number}", platform="vgsi") for number in range(3)))
+    await scene.fill()
+    assert [task["task_id"] for task in rig.gateway.queue] == ["e-more"]
+    assert (await rig.lpm.supply(100))["vgsi"].ready == 3
+
+
+async def test_a_platform_whose_tasks_all_wait_for_another_try_gets_no_more_of_them(scene: Scene, rig: Rig) -> None:
+    scene.platforms = ["echo", "vgsi"]
+    rig.gateway.many_at_once = True
+    rig.gateway.offer(*(a_task(f"t{number:03}") for number in range(300)))
+    for _ in range(30):
+        rig.clock.advance(await scene.collector.step())
+        for claim in await rig.lpm.claim(100):
+            await rig.lpm.retry_later(claim, "the site is down", timedelta(days=1))
+    assert 250 < len(rig.gateway.queue) <= 280
+    rig.gateway.offer(a_task("v1", platform="vgsi"))
+    rig.clock.advance(await scene.collector.step())
+    assert (await rig.lpm.supply(100))["vgsi"].ready == 1

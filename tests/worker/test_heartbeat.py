@@ -63,7 +63,7 @@ COMMANDS: list[tuple[str, Callable[[Scene], bool]]] = [
     ("drain", lambda scene: scene.control.leaving.is_set() and not scene.control.stopping.is_set()),
     ("stop", lambda scene: scene.control.stopping.is_set()),
     ("sync-now", lambda scene: scene.syncs == 1),
-    ("platforms:echo, qpublic,nonsense", lambda scene: scene.control.platforms == frozenset({"echo", "qpublic"})),
+    ("Platforms:echo, qpublic,nonsense", lambda scene: scene.control.platforms == frozenset({"echo", "qpublic"})),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -193,6 +194,53 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     assert rejected.task_id == "t1"
     assert "gone" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
+
+
+async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(rig: Rig) -> None:
+    await rig.save(*MANY[:5], page=b"<html>here</html>")
+    (entry, *_) = await rig.lpm.get_unsynced_results(10)
+    top = rig.lpm.raw_path(Path(entry.html_path or "").parts[0])
+    aside = top.rename(top.with_name("away"))
+    for _ in range(8):
+        rig.clock.advance(await rig.sync.step())
+    aside.rename(top)
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == MANY[:5]
+    assert rig.seen(EntryRefused) == []
+
+
+async def test_a_gateway_that_refuses_even_what_it_stored_before_is_ill(rig: Rig) -> None:
+    await rig.save("before")
+    await rig.settle()
+    await rig.save(*MANY)
+    rig.gateway.play("results", traps.status(400), times=None)
+    asked = rig.gateway.count("results")
+    for _ in range(8):
+        rig.clock.advance(await rig.sync.step())
+    assert rig.gateway.count("results") - asked < 8 * 12
+    assert rig.seen(EntryRefused) == []
+    rig.gateway.behave()
+    await rig.settle()
+    assert set(MANY) < set(rig.gateway.submissions)
+
+
+async def test_a_denial_is_not_waited_out_after_a_restart(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(401))
+    assert await rig.sync.step() == 300
+    await rig.new_sync().step()
+    assert sorted(rig.gateway.submissions) == ["t1"]
+
+
+async def test_a_round_that_is_cancelled_has_seen_nothing(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.silence())
+    round_ = asyncio.create_task(rig.sync.step())
+    await rig.gateway.until(lambda: rig.gateway.count("results") == 1)
+    round_.cancel()
+    await asyncio.wait([round_])
+    await rig.sync.step()
+    assert sorted(rig.gateway.submissions) == ["t1"]
 
 
 async def test_the_end_of_a_task_without_a_record_is_reported(rig: Rig) -> None:

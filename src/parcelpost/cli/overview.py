@@ -18,7 +18,8 @@ from parcelpost.storage.health import Usage
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
-from parcelpost.worker.sync import STATE
+from parcelpost.worker.collector import STATE as COLLECTOR
+from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
 _COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
@@ -37,6 +38,8 @@ class Sync(Struct, frozen=True, kw_only=True):
     last_download: Delivered | None
     away: Away | None
     """Why nothing is delivered at the moment, and when it is tried again."""
+    denied: str
+    """Why the gateway does not let us in, '' while it does."""
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
@@ -99,8 +102,11 @@ async def gather(store: Path) -> Overview:
 async def _sync(store: Path) -> Sync:
     async with looking(store) as database:
         log = SyncLog(database, CLOCK)
-        away = await WorkerState(database, CLOCK).get(STATE, Away)
+        state = WorkerState(database, CLOCK)
+        away = await state.get(SYNC, Away)
+        asking = await state.get(COLLECTOR, Away)
         return Sync(
+            denied=next((one.reason for one in (away, asking) if one and one.failures and one.denied), ""),
             last_upload=await _last(log, "upload"),
             last_download=await _last(log, "download"),
             away=away if away and away.failures else None,
@@ -124,9 +130,9 @@ def _delivered(one: LoggedRound) -> Delivered:
 
 
 def _denials(sync: Sync) -> list[Problem]:
-    if sync.away is None or not sync.away.denied:
+    if not sync.denied:
         return []
-    return [Problem(f"the gateway does not take our token: {sync.away.reason}", NotAllowed.hint)]
+    return [Problem(f"the gateway does not let us in: {sync.denied}", NotAllowed.hint)]
 
 
 def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:

@@ -73,14 +73,16 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
     import asyncio
 
     from parcelpost.cli.working import working
+    from parcelpost.worker.control import Control
     from parcelpost.worker.runner import WorkerRunner
     from parcelpost.worker.runner_ondemand import OndemandRunner
     from parcelpost.worker.runner_standalone import StandaloneRunner
 
-    async with working(settings, os.environ) as worker:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.control.leave, signal.Signals(number).name)
+    control = Control()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, control.leave, signal.Signals(number).name)
+    async with working(settings, os.environ, control) as worker:
         runner: OndemandRunner | WorkerRunner | StandaloneRunner
         match settings.worker.mode:
             case "ondemand":

@@ -17,14 +17,16 @@ from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
+from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings import Settings
-from parcelpost.settings.secrets import read_token
+from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.telemetry import CONTENT_TYPE, Telemetry
 from parcelpost.worker import pages
+from parcelpost.worker.control import Control
 from parcelpost.worker.worker import Tools, Worker
 
 _MOST_SISTERS = 1_000
@@ -35,7 +37,7 @@ class _Identity(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def working(settings: Settings, environment: Mapping[str, str]) -> AsyncIterator[Worker]:
+async def working(settings: Settings, environment: Mapping[str, str], control: Control) -> AsyncIterator[Worker]:
     """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
     clock = SystemClock()
     telemetry = Telemetry()
@@ -43,6 +45,14 @@ async def working(settings: Settings, environment: Mapping[str, str]) -> AsyncIt
     token = read_token(settings.gateway, environment)
     for warning in token.warnings:
         print(f"note: {warning}", file=sys.stderr)
+    if settings.gateway.url and token.secret is None:
+        raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")
+    factory = ScraperFactory()
+    if unknown := sorted(set(settings.worker.platforms) - set(factory.names())):
+        raise InvalidSettings(
+            f"worker.platforms names {', '.join(unknown)}, which is not installed",
+            hint=f"known are {', '.join(sorted(factory.names()))}",
+        )
     async with AsyncExitStack() as stack:
         lpm = await stack.enter_async_context(
             LocalPersistenceManager.open(
@@ -60,14 +70,15 @@ async def working(settings: Settings, environment: Mapping[str, str]) -> AsyncIt
                 lpm=lpm,
                 upstream=upstream,
                 delivers=bool(settings.gateway.url),
-                factory=ScraperFactory(),
+                factory=factory,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,
                 clock=clock,
                 emit=emit,
                 observe=telemetry.observe if settings.http.port else None,
-            )
+            ),
+            control,
         )
         await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker

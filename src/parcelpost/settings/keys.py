@@ -11,6 +11,7 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 Days = Annotated[float, Meta(gt=0, le=36_500)]
 Bytes = Annotated[int, Meta(ge=0, le=2**62)]
+SomeBytes = Annotated[int, Meta(ge=KIB, le=2**62)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
@@ -31,18 +32,18 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     base_path: str = "/internal"
     token_file: str = ""
     timeout_seconds: Seconds = 30.0
-    max_answer_bytes: Bytes = 32 * MIB
+    max_answer_bytes: SomeBytes = 32 * MIB
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     path: str = "local_data/parcelpost.db"
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: Seconds = 10.0
-    max_bytes: Bytes = GIB
+    max_bytes: SomeBytes = GIB
     min_free_bytes: Bytes = 256 * MIB
-    max_target_bytes: Bytes = 256 * KIB
-    max_result_bytes: Bytes = 16 * MIB
-    max_page_bytes: Bytes = 64 * MIB
+    max_target_bytes: SomeBytes = 256 * KIB
+    max_result_bytes: SomeBytes = 16 * MIB
+    max_page_bytes: SomeBytes = 64 * MIB
     cache_max_bytes: Bytes = 256 * MIB
     cache_ttl_hours: Annotated[float, Meta(gt=0, le=87_600)] = 24.0
     keep_tasks_days: Days = 7.0
@@ -75,7 +76,7 @@ class SyncSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     backoff_min_seconds: Seconds = 30.0
     backoff_max_seconds: Seconds = 300.0
     batch_size: Annotated[int, Meta(ge=1, le=1_000)] = 50
-    batch_bytes: Bytes = 4 * MIB
+    batch_bytes: SomeBytes = 4 * MIB
     max_rejections: Annotated[int, Meta(ge=1, le=1_000)] = 5
     raw_uploads: Annotated[int, Meta(ge=1, le=64)] = 4
 

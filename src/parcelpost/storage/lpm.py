@@ -214,9 +214,13 @@ class LocalPersistenceManager:
         """Platform -> until when (None: until resumed) and why."""
         return await self._db.read(queue_state.paused, self._now())
 
-    async def ready_count(self, most: int) -> int:
-        """How many tasks could be claimed now, counted no further than `most`: cheap however many there are."""
-        return await self._db.read(queue_state.ready_count, most)
+    async def supply(self, most: int) -> dict[str, queue_state.Supply]:
+        """What each platform has to do, its ready tasks counted no further than `most`: cheap at a million tasks."""
+        return await self._db.read(queue_state.supply, most, self._now())
+
+    async def is_any_open(self, platforms: Collection[str] | None = None) -> bool:
+        """Whether a task waits or is worked on, here or in a sister process."""
+        return await self._db.read(queue_state.is_any_open, None if platforms is None else sorted(platforms))
 
     async def queue_depth(self) -> QueueDepth:
         await self._desk.put_back()

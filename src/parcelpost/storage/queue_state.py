@@ -5,6 +5,9 @@ from __future__ import annotations
 import sqlite3
 from datetime import datetime, timedelta
 
+from msgspec import Struct
+from msgspec.json import encode
+
 from parcelpost.clock import from_iso, iso
 from parcelpost.model import QueueDepth, TaskStatus
 from parcelpost.storage import outbox
@@ -33,6 +36,28 @@ SELECT min(created_at) FROM (
     SELECT min(created_at) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL)
 """
 
+_READY_COUNTS = f"""
+{READY_PLATFORMS}
+SELECT platform, (SELECT count(*) FROM (
+    SELECT 1 FROM tasks WHERE status = 'pending' AND available_at IS NULL AND platform = ready.platform LIMIT ?))
+FROM ready WHERE platform IS NOT NULL
+"""
+_DELAYED_COUNTS = """
+SELECT platform, count(*) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform
+"""
+_ANY_OPEN = f"""
+{READY_PLATFORMS}
+SELECT EXISTS (SELECT 1 FROM ready
+               WHERE platform IS NOT NULL
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+    OR EXISTS (SELECT 1 FROM tasks
+               WHERE status = 'pending' AND available_at IS NOT NULL
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+    OR EXISTS (SELECT 1 FROM tasks
+               WHERE status = 'processing'
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+"""
+
 _FREE_RECOVERIES = 10
 _FIRST_DELAY_SECONDS = 60
 
@@ -46,10 +71,29 @@ def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
     return found
 
 
-def ready_count(db: sqlite3.Connection, most: int) -> int:
-    query = "SELECT count(*) FROM (SELECT 1 FROM tasks WHERE status = 'pending' AND available_at IS NULL LIMIT ?)"
-    count: int = db.execute(query, (most,)).fetchone()[0]
-    return count
+class Supply(Struct, frozen=True, kw_only=True):
+    """What one platform has to do."""
+
+    ready: int
+    """Due now; counted no further than was asked for."""
+    delayed: int
+    paused: bool
+
+
+def supply(db: sqlite3.Connection, most: int, now: str) -> dict[str, Supply]:
+    ready = dict(db.execute(_READY_COUNTS, (most,)).fetchall())
+    delayed = dict(db.execute(_DELAYED_COUNTS).fetchall())
+    off = paused(db, now)
+    return {
+        name: Supply(ready=ready.get(name, 0), delayed=delayed.get(name, 0), paused=name in off)
+        for name in ready.keys() | delayed.keys() | off.keys()
+    }
+
+
+def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
+    """Whether a task waits or is worked on, of these platforms or of any."""
+    wanted = None if platforms is None else encode(platforms).decode()
+    return bool(db.execute(_ANY_OPEN, {"wanted": wanted}).fetchone()[0])
 
 
 def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:

@@ -18,6 +18,9 @@ from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away, Backoff
 from parcelpost.worker.control import Control
 
+STATE = "collector"
+"""The name under which the store keeps that the upstream is away."""
+
 
 class Collector:
     """Every task is stored before anything else happens to it. A bad one is reported and harms none beside it."""
@@ -66,15 +69,32 @@ class Collector:
             return wait
         if self._unstored:
             return await self._take_in(Work(tasks=self._unstored), self._clock.monotonic())
-        here = await self._lpm.ready_count(self._settings.high_water)
-        wanted = self._settings.high_water - here
-        if here > self._settings.low_water or wanted <= 0:
+        wanted, platforms = await self._shortage()
+        if wanted <= 0 or not platforms:
             return self._settings.poll_seconds
         self._idle.clear()
         try:
-            return await self._ask(min(wanted, MOST_TASKS))
+            return await self._ask(min(wanted, MOST_TASKS), platforms)
         finally:
             self._idle.set()
+
+    async def _shortage(self) -> tuple[int, Sequence[str]]:
+        """How many tasks are wanted, and of which platforms.
+
+        A platform that is paused fills no place and is not asked for; one that has a whole queue of tasks waiting for
+        another try gets no more of them. So neither starves the others, and none hoards what others could do.
+        """
+        high = self._settings.high_water
+        supply = await self._lpm.supply(high)
+        wanted = self._platforms()
+        here = sum(supply[name].ready for name in wanted if name in supply and not supply[name].paused)
+        if here > self._settings.low_water:
+            return 0, ()
+        return high - here, [
+            name
+            for name in wanted
+            if name not in supply or (not supply[name].paused and supply[name].ready + supply[name].delayed < high)
+        ]
 
     @property
     def is_asking(self) -> bool:
@@ -84,16 +104,18 @@ class Collector:
         """Waits that long for an answer that is under way: what it holds is taken from the upstream's queue already."""
         if self.is_asking:
             await self._clock.wait(self._idle, seconds)
+        if self._unstored:
+            await self._lpm.add_tasks(self._unstored)
 
-    async def _ask(self, wanted: int) -> float:
+    async def _ask(self, wanted: int, platforms: Sequence[str]) -> float:
         started = self._clock.monotonic()
         try:
-            work = await self._upstream.get_work(wanted, self._platforms())
+            work = await self._upstream.get_work(wanted, platforms)
         except (NotNow, NotAllowed) as error:
             return await self._went_away(error)
         except Refused as error:
             return await self._went_away(NotNow(f"the gateway refuses to give work: {error}"))
-        self._came_back()
+        await self._came_back()
         return await self._take_in(work, started)
 
     async def _take_in(self, work: Work, started: float) -> float:
@@ -129,13 +151,20 @@ class Collector:
                 UpstreamAway(loop="collector", reason=away.reason, denied=away.denied, retry_in_seconds=remaining)
             )
         await self._record(0, self._clock.monotonic(), error)
+        await self._remember(away)
         return remaining
 
-    def _came_back(self) -> None:
+    async def _came_back(self) -> None:
         ended = self._backoff.worked()
         if ended is not None:
-            seconds = max(0.0, (self._clock.now() - ended.since).total_seconds())
-            self._emit(UpstreamBack(loop="collector", away_seconds=seconds))
+            now = self._clock.now()
+            self._emit(UpstreamBack(loop="collector", away_seconds=max(0.0, (now - ended.since).total_seconds())))
+            await self._remember(Away(since=now, until=now, failures=0, reason=""))
+
+    async def _remember(self, away: Away) -> None:
+        """For those who look at the store."""
+        with contextlib.suppress(StoreError):
+            await self._lpm.state.put(STATE, away)
 
     async def _record(self, count: int, started: float, error: UpstreamError | None) -> None:
         with contextlib.suppress(StoreError):

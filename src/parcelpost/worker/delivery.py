@@ -43,10 +43,9 @@ class Delivery:
         self.raw_stored: list[OutboxEntry] = []
         self.refused: list[tuple[OutboxEntry, str]] = []
         """The upstream says that these are bad."""
-        self.unusable: list[tuple[OutboxEntry, str]] = []
-        """These cannot be sent at all: their page is gone."""
         self.waiting: list[OutboxEntry] = []
         """Neither: their page or report met a fault that others did not. Another round tries them again."""
+        self._is_ill: bool | None = None
         self.not_now: NotNow | None = None
         """Why the waiting ones wait."""
 
@@ -65,8 +64,7 @@ class Delivery:
             raise self.not_now  # nothing worked: it is not these entries
 
     def _unresolved(self) -> set[Parcel]:
-        bad = [entry for entry, _ in (*self.refused, *self.unusable)]
-        return {parcel(entry) for entry in (*bad, *self.waiting)}
+        return {parcel(entry) for entry in (*(entry for entry, _ in self.refused), *self.waiting)}
 
     # Pages and reports: one call each, several at a time
 
@@ -79,8 +77,10 @@ class Delivery:
     async def _upload(self, entry: OutboxEntry) -> None:
         path = self._raw_path(entry.html_path or "")
         if not await asyncio.to_thread(path.is_file):
-            self.unusable.append((entry, f"its page {entry.html_path} is gone from the disk"))
-            return
+            top = self._raw_path(Path(entry.html_path or ".").parts[0])
+            if not await asyncio.to_thread(top.is_dir):
+                raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
+            raise Refused(f"its page {entry.html_path} is gone from the disk")
         await self._upstream.upload_raw_file(entry, path)
         self.raw_stored.append(entry)
 
@@ -108,7 +108,8 @@ class Delivery:
                 except NotAllowed as error:
                     denied.append(error)
                 except OSError as error:
-                    self.unusable.append((entry, f"its page cannot be read: {error}"))
+                    self.waiting.append(entry)
+                    self.not_now = NotNow(f"a page cannot be read: {error}")
 
         async with asyncio.TaskGroup() as group:
             for entry in entries:
@@ -145,6 +146,8 @@ class Delivery:
             answer = await self._upstream.submit_results(group)
         except (Refused, TooLarge) as error:
             if len(group) == 1:
+                if not proven and await self._refuses_all():
+                    raise NotNow(f"the gateway refuses even what it has stored before: {error}") from error
                 self.refused.append((group[0], str(error)))
                 return proven
             left, right = _halves(group, by_bytes=isinstance(error, TooLarge))
@@ -183,6 +186,13 @@ class Delivery:
             self.stored.append(entry)
         else:
             self.refused.append((entry, receipt.error or "rejected, for no reason given"))
+
+    async def _refuses_all(self) -> bool:
+        """Asked once a round. Without a witness the upstream's word about an entry is taken."""
+        if self._is_ill is None:
+            witness = self._witness()
+            self._is_ill = witness is not None and not await self._is_stored(witness)
+        return self._is_ill
 
     async def _probe(self, group: Sequence[OutboxEntry], failed: list[tuple[OutboxEntry, str]]) -> bool:
         """Nothing was stored: is it the upstream, or are there only bad ones before the good? Asks for each alone.

@@ -8,9 +8,12 @@ import msgspec
 
 from parcelpost.client.upstream import MetricsSample, Upstream
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import NotOffered, Refused, TooLarge
+from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, TooLarge
+from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.backoff import Backoff
 
+_TURN_SECONDS = 30.0
 _SIGNALS_A_CALL = 500
 _SAMPLES_A_CALL = 200
 _STATE = "metrics_sent"
@@ -21,17 +24,31 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class Extras:
-    """What an upstream does not offer is not asked for again until the next start."""
+    """A loop of its own, so that nothing waits for it. What an upstream does not offer is not asked for again until the
+    next start; what it refuses is no reason to stop anything.
+    """
 
-    def __init__(self, lpm: LocalPersistenceManager, upstream: Upstream, clock: Clock) -> None:
+    def __init__(self, lpm: LocalPersistenceManager, upstream: Upstream, settings: SyncSettings, clock: Clock) -> None:
         self._lpm = lpm
         self._upstream = upstream
         self._clock = clock
+        self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
         self._takes_signals = True
         self._takes_metrics = True
 
-    async def send(self) -> None:
-        """Raises NotNow and NotAllowed."""
+    async def step(self) -> float:
+        if not (self._takes_signals or self._takes_metrics) or not self._lpm.duties.take("sync"):
+            return _TURN_SECONDS
+        try:
+            await self._send()
+        except (NotNow, NotAllowed) as error:
+            now = self._clock.now()
+            self._backoff.failed(error, now)
+            return max(_TURN_SECONDS, self._backoff.remaining(now))
+        self._backoff.worked()
+        return _TURN_SECONDS
+
+    async def _send(self) -> None:
         if self._takes_signals:
             try:
                 await self._send_signals()

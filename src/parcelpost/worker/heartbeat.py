@@ -97,7 +97,8 @@ class Heartbeat:
 
     def _obey(self, command: str) -> bool:
         """Whether the command is one that is known."""
-        match command.strip().lower().partition(":"):
+        verb, colon, names = command.strip().partition(":")
+        match verb.lower(), colon, names:
             case "pause", "", "":
                 self._control.paused = True
             case "resume", "", "":
@@ -109,7 +110,7 @@ class Heartbeat:
                 self._control.leave("the gateway's command stop", at_once=True)
             case "sync-now", "", "":
                 self._sync_now()
-            case "platforms", ":", names:
+            case "platforms", ":", _:
                 return self._restrict(names)
             case _:
                 return False

@@ -10,7 +10,6 @@ from msgspec import Struct
 
 from parcelpost.errors import NotAllowed, NotNow, StoreError
 from parcelpost.events import Emit, EntryRefused, ResultsSynced
-from parcelpost.model import OutboxEntry
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.delivery import Delivery
@@ -45,16 +44,20 @@ class Delivered(Struct, frozen=True, kw_only=True):
 def delivered(
     delivery: Delivery, tried: int, seconds: float, error: NotNow | NotAllowed | None, max_rejections: int
 ) -> Delivered:
-    def refusal(entry: OutboxEntry, reason: str, final: bool) -> Refusal:
-        return Refusal(result_id=entry.result_id, task_id=entry.task_id, reason=reason, final=final)
-
-    unusable = [refusal(entry, reason, True) for entry, reason in delivery.unusable]
-    refused = [refusal(one, reason, one.sync_attempts + 1 >= max_rejections) for one, reason in delivery.refused]
+    refusals = [
+        Refusal(
+            result_id=entry.result_id,
+            task_id=entry.task_id,
+            reason=reason,
+            final=entry.sync_attempts + 1 >= max_rejections,
+        )
+        for entry, reason in delivery.refused
+    ]
     return Delivered(
         pages=[entry.result_id for entry in delivery.raw_stored],
         stored=[entry.result_id for entry in delivery.stored],
         reports=sum(entry.data is None for entry in delivery.stored),
-        refusals=[*unusable, *refused],
+        refusals=refusals,
         tried=tried,
         seconds=seconds,
         error=error or delivery.not_now,

@@ -17,12 +17,11 @@ from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.backoff import Away, Backoff
 from parcelpost.worker.delivery import Delivery, Parcel, parcel
-from parcelpost.worker.extras import Extras
 from parcelpost.worker.marks import Delivered, Marks, delivered
 
 T = TypeVar("T")
 
-_IDLE_SECONDS = 30.0
+_IDLE_SECONDS = 5.0  # a sister process saves results too, and cannot wake this one
 _NOT_ON_DUTY_SECONDS = 5.0
 _MOST_HELD = 10_000
 _BATCHES_A_LOOK = 8
@@ -48,7 +47,6 @@ class SyncManager:
         self._clock = clock
         self._emit = emit
         self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self._extras = Extras(lpm, upstream, clock)
         self._is_loaded = False
         self._urged = False
         self._after = 0
@@ -73,12 +71,15 @@ class SyncManager:
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
             away = await self._lpm.state.get(STATE, Away)
-            self._backoff.away = away if away and away.failures else None
+            # One that was denied starts with another token or address, or is denied again at once.
+            self._backoff.away = away if away and away.failures and not away.denied else None
             self._is_loaded = True
         remaining = 0.0 if self._urged else self._backoff.remaining(self._clock.now())
         if remaining > 0:
             return remaining
-        self._urged = False
+        if self._urged:
+            self._urged = False
+            self._start_over()
         try:
             return await self._round()
         except (NotNow, NotAllowed) as error:
@@ -97,6 +98,9 @@ class SyncManager:
         marks = Marks(self._lpm, self._emit)
         try:
             await self._deliver_all(found, marks)
+        except BaseException:
+            self._after = 0  # a round that did not end has seen nothing
+            raise
         finally:
             await marks.close()
         if len(self._held) > _MOST_HELD:
@@ -140,8 +144,6 @@ class SyncManager:
         if not self._held:
             self._start_over()
             self._passes_in_vain = 0
-            with contextlib.suppress(NotNow, NotAllowed):  # they can wait for the next turn
-                await self._extras.send()
             return _IDLE_SECONDS
         if not self._again_at:
             longest = self._settings.backoff_max_seconds

@@ -33,20 +33,8 @@ class UntilEmpty:
     async def step(self) -> float:
         if self._control.leaving.is_set():  # to ask again would mean to stop at once
             return _LOOK_SECONDS
-        if self._active() or not self._offers_nothing() or await self._tasks_left():
+        if self._active() or not self._offers_nothing() or await self._lpm.is_any_open(self._platforms()):
             return _LOOK_SECONDS
         if not self._delivers or not await self._lpm.get_unsynced_results(1):
             self._control.leave("nothing is left to do")
         return _LOOK_SECONDS
-
-    async def _tasks_left(self) -> bool:
-        wanted = self._platforms()
-        if wanted is None and await self._lpm.ready_count(1):
-            return True
-        counts = await self._lpm.task_counts()
-        return any(
-            per_status.get(status)
-            for platform, per_status in counts.items()
-            if wanted is None or platform in wanted
-            for status in ("pending", "delayed", "processing")
-        )

@@ -17,6 +17,7 @@ from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.crew import Crew
 from parcelpost.worker.executor import Executor
+from parcelpost.worker.extras import Extras
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.janitor import JanitorLoop
 from parcelpost.worker.storage_watch import StorageWatch
@@ -45,13 +46,14 @@ class Tools(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, control: Control) -> None:
         self.tools = tools
         lpm, settings, clock, emit = tools.lpm, tools.settings, tools.clock, tools.emit
-        self.control = control = Control()
+        self.control = control
         self.crew = crew = Crew(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
+        self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
         self.executor = Executor(
             lpm,
             tools.factory,
@@ -96,7 +98,9 @@ class Worker:
 
     def platforms(self) -> Sequence[str]:
         """Whose tasks this worker asks for, by the upstream's order, the settings, or what is installed."""
-        return sorted(self._chosen() or self.tools.factory.names())
+        known = self.tools.factory.names()
+        chosen = self._chosen()
+        return sorted(known if chosen is None else chosen & frozenset(known))
 
     def _chosen(self) -> frozenset[str] | None:
         """None: everybody's tasks are taken from the store, so that one of no platform that is known ends too (I1)."""
@@ -111,8 +115,8 @@ class Worker:
             found.append("paused by the gateway")
         if (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
-        if self.tools.delivers and self.sync.away is not None and self.sync.away.denied:
-            found.append(f"the gateway does not let us in: {self.sync.away.reason}")
+        denials = {away.reason for away in (self.sync.away, self.collector.away) if away is not None and away.denied}
+        found += [f"the gateway does not let us in: {reason}" for reason in sorted(denials)]
         return found
 
     def add_slots(self) -> None:
@@ -124,6 +128,7 @@ class Worker:
         if self.tools.delivers:
             self.crew.add("sync", self.sync.step)
             self.crew.add("heartbeat", self.heartbeat.step)
+            self.crew.add("extras", self.extras.step)
 
     def add_housekeeping(self) -> None:
         self.crew.add("storage", self.watch.step)

@@ -40,7 +40,7 @@ class Echo:
 
     async def scrape(self, task: Task) -> Outcome:
         extra = task.target.extra
-        delay_ms, size_bytes, fail = (extra.get(name) or 0 for name in ("delay_ms", "size_bytes", "fail"))
+        delay_ms, size_bytes, fail = (_wish(extra.get(name)) for name in ("delay_ms", "size_bytes", "fail"))
         problem = _problem(delay_ms, size_bytes, fail)
         if problem:
             return GiveUp(problem)
@@ -62,6 +62,13 @@ async def _fail(fail: str) -> Outcome:
     if fail == "hang":
         await asyncio.Event().wait()
     return _ENDS[fail]
+
+
+def _wish(value: Json) -> Json:
+    """A CSV file's columns are text."""
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= 12:
+        return int(value)
+    return {"true": True, "false": 0, "": 0}.get(value.lower(), value) if isinstance(value, str) else value or 0
 
 
 def _problem(delay_ms: Json, size_bytes: Json, fail: Json) -> str:

@@ -1,0 +1,1 @@
+"""What the store costs a worker that scrapes: `python -m bench overhead`."""

@@ -1,0 +1,95 @@
+"""An executor at work as in a worker: every slot in a loop of its own, platform code on its stage."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from bench.overhead.pages import Pages
+from bench.store.work import PLATFORM, Work
+from bench.timing import Run
+from parcelpost.clock import SystemClock
+from parcelpost.events import AttemptEnded, Event
+from parcelpost.model import Done, Page, Task
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.platform import Scrape
+from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.storage.health import Level
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.control import Control
+from parcelpost.worker.executor import Executor
+from parcelpost.worker.loop import Loop
+
+SLOTS = 16
+WARM_UP = 4 * SLOTS
+"""Tasks that are not counted: threads and connections are made with the first."""
+
+
+def platform(work: Work, pages: Pages, delay: float) -> Scrape:
+    """Takes `delay` seconds, and then has the record of 2 KB and the page of 20 KB that belong to the task."""
+
+    async def scrape(task: Task) -> Done:
+        if delay:
+            await asyncio.sleep(delay)
+        number = int(task.task_id.rpartition("-")[2])
+        return Done(data=work.records[number], page=Page(body=pages.page(number)))
+
+    return scrape
+
+
+class _Tally:
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._ended = 0
+        self.began = self.ended = 0.0
+        self.all_ended = asyncio.Event()
+
+    def emit(self, event: Event) -> None:
+        if not isinstance(event, AttemptEnded):
+            raise RuntimeError(f"unexpected: {event}")
+        if event.outcome != "done" or event.reason:
+            raise RuntimeError(f"a task was not done: {event}")
+        self._ended += 1
+        if self._ended == WARM_UP:
+            self.began = time.perf_counter()
+        if self._ended == self._last:
+            self.ended = time.perf_counter()
+            self.all_ended.set()
+
+
+async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> Run:
+    """Works through that many tasks, which the store has."""
+    clock, tally = SystemClock(), _Tally(tasks)
+    factory = ScraperFactory(clock)
+    factory.register(PLATFORM, scrape)
+    executor = Executor(
+        lpm,
+        factory,
+        ExecutorSettings(slots=SLOTS),
+        Control(),
+        platforms=lambda: [PLATFORM],
+        level=lambda: Level.FINE,
+        saved=lambda: None,
+        ran_dry=lambda: None,
+        clock=clock,
+        emit=tally.emit,
+    )
+    running = [asyncio.create_task(Loop(slot.name, slot.step, clock, tally.emit).run()) for slot in executor.slots]
+    try:
+        await _until(tally.all_ended, running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running)
+        await executor.close()
+    return Run(tasks - WARM_UP, tally.ended - tally.began)
+
+
+async def _until(event: asyncio.Event, running: Sequence[asyncio.Task[None]]) -> None:
+    """Raises what a loop failed with."""
+    waiting = asyncio.create_task(event.wait())
+    ended, _ = await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in ended:
+        task.result()

@@ -1,0 +1,48 @@
+"""Signals and figures go to those who want them, and never in anybody's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.model import Signal
+from parcelpost.settings.keys import SyncSettings
+from parcelpost.storage.metrics import Sample
+from parcelpost.worker.extras import Extras
+from tests import traps
+from tests.worker.rig import Rig
+
+SIGNAL = Signal(platform="echo", field="owner", selector="td.owner", selector_type="css", success=True)
+
+
+@pytest.fixture
+def extras(rig: Rig) -> Extras:
+    return Extras(rig.lpm, rig.client, SyncSettings(), rig.clock)
+
+
+async def test_signals_and_samples_are_sent_once(rig: Rig, extras: Extras) -> None:
+    await rig.lpm.signals.append([SIGNAL] * 3)
+    await rig.lpm.metrics.record(Sample(tasks_completed=7))
+    for _ in range(3):
+        rig.clock.advance(await extras.step())
+    assert len(rig.gateway.signals) == 3
+    assert len(rig.gateway.metrics) == 1
+    assert await rig.lpm.signals.unsynced() == []
+
+
+async def test_a_gateway_without_them_is_asked_once(rig: Rig, extras: Extras) -> None:
+    rig.gateway.extras = False
+    for _ in range(3):
+        await rig.lpm.signals.append([SIGNAL])
+        await rig.lpm.metrics.record(Sample())
+        rig.clock.advance(await extras.step())
+    assert (rig.gateway.count("signals"), rig.gateway.count("metrics")) == (1, 1)
+
+
+async def test_one_that_is_away_is_left_alone_for_a_while(rig: Rig, extras: Extras) -> None:
+    await rig.lpm.signals.append([SIGNAL])
+    rig.gateway.play("signals", traps.slow_down(seconds=200))
+    delay = await extras.step()
+    assert delay >= 200
+    rig.clock.advance(delay)
+    await extras.step()
+    assert len(rig.gateway.signals) == 1
