@@ -130,6 +130,12 @@ def test_an_answer_without_tasks_to_read_is_not_now(body: bytes) -> None:
         wire.read_work(body)
 
 
+@pytest.mark.parametrize("odd", [0, 5, -1, True, "high", "1", 1.5, None, [], 10**30])
+def test_an_odd_priority_is_the_normal_one(odd: object) -> None:
+    (task,) = work([a_task("t1", priority=odd)]).tasks  # type: ignore[arg-type]
+    assert task.priority is Priority.NORMAL
+
+
 def test_what_is_wrong_with_a_task_is_said() -> None:
     assert the_problem(task_id=None) == "task_id is missing"
     assert the_problem(task_id=7) == "task_id is not text"
@@ -137,8 +143,6 @@ def test_what_is_wrong_with_a_task_is_said() -> None:
     assert the_problem(task_id="a\nb") == "task_id holds control characters"
     assert the_problem(task_id="..") == "task_id consists of dots, which no address can name"
     assert the_problem(platform="x" * 513) == "platform has 513 characters; at most 512 are taken"
-    assert the_problem(priority=0) == "priority is not one of 1 (urgent) to 4 (batch)"
-    assert the_problem(priority=True) == "priority is not one of 1 (urgent) to 4 (batch)"
     assert the_problem(target={"parcel_id": "1", "state": "CT"}) == "target.county is missing"
     assert the_problem(target={"parcel_id": "", "state": "CT", "county": "x"}) == "target.parcel_id is empty"
     assert the_problem(target={"parcel_id": False, "state": "CT", "county": "x"}) == "target.parcel_id is not text"

@@ -33,8 +33,6 @@ ABSURD_TASKS: list[Json] = [
     {"task_id": "t-null-target", "platform": "echo", "target": None},
     {"task_id": "t-list-target", "platform": "echo", "target": []},
     {"task_id": "t-no-parcel", "platform": "echo", "target": {"state": "CT", "county": "x"}},
-    {"task_id": "t-priority", "platform": "echo", "target": _TARGET, "priority": 99},
-    {"task_id": "t-text-priority", "platform": "echo", "target": _TARGET, "priority": "high"},
     {"task_id": "t-nan", "platform": "echo", "target": {**_TARGET, "x": float("nan")}},
 ]
 """None of these is a task. The last one is not even JSON."""

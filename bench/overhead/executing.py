@@ -1,4 +1,4 @@
-"""An executor at work as in a worker: every slot in a loop of its own, platform code on its stage."""
+"""An executor at work as in a worker: each slot with its loops, platform code on its stage."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> R
         clock=clock,
         emit=tally.emit,
     )
-    running = [asyncio.create_task(Loop(slot.name, slot.step, clock, tally.emit).run()) for slot in executor.slots]
+    steps = {name: step for slot in executor.slots for name, step in slot.loops.items()}
+    running = [asyncio.create_task(Loop(name, step, clock, tally.emit).run()) for name, step in steps.items()]
     try:
         await _until(tally.all_ended, running)
     finally:

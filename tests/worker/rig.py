@@ -55,7 +55,7 @@ class Rig:
         """Turns of the sync, with time going by as it wishes, until the outbox is empty. Fails if that never comes."""
         for _ in range(turns):
             self.clock.advance(await self.sync.step())
-            if await self.sync.is_done():
+            if not await self.lpm.get_unsynced_results(1):
                 return
         waiting = [(entry.task_id, entry.last_error) for entry in await self.lpm.get_unsynced_results(20)]
         raise AssertionError(f"still waiting after {turns} turns: {waiting}, away: {self.sync.away}")

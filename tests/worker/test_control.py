@@ -27,9 +27,9 @@ async def test_a_pause_can_be_taken_back() -> None:
 
 async def test_to_leave_is_to_drain_and_asked_again_to_stop() -> None:
     control = Control()
-    control.leave("SIGTERM")
+    control.interrupt("SIGTERM")
     assert said(control) == (False, True, False)
-    control.leave("SIGINT")
+    control.interrupt("SIGINT")
     assert said(control) == (False, True, True)
     assert control.reason == "SIGTERM", "the first reason is the one that ended it"
 
@@ -38,7 +38,7 @@ async def test_to_leave_at_once_is_to_stop() -> None:
     control = Control()
     control.leave("the gateway's command stop", at_once=True)
     assert said(control) == (False, True, True)
-    control.leave("SIGTERM")
+    control.interrupt("SIGTERM")
     assert said(control) == (False, True, True)
 
 
@@ -52,6 +52,6 @@ async def test_a_drain_that_is_asked_for_after_a_stop_does_not_take_the_stop_bac
 async def test_a_resume_does_not_bring_back_a_worker_that_leaves() -> None:
     control = Control()
     control.paused = True
-    control.leave("SIGTERM")
+    control.interrupt("SIGTERM")
     control.paused = False
     assert not control.may_start

@@ -102,7 +102,7 @@ async def test_it_runs_until_told_to_leave_and_drains_first(scene: Scene) -> Non
     scene.add("b")
     running = await scene.start()
     assert scene.work.calls == []
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await scene.work.began.wait()
     assert scene.ended == [], "who works on goes on while the rest is waited for"
     scene.work.done.set()
@@ -118,9 +118,9 @@ async def test_it_runs_until_told_to_leave_and_drains_first(scene: Scene) -> Non
 async def test_told_twice_it_stops_waiting_and_gives_back_what_runs(scene: Scene) -> None:
     scene.add("a")
     running = await scene.start()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await scene.work.began.wait()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await running
     assert scene.work.calls == [GRACE_SECONDS, 0.0]
     assert scene.events[-1] == WorkerStopped(reason="SIGTERM", released=2)
@@ -148,7 +148,7 @@ async def test_told_to_stop_at_once_it_waits_for_nothing(scene: Scene) -> None:
 async def test_told_before_it_began_it_ends_at_once(scene: Scene) -> None:
     scene.add("a")
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await (await scene.start())
     assert scene.events[-1] == WorkerStopped(reason="SIGTERM", released=0)
 
@@ -199,7 +199,7 @@ async def test_a_loop_that_fails_while_the_worker_drains_ends_it_with_its_error(
 
     scene.add("late", fails_later)
     running = await scene.start()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await scene.work.began.wait()
     go.set()
     while sum(isinstance(event, LoopFailed) for event in scene.events) < 10:
@@ -213,7 +213,7 @@ async def test_a_loop_that_fails_while_the_worker_drains_ends_it_with_its_error(
 async def test_an_order_to_leave_that_comes_together_with_a_failure_still_drains(scene: Scene) -> None:
     async def fails_and_leaves() -> float:
         if sum(isinstance(event, LoopFailed) for event in scene.events) == 9:
-            scene.control.leave("SIGTERM")
+            scene.control.interrupt("SIGTERM")
         raise ValueError("a mistake")
 
     scene.add("bad", fails_and_leaves)
@@ -244,7 +244,7 @@ async def test_a_drain_that_fails_ends_the_worker_with_its_error(scene: Scene) -
     async def broken(_: float) -> int:
         raise ValueError("no drain")
 
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     before = asyncio.all_tasks()
     with pytest.raises(ValueError, match="no drain"):
         await scene.crew.run(broken, None, GRACE_SECONDS)
@@ -262,7 +262,7 @@ async def test_at_the_end_everything_is_delivered_that_can_be(scene: Scene) -> N
         return answers.pop(0)
 
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await (await scene.start(last_sync))
     assert answers == [0.0], "until it says that there is nothing more to do"
     assert seen == [["sync"]] * 4, "never beside the sync's own loop; the others go on"
@@ -283,7 +283,7 @@ async def test_the_last_sync_ends_when_the_upstream_does_not_answer(
             raise
 
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await (await scene.start(hangs))
     assert ended == ["cancelled"]
     assert scene.events[-1] == WorkerStopped(reason="SIGTERM", released=0)
@@ -299,7 +299,7 @@ async def test_the_last_sync_ends_though_there_is_always_more_to_deliver(scene: 
         return 0.0
 
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await (await scene.start(endless))
     assert rounds == 10
 
@@ -312,10 +312,10 @@ async def test_a_second_word_ends_the_last_sync(scene: Scene) -> None:
         return await idle()
 
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     running = await scene.start(hangs)
     await began.wait()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await running
     assert scene.events[-1] == WorkerStopped(reason="SIGTERM", released=0)
 
@@ -323,7 +323,7 @@ async def test_a_second_word_ends_the_last_sync(scene: Scene) -> None:
 async def test_a_last_sync_that_fails_is_reported_and_changes_nothing(scene: Scene) -> None:
     unseen = complaints()
     scene.work.done.set()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await (await scene.start(failing))
     gc.collect()
     assert unseen == []
@@ -344,7 +344,7 @@ async def test_a_cancelled_crew_leaves_nothing_running(scene: Scene, when: str) 
 
     running = await scene.start(last_sync)
     if when != "at work":
-        scene.control.leave("SIGTERM")
+        scene.control.interrupt("SIGTERM")
         await scene.work.began.wait()
     if when == "last sync":
         scene.work.done.set()
@@ -367,6 +367,6 @@ async def test_only_loops_that_are_there_are_woken(scene: Scene) -> None:
     assert loop.name == "a"
     scene.work.done.set()
     running = await scene.start()
-    scene.control.leave("SIGTERM")
+    scene.control.interrupt("SIGTERM")
     await running
     assert turns == ["turn"]

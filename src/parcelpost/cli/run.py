@@ -81,7 +81,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
     control = Control()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, control.leave, signal.Signals(number).name)
+        loop.add_signal_handler(number, control.interrupt, signal.Signals(number).name)
     async with working(settings, os.environ, control) as worker:
         runner: OndemandRunner | WorkerRunner | StandaloneRunner
         match settings.worker.mode:

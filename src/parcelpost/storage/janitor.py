@@ -67,6 +67,10 @@ class Janitor:
         await self._raw.give_back()
         await self._db.exclusively(_truncate_wal)
 
+    async def refill(self) -> None:
+        """Sets the reserve for a full disk aside again, if it was given up and there is room."""
+        await asyncio.to_thread(self._reserve.fill)
+
     async def vacuum(self, *, full: bool = False) -> int:
         """Gives free pages back to the disk, a little at a time. Answers how many.
 

@@ -112,11 +112,8 @@ def _as_text(given: Json) -> Json:
 
 
 def _priority(given: Json) -> Priority:
-    if given is None:
-        return Priority.NORMAL
-    if type(given) is not int or given not in _PRIORITIES:
-        raise InvalidInput("priority is not one of 1 (urgent) to 4 (batch)")
-    return _PRIORITIES[given]
+    """A task that was handed out is lost upstream if it is not taken: an odd priority is no reason for that."""
+    return _PRIORITIES.get(given, Priority.NORMAL) if type(given) is int else Priority.NORMAL
 
 
 def _retries(given: Json) -> Mapping[str, int]:

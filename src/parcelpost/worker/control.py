@@ -19,14 +19,20 @@ class Control:
         """Why it leaves."""
         self.stopping = asyncio.Event()
         """Set when it stops without waiting for what runs."""
+        self._is_interrupted = False
 
     @property
     def may_start(self) -> bool:
         return not self.paused and not self.leaving.is_set()
 
     def leave(self, reason: str, *, at_once: bool = False) -> None:
-        """Drains; asked again, or with `at_once`, stops."""
-        if at_once or self.leaving.is_set():
+        """Drains; with `at_once`, stops. Asked again, it goes on as it does."""
+        if at_once:
             self.stopping.set()
         self.reason = self.reason or reason
         self.leaving.set()
+
+    def interrupt(self, signal: str) -> None:
+        """The first one drains, the second stops at once."""
+        self.leave(signal, at_once=self._is_interrupted)
+        self._is_interrupted = True

@@ -15,6 +15,7 @@ from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.events import AttemptEnded, Emit, LoopFailed, PlatformPaused
 from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
 from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.cool_down import CoolDowns
 from parcelpost.worker.outcomes import WORDS
@@ -44,12 +45,14 @@ class Ending:
         clock: Clock,
         emit: Emit,
         saved: Callable[[], None],
+        level: Callable[[], Level] = lambda: Level.FINE,
     ) -> None:
         self._lpm = lpm
         self._settings = settings
         self._clock = clock
         self._emit = emit
         self._saved = saved
+        self._level = level
         self._cool_downs = CoolDowns(settings.cool_down_seconds, settings.cool_down_max_seconds)
 
     async def end(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -139,6 +142,9 @@ class Ending:
                 failures += 1
                 self._report(attempt, error, failures)
             await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
+            while self._level() is Level.EXECUTOR_STOPS and not attempt.stopping.is_set():
+                # What little room there is belongs to the marks of what was delivered, which make more.
+                await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
 
     def _report(self, attempt: Attempt, error: StoreError, failures: int) -> None:
         if failures & (failures - 1) == 0:  # the first, second, fourth, eighth ...: it may go on for days

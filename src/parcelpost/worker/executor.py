@@ -52,7 +52,7 @@ class Executor:
         self._draining = False
         self._running = Running()
         self._left_behind = LeftBehind(max_left_behind)
-        ending = Ending(lpm, settings, clock, emit, saved)
+        ending = Ending(lpm, settings, clock, emit, saved, level)
         self.slots = [
             Slot(
                 f"slot {number}",

@@ -104,8 +104,7 @@ class Heartbeat:
             case "resume", "", "":
                 self._control.paused = False
             case "drain", "", "":
-                if not self._control.leaving.is_set():
-                    self._control.leave("the gateway's command drain")
+                self._control.leave("the gateway's command drain")
             case "stop", "", "":
                 self._control.leave("the gateway's command stop", at_once=True)
             case "sync-now", "", "":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import timedelta
+from itertools import count
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
@@ -15,6 +16,7 @@ from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.ending import Attempt, Ending
+from parcelpost.worker.loop import Step
 from parcelpost.worker.stage import Stage
 
 NextClaim = Callable[[], Awaitable[Claim | None]]
@@ -47,28 +49,35 @@ class Running:
     """What the slots are doing."""
 
     def __init__(self) -> None:
-        self.claims: dict[str, Claim] = {}
-        """Slot -> the task it works on."""
+        self.claims: dict[int, Claim] = {}
+        """Turn -> the task it is about, until its end is stored."""
         self.nothing = asyncio.Event()
         """Set while no slot is in the middle of a turn."""
         self.nothing.set()
         self._turns = 0
+        self._numbers = count(1)
 
     @contextlib.contextmanager
-    def turn(self, slot: str) -> Iterator[None]:
+    def turn(self) -> Iterator[int]:
+        """Its number."""
+        number = next(self._numbers)
         self._turns += 1
         self.nothing.clear()
         try:
-            yield
+            yield number
         finally:
-            self.claims.pop(slot, None)
+            self.claims.pop(number, None)
             self._turns -= 1
             if not self._turns:
                 self.nothing.set()
 
 
 class Slot:
-    """Cancelling a turn, at whatever moment, loses nothing: its claim is released, or comes back by I9."""
+    """Two loops serve it: while one waits for the disk to have what it brought, the other takes the next task.
+
+    So scraping does not wait for the store, and what is scraped but not stored yet is two tasks at most. Cancelling a
+    turn, at whatever moment, loses nothing: its claim is released, or comes back by I9.
+    """
 
     def __init__(
         self,
@@ -97,24 +106,30 @@ class Slot:
         self._clock = clock
         self._emit = emit
         self._stage = Stage(name, grace=grace)
+        self._scraping = asyncio.Lock()
+        """Held by the turn whose task is on the stage."""
         self._stopping = asyncio.Event()
         self.released = 0
         """Tasks that went back to the queue because they were interrupted."""
 
+    @property
+    def loops(self) -> dict[str, Step]:
+        """What a worker runs a loop for, by name. One of them alone works too, but waits for the disk."""
+        return {self.name: self.step, f"{self.name}, other hand": self.step}
+
     async def step(self) -> float:
-        with self._running.turn(self.name):
-            claim = await self._next_claim()
-            if claim is None:
-                return self._settings.idle_seconds
-            self._running.claims[self.name] = claim
-            try:
-                await self._attempt(claim)
-            except asyncio.CancelledError:
-                await self._release(claim)
-                raise
-            except BaseException:
-                await self._release(claim, timedelta(seconds=self._settings.retry_min_seconds))
-                raise
+        """One task, from its claim until its end is stored."""
+        with self._running.turn() as turn:
+            async with self._scraping:
+                claim = await self._next_claim()
+                if claim is None:
+                    return self._settings.idle_seconds
+                self._running.claims[turn] = claim
+                attempt = Attempt(slot=self.name, claim=claim, started=self._clock.monotonic(), stopping=self._stopping)
+                async with self._or_given_back(claim):
+                    outcome = await self._outcome(claim.task)
+            async with self._or_given_back(claim):
+                await self._end(attempt, outcome)
             return 0.0
 
     def interrupt(self) -> None:
@@ -126,11 +141,20 @@ class Slot:
         """Ends its thread, if platform code lets it."""
         await self._stage.close()
 
-    async def _attempt(self, claim: Claim) -> None:
-        attempt = Attempt(slot=self.name, claim=claim, started=self._clock.monotonic(), stopping=self._stopping)
-        outcome = await self._outcome(claim.task)
+    @contextlib.asynccontextmanager
+    async def _or_given_back(self, claim: Claim) -> AsyncIterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            await self._release(claim)
+            raise
+        except BaseException:
+            await self._release(claim, timedelta(seconds=self._settings.retry_min_seconds))
+            raise
+
+    async def _end(self, attempt: Attempt, outcome: Outcome | None) -> None:
         if outcome is None:
-            self.released += await self._release(claim)
+            self.released += await self._release(attempt.claim)
         else:
             await self._ending.end(attempt, outcome)
 

@@ -28,4 +28,6 @@ class StorageWatch:
                     level=usage.level, bytes=usage.total, max_bytes=usage.max_bytes, free_bytes=usage.disk_free
                 )
             )
+            if usage.level is Level.FINE:
+                await self._lpm.janitor.refill()
         return _EVERY_SECONDS

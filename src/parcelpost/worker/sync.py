@@ -85,10 +85,6 @@ class SyncManager:
         except (NotNow, NotAllowed) as error:
             return await self._went_away(error)
 
-    async def is_done(self) -> bool:
-        """Whether the outbox is empty, but for what was set aside."""
-        return not await self._lpm.get_unsynced_results(1)
-
     async def _round(self) -> float:
         if self._held and self._clock.monotonic() >= self._again_at > 0:
             self._start_over()

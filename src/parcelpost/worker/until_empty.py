@@ -31,8 +31,6 @@ class UntilEmpty:
         """Whether there is somebody to deliver to: otherwise results stay here."""
 
     async def step(self) -> float:
-        if self._control.leaving.is_set():  # to ask again would mean to stop at once
-            return _LOOK_SECONDS
         if self._active() or not self._offers_nothing() or await self._lpm.is_any_open(self._platforms()):
             return _LOOK_SECONDS
         if not self._delivers or not await self._lpm.get_unsynced_results(1):
