@@ -54,6 +54,8 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
         assert gateway.beats
         assert gateway.named_too_early == []
     assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
+    lines = (tmp_path / "worker.log").read_text().splitlines()
+    assert "30 completed, 1 failed, 0 expired; 0 to deliver, 0 rejected" in lines
 
 
 async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:

@@ -92,3 +92,9 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
             case "standalone":
                 runner = StandaloneRunner(worker, until_empty=until_empty)
         await runner.run()
+        if until_empty:
+            depth = await worker.tools.lpm.queue_depth()
+            print(
+                f"{depth.completed:,} completed, {depth.failed:,} failed, {depth.expired:,} expired; "
+                f"{depth.unsynced:,} to deliver, {depth.rejected:,} rejected"
+            )

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost import __version__
 from parcelpost.cli.store_options import store_options
@@ -39,6 +40,8 @@ class _Identity(Struct, frozen=True):
 @asynccontextmanager
 async def working(settings: Settings, environment: Mapping[str, str], control: Control) -> AsyncIterator[Worker]:
     """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
+    if settings.worker.mode == "legacy":  # one task after the other
+        settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
     telemetry = Telemetry()
     emit = _both(make_log(settings.log.level, settings.log.format, sys.stderr), telemetry.emit)
