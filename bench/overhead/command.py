@@ -19,6 +19,7 @@ from bench.store.disk import machine
 from bench.store.ours import OPTIONS, OURS, store_path
 from bench.store.work import Work, make_work
 from bench.timing import Run
+from parcelpost.scrapers.platform import Scrape
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 NAME = "overhead"
@@ -40,8 +41,8 @@ class Plan:
     """How many tasks are worked through where the platform takes no time."""
 
 
-_FULL = Plan(3, 4.0, 10_000)
-_QUICK = Plan(1, 3.0, 4_000)
+_FULL = Plan(3, 6.0, 10_000)
+_QUICK = Plan(3, 3.0, 4_000)
 
 Runs = defaultdict[tuple[float, str], list[Run]]
 """By what the platform takes, and what is behind the executor."""
@@ -81,12 +82,19 @@ async def _measure(plan: Plan, folder: Path) -> Runs:
         for delay, count in counts.items():
             progress(f"repetition {repetition + 1} of {plan.repetitions}: a platform of {delay * 1000:.0f} ms")
             scrape, part = platform(work, pages, delay), _first(work, count)
-            runs[delay, NOTHING].append(await execute(discarding(part.tasks), scrape, count))
-            async with LocalPersistenceManager.open(store_path(fresh(folder)), options=OPTIONS) as lpm:
-                await lpm.add_tasks(part.tasks)
-                runs[delay, STORE].append(await execute(lpm, scrape, count))
+            for behind in (STORE, NOTHING) if repetition % 2 else (NOTHING, STORE):
+                runs[delay, behind].append(await _execute(behind, folder, scrape, part))
         runs[0.0, BARE_STORE].append(await _claim_and_save(folder, _first(work, plan.tasks)))
     return runs
+
+
+async def _execute(behind: str, folder: Path, scrape: Scrape, work: Work) -> Run:
+    gc.collect()
+    if behind == NOTHING:
+        return await execute(discarding(work.tasks), scrape, len(work))
+    async with LocalPersistenceManager.open(store_path(fresh(folder)), options=OPTIONS) as lpm:
+        await lpm.add_tasks(work.tasks)
+        return await execute(lpm, scrape, len(work))
 
 
 async def _claim_and_save(folder: Path, work: Work) -> Run:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 PAGE_BYTES = 20 * 1024
 _BODIES = 64
-_WORDS = (
-    "assessed value land building owner parcel lien redemption sale certificate block lot district school county "
-    "city township road avenue street acreage zoning residential commercial exemption homestead delinquent penalty "
-    "interest installment receipt treasurer collector deed book page grantor grantee transfer"
-).split()
+_TEXT = """
+    assessed value land building owner parcel lien redemption sale certificate block lot district school county city
+    township road avenue street acreage zoning residential commercial exemption homestead delinquent penalty interest
+    installment receipt treasurer collector deed book page grantor grantee transfer
+"""
 
 
 class Pages:
@@ -26,11 +26,11 @@ class Pages:
 
 
 def _body(chance: random.Random) -> bytes:
-    rows: list[str] = []
+    words, rows = _TEXT.split(), list[str]()
     size = 0
     while size < PAGE_BYTES:
-        label = " ".join(chance.choices(_WORDS, k=2)).title()
-        value = f"{chance.choice(_WORDS)} {chance.randrange(10**7):,} {chance.choice(_WORDS)} {chance.random():.6f}"
+        label = " ".join(chance.choices(words, k=2)).title()
+        value = f"{chance.choice(words)} {chance.randrange(10**7):,} {chance.choice(words)} {chance.random():.6f}"
         rows.append(f'<tr class="row-{len(rows) % 2}"><th scope="row">{label}</th><td>{value}</td></tr>\n')
         size += len(rows[-1])
     return "".join(["<table>\n", *rows]).encode()

@@ -107,3 +107,8 @@ def test_a_mode_that_needs_a_gateway_is_not_run_without_one(mode: str) -> None:
 
 def test_standalone_needs_no_gateway() -> None:
     check_runnable(Settings(worker=WorkerSettings(mode="standalone")))
+
+
+@pytest.mark.parametrize("name", ["two words", "x" * 201, "café", "a\tb"])
+def test_a_worker_id_can_stand_in_a_header(refused: Refused, name: str) -> None:
+    assert "worker.id must be" in refused(flags={"worker.id": name})

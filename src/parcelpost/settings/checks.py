@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +18,8 @@ _ORDERED = (
     ("executor.retry_min_seconds", "executor.retry_max_seconds", "at most"),
     ("executor.cool_down_seconds", "executor.cool_down_max_seconds", "at most"),
 )
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
+_WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
 _NEEDS_GATEWAY = ("ondemand", "legacy")
 
 
@@ -43,9 +46,15 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
         where = origins["gateway.url"]
         yield Problem(what=f"{where}: gateway.url {what}", remedy="write it as https://gateway.example.org")
     path: str = values["gateway.base_path"]
-    if path and not (path.startswith("/") and path.isascii() and path.isprintable() and not set(path) & set("?# ")):
+    if path and not _BASE_PATH.fullmatch(path):
         where = origins["gateway.base_path"]
         yield Problem(what=f"{where}: gateway.base_path must be a path", remedy="write it as /internal")
+    if not _WORKER_ID.fullmatch(values["worker.id"]):
+        where = origins["worker.id"]
+        yield Problem(
+            what=f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
+            remedy="write it as hartford-1",
+        )
     if not values["storage.path"]:
         where = origins["storage.path"]
         yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")

@@ -1,0 +1,1 @@
+"""Whether scraping waits for the gateway: `python -m bench coupling`."""

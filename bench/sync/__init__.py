@@ -1,0 +1,1 @@
+"""How fast the outbox drains: `python -m bench sync`."""
