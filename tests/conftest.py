@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import settings
 
 # Shared machines stall now and then: an example's time says nothing about the code.
 settings.register_profile("parcelpost", deadline=None)
 settings.load_profile("parcelpost")
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
