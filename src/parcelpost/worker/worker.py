@@ -120,8 +120,9 @@ class Worker:
         return found
 
     def add_slots(self) -> None:
-        for number, slot in enumerate(self.executor.slots, 1):
-            self.crew.add(f"slot {number}", slot.step)
+        for slot in self.executor.slots:
+            for name, step in slot.loops.items():
+                self.crew.add(name, step)
 
     def add_delivery(self) -> None:
         """Sync and heartbeat, where there is somebody to hear them."""
@@ -179,7 +180,7 @@ class Worker:
         return _OBSERVE_SECONDS
 
     def _wake_slots(self) -> None:
-        self.crew.wake(*(f"slot {number}" for number in range(1, len(self.executor.slots) + 1)), "one by one")
+        self.crew.wake("one by one", *(name for slot in self.executor.slots for name in slot.loops))
 
     def _sync_now(self) -> None:
         self.sync.urge()
