@@ -46,6 +46,11 @@ _ONE = _ENTRIES.format("")
 _ALL = _ENTRIES.format("NOT INDEXED")
 
 
+# One statement for all of them: one each would be a handing over of Python's lock each.
+_BY_ID = "results INDEXED BY sqlite_autoindex_results_1"
+_AMONG = "result_id IN (SELECT value FROM json_each(?))"
+
+
 class ResultRow(NamedTuple):
     """The columns of a record's row, in the order of the statement that stores it."""
 
@@ -222,14 +227,14 @@ def reject_damaged(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> int
 
 def mark_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str) -> int:
     """Receipts. An entry whose raw file is not upstream yet stays in the outbox (I6)."""
-    change = """UPDATE results SET synced = 1, synced_at = ?, rejected_at = NULL, last_error = NULL
-                WHERE result_id = ? AND synced = 0 AND (html_path IS NULL OR raw_synced_at IS NOT NULL)"""
-    return db.executemany(change, [(now, result_id) for result_id in result_ids]).rowcount
+    change = f"""UPDATE {_BY_ID} SET synced = 1, synced_at = ?, rejected_at = NULL, last_error = NULL
+                 WHERE {_AMONG} AND synced = 0 AND (html_path IS NULL OR raw_synced_at IS NOT NULL)"""
+    return db.execute(change, (now, _json(result_ids))).rowcount
 
 
 def mark_raw_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str) -> int:
-    change = "UPDATE results SET raw_synced_at = ? WHERE result_id = ? AND html_path IS NOT NULL"
-    return db.executemany(change, [(now, result_id) for result_id in result_ids]).rowcount
+    change = f"UPDATE {_BY_ID} SET raw_synced_at = ? WHERE {_AMONG} AND html_path IS NOT NULL"
+    return db.execute(change, (now, _json(result_ids))).rowcount
 
 
 def mark_rejected(db: sqlite3.Connection, result_ids: Sequence[str], reason: str, now: str) -> int:
@@ -290,3 +295,7 @@ def _remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
     # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.
     gone = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING json_path, html_path"
     return [path for row in db.execute(gone, (task_id,)).fetchall() for path in row if path]
+
+
+def _json(result_ids: Sequence[str]) -> str:
+    return encode(list(result_ids)).decode()
