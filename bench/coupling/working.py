@@ -64,32 +64,22 @@ class _Tally:
 async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
     """The tasks are in the store already, more of them than can be done in that time."""
     tally, clock, control, wanted = _Tally(), SystemClock(), Control(), settings(url)
-    factory = ScraperFactory(clock)
-
-    async def scrape(task: Task) -> Done:
-        await asyncio.sleep(PLATFORM_SECONDS)
-        return Done(data=work.records[int(task.task_id.rpartition("-")[2])])
-
-    factory.register(PLATFORM, scrape)
     async with (
         LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=tally.emit) as lpm,
         GatewayClient.open(wanted.gateway, "token", "bench", clock.now) as upstream,
     ):
-        worker = Worker(
-            Tools(
-                lpm=lpm,
-                upstream=upstream,
-                delivers=True,
-                factory=factory,
-                settings=wanted,
-                worker_id="bench",
-                version=__version__,
-                clock=clock,
-                emit=tally.emit,
-            ),
-            control,
+        tools = Tools(
+            lpm=lpm,
+            upstream=upstream,
+            delivers=True,
+            factory=_factory(work),
+            settings=wanted,
+            worker_id="bench",
+            version=__version__,
+            clock=clock,
+            emit=tally.emit,
         )
-        running = asyncio.create_task(OndemandRunner(worker).run())
+        running = asyncio.create_task(OndemandRunner(Worker(tools, control)).run())
         await asyncio.wait([running], timeout=WARM_UP_SECONDS)
         before, began = tally.done, time.perf_counter()
         await asyncio.wait([running], timeout=seconds)
@@ -97,3 +87,13 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
         control.leave("measured", at_once=True)
         await running
     return run
+
+
+def _factory(work: Work) -> ScraperFactory:
+    async def scrape(task: Task) -> Done:
+        await asyncio.sleep(PLATFORM_SECONDS)
+        return Done(data=work.records[int(task.task_id.rpartition("-")[2])])
+
+    factory = ScraperFactory()
+    factory.register(PLATFORM, scrape)
+    return factory

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from bench.overhead.pages import Pages
 from bench.store.work import PLATFORM, Work
 from bench.timing import Run
-from parcelpost.clock import SystemClock
-from parcelpost.events import AttemptEnded, Event
+from parcelpost.clock import Clock, SystemClock
+from parcelpost.events import AttemptEnded, Emit, Event
 from parcelpost.model import Done, Page, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.platform import Scrape
@@ -60,21 +60,8 @@ class _Tally:
 
 async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> Run:
     """Works through that many tasks, which the store has."""
-    clock, tally = SystemClock(), _Tally(tasks)
-    factory = ScraperFactory(clock)
-    factory.register(PLATFORM, scrape)
-    executor = Executor(
-        lpm,
-        factory,
-        ExecutorSettings(slots=SLOTS),
-        Control(),
-        platforms=lambda: [PLATFORM],
-        level=lambda: Level.FINE,
-        saved=lambda: None,
-        ran_dry=lambda: None,
-        clock=clock,
-        emit=tally.emit,
-    )
+    tally, clock = _Tally(tasks), SystemClock()
+    executor = _executor(lpm, scrape, tally.emit, clock)
     steps = {name: step for slot in executor.slots for name, step in slot.loops.items()}
     running = [asyncio.create_task(Loop(name, step, clock, tally.emit).run()) for name, step in steps.items()]
     try:
@@ -85,6 +72,23 @@ async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> R
         await asyncio.wait(running)
         await executor.close()
     return Run(tasks - WARM_UP, tally.ended - tally.began)
+
+
+def _executor(lpm: LocalPersistenceManager, scrape: Scrape, emit: Emit, clock: Clock) -> Executor:
+    factory = ScraperFactory(clock)
+    factory.register(PLATFORM, scrape)
+    return Executor(
+        lpm,
+        factory,
+        ExecutorSettings(slots=SLOTS),
+        Control(),
+        platforms=lambda: [PLATFORM],
+        level=lambda: Level.FINE,
+        saved=lambda: None,
+        ran_dry=lambda: None,
+        clock=clock,
+        emit=emit,
+    )
 
 
 async def _until(event: asyncio.Event, running: Sequence[asyncio.Task[None]]) -> None:
