@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
-from parcelpost.events import Emit, TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
+from parcelpost.events import Emit, TaskSkipped, TasksReceived
 from parcelpost.model import Task
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.backoff import Away, Backoff
+from parcelpost.worker.absence import Absence
+from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
 
 STATE = "collector"
@@ -48,7 +49,7 @@ class Collector:
         self._arrived = arrived
         self._clock = clock
         self._emit = emit
-        self._backoff = Backoff(sync.backoff_min_seconds, sync.backoff_max_seconds)
+        self._absence = Absence(STATE, lpm, sync, clock, emit)
         self._not_before = 0.0
         """By the monotonic clock: the upstream asked for no call before that."""
         self._unstored: Sequence[Task] = ()
@@ -59,12 +60,12 @@ class Collector:
 
     @property
     def away(self) -> Away | None:
-        return self._backoff.away
+        return self._absence.away
 
     async def step(self) -> float:
         if not self._control.may_start or self._level() is not Level.FINE:
             return self._settings.poll_seconds
-        wait = max(self._backoff.remaining(self._clock.now()), self._not_before - self._clock.monotonic())
+        wait = max(self._absence.remaining, self._not_before - self._clock.monotonic())
         if wait > 0:
             return wait
         if self._unstored:
@@ -115,7 +116,7 @@ class Collector:
             return await self._went_away(error)
         except Refused as error:
             return await self._went_away(NotNow(f"the gateway refuses to give work: {error}"))
-        await self._came_back()
+        await self._absence.worked()
         return await self._take_in(work, started)
 
     async def _take_in(self, work: Work, started: float) -> float:
@@ -141,30 +142,9 @@ class Collector:
         return pause
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
-        now = self._clock.now()
         self.offers_nothing = False
-        is_news = self._backoff.away is None or self._backoff.away.reason != str(error)
-        away = self._backoff.failed(error, now)
-        remaining = self._backoff.remaining(now)
-        if is_news:
-            self._emit(
-                UpstreamAway(loop="collector", reason=away.reason, denied=away.denied, retry_in_seconds=remaining)
-            )
         await self._record(0, self._clock.monotonic(), error)
-        await self._remember(away)
-        return remaining
-
-    async def _came_back(self) -> None:
-        ended = self._backoff.worked()
-        if ended is not None:
-            now = self._clock.now()
-            self._emit(UpstreamBack(loop="collector", away_seconds=max(0.0, (now - ended.since).total_seconds())))
-            await self._remember(Away(since=now, until=now, failures=0, reason=""))
-
-    async def _remember(self, away: Away) -> None:
-        """For those who look at the store."""
-        with contextlib.suppress(StoreError):
-            await self._lpm.state.put(STATE, away)
+        return await self._absence.failed(error)
 
     async def _record(self, count: int, started: float, error: UpstreamError | None) -> None:
         with contextlib.suppress(StoreError):

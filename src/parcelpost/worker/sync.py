@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Sequence
-from datetime import timedelta
 from typing import TypeVar
 
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, StoreError
-from parcelpost.events import Emit, UpstreamAway, UpstreamBack
+from parcelpost.errors import NotAllowed, NotNow
+from parcelpost.events import Emit
 from parcelpost.model import OutboxEntry
 from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.backoff import Away, Backoff
+from parcelpost.worker.absence import Absence
+from parcelpost.worker.backoff import Away
 from parcelpost.worker.delivery import Delivery, Parcel, parcel
 from parcelpost.worker.marks import Delivered, Marks, delivered
 
@@ -46,7 +45,7 @@ class SyncManager:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self._absence = Absence(STATE, lpm, settings, clock, emit)
         self._is_loaded = False
         self._urged = False
         self._after = 0
@@ -60,7 +59,7 @@ class SyncManager:
     @property
     def away(self) -> Away | None:
         """Why nothing is delivered at the moment."""
-        return self._backoff.away
+        return self._absence.away
 
     def urge(self) -> None:
         """The next turn tries at once, whatever the backoff says."""
@@ -70,11 +69,9 @@ class SyncManager:
         if not self._lpm.duties.take("sync"):
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
-            away = await self._lpm.state.get(STATE, Away)
-            # One that was denied starts with another token or address, or is denied again at once.
-            self._backoff.away = away if away and away.failures and not away.denied else None
+            await self._absence.load()
             self._is_loaded = True
-        remaining = 0.0 if self._urged else self._backoff.remaining(self._clock.now())
+        remaining = 0.0 if self._urged else self._absence.remaining
         if remaining > 0:
             return remaining
         if self._urged:
@@ -83,7 +80,8 @@ class SyncManager:
         try:
             return await self._round()
         except (NotNow, NotAllowed) as error:
-            return await self._went_away(error)
+            self._start_over()
+            return await self._absence.failed(error)
 
     async def _round(self) -> float:
         if self._held and self._clock.monotonic() >= self._again_at > 0:
@@ -163,7 +161,7 @@ class SyncManager:
         await marks.add(done)
         if error is not None:
             raise error
-        await self._came_back()
+        await self._absence.worked()
 
     def _learn(self, delivery: Delivery, done: Delivered) -> None:
         records = [entry for entry in delivery.stored if entry.data is not None]
@@ -178,28 +176,6 @@ class SyncManager:
         if entry is None or self._clock.monotonic() - since > _WITNESS_SECONDS:
             return None
         return None if parcel(entry) in {parcel(other) for other in entries} else entry
-
-    async def _went_away(self, error: NotNow | NotAllowed) -> float:
-        self._start_over()
-        now = self._clock.now()
-        away = self._backoff.failed(error, now)
-        remaining = self._backoff.remaining(now)
-        self._emit(UpstreamAway(loop="sync", reason=away.reason, denied=away.denied, retry_in_seconds=remaining))
-        await self._remember(away)
-        return remaining
-
-    async def _came_back(self) -> None:
-        ended = self._backoff.worked()
-        if ended is None:
-            return
-        now = self._clock.now()
-        seconds = max(0.0, (now - ended.since) / timedelta(seconds=1))
-        self._emit(UpstreamBack(loop="sync", away_seconds=seconds))
-        await self._remember(Away(since=now, until=now, failures=0, reason=""))
-
-    async def _remember(self, away: Away) -> None:
-        with contextlib.suppress(StoreError):
-            await self._lpm.state.put(STATE, away)
 
 
 async def _while_reading(work: Awaitable[None], read: Awaitable[T]) -> T:

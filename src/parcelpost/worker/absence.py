@@ -1,0 +1,61 @@
+"""An upstream that is away, as one loop sees it: how long to wait, said once, and kept in the store."""
+
+from __future__ import annotations
+
+import contextlib
+
+from parcelpost.clock import Clock
+from parcelpost.errors import NotAllowed, NotNow, StoreError
+from parcelpost.events import Emit, UpstreamAway, UpstreamBack
+from parcelpost.settings.keys import SyncSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.backoff import Away, Backoff
+
+
+class Absence:
+    """`loop` is also the name under which the store keeps it, for a restart and for those who look."""
+
+    def __init__(
+        self, loop: str, lpm: LocalPersistenceManager, settings: SyncSettings, clock: Clock, emit: Emit
+    ) -> None:
+        self._loop = loop
+        self._lpm = lpm
+        self._clock = clock
+        self._emit = emit
+        self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
+
+    @property
+    def away(self) -> Away | None:
+        return self._backoff.away
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the next try."""
+        return self._backoff.remaining(self._clock.now())
+
+    async def load(self) -> None:
+        """Goes on where the last process was, unless that was denied: this one may have another token or address."""
+        away = await self._lpm.state.get(self._loop, Away)
+        self._backoff.away = away if away and away.failures and not away.denied else None
+
+    async def failed(self, error: NotNow | NotAllowed) -> float:
+        """Seconds until the next try."""
+        is_news = self.away is None or self.away.reason != str(error)
+        away = self._backoff.failed(error, self._clock.now())
+        remaining = self.remaining
+        if is_news:
+            denied = away.denied
+            self._emit(UpstreamAway(loop=self._loop, reason=away.reason, denied=denied, retry_in_seconds=remaining))
+        await self._remember(away)
+        return remaining
+
+    async def worked(self) -> None:
+        ended = self._backoff.worked()
+        if ended is not None:
+            now = self._clock.now()
+            self._emit(UpstreamBack(loop=self._loop, away_seconds=max(0.0, (now - ended.since).total_seconds())))
+            await self._remember(Away(since=now, until=now, failures=0, reason=""))
+
+    async def _remember(self, away: Away) -> None:
+        with contextlib.suppress(StoreError):
+            await self._lpm.state.put(self._loop, away)
