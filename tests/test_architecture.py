@@ -44,10 +44,16 @@ LIBRARIES_OF: dict[str, set[str]] = {"__init__": set(), "model": {"msgspec"}, "e
 # Libraries that belong to certain rooms.
 ROOMS_OF: dict[str, set[str]] = {
     "aiosqlite": {"storage"},
+    "asyncpg": {"gateway"},
+    "fastapi": {"gateway"},
     "httpx2": {"client", "scrapers", "simulator"},
     "isal": {"storage"},
-    "sqlite3": {"storage"},
+    "obstore": {"gateway"},
+    "sqlite3": {"storage", "gateway"},
+    "starlette": {"gateway"},
     "time": {"clock"},
+    "uvicorn": {"gateway"},
+    "zstandard": {"gateway"},
     "bench": set(),
     "tests": set(),
 }

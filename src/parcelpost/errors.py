@@ -9,6 +9,8 @@ ParcelpostError
 │   ├── Refused           it says that what was sent is bad
 │   ├── TooLarge          it says that what was sent is too large
 │   └── NotOffered        it does not have this optional part
+├── LedgerError           the gateway's own ledger could not do it
+│   └── LedgerAway        its database does not answer for now (retry helps)
 └── StoreError            the local store could not do it
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
@@ -93,6 +95,19 @@ class NotOffered(UpstreamError):
     """This gateway does not have this optional part."""
 
     hint = "nothing to do: everything else goes on without it"
+
+
+class LedgerError(ParcelpostError):
+    """The gateway's ledger could not do it."""
+
+    hint = "check server.database and the database's own log"
+
+
+class LedgerAway(LedgerError):
+    """The ledger's database does not answer for now."""
+
+    hint = "check that the database runs and has room; the gateway goes on by itself when it answers"
+    retry_helps = True
 
 
 class StoreError(ParcelpostError):

@@ -100,6 +100,30 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """0: no health and metrics pages."""
 
 
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The gateway that this machine serves, as `gateway` is the one that a worker calls."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8700
+    base_path: str = "/internal"
+    database: str = "gateway_data/gateway.db"
+    """An SQLite file, or postgresql://..."""
+    raw: str = "gateway_data/raw"
+    """A folder, or s3://bucket/prefix."""
+    worker_tokens_file: str = ""
+    read_tokens_file: str = ""
+    admin_tokens_file: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    lease_seconds: Seconds = 900.0
+    max_lease_hours: Annotated[float, Meta(gt=0, le=87_600)] = 24.0
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    requests_per_second: Annotated[float, Meta(gt=0, le=1_000_000)] = 50.0
+    max_body_bytes: SomeBytes = 32 * MIB
+    max_raw_bytes: SomeBytes = 64 * MIB
+    keep_days: Days = 30.0
+
+
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "human", "json"] = "auto"
@@ -116,4 +140,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     janitor: JanitorSettings = JanitorSettings()
     http: HttpSettings = HttpSettings()
+    server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()

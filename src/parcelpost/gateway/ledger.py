@@ -1,0 +1,130 @@
+"""The gateway's book of tasks, leases, results and workers. One Protocol, kept in SQLite or in PostgreSQL.
+
+Every call is one transaction. What a call has answered survives power loss. `now` is the caller's clock, in UTC.
+A call that the database cannot answer for now raises LedgerAway and has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from parcelpost.gateway.words import (
+    ActivityRow,
+    Added,
+    Arrival,
+    Beat,
+    BroughtBack,
+    Grant,
+    LienRow,
+    MetricsSample,
+    ParcelFilter,
+    ParcelKey,
+    ParcelRow,
+    QueueRow,
+    SelectorRow,
+    Stored,
+    TaskRow,
+    Version,
+    WorkerRow,
+)
+from parcelpost.model import Signal, Task
+
+
+class Ledger(Protocol):
+    """Opened by `open_ledger`; safe to call from many coroutines at once, and, on one database, from many processes."""
+
+    # Tasks
+
+    async def add_tasks(self, tasks: Sequence[Task], now: datetime) -> Added:
+        """Queues them. A task id that is known changes nothing, not even its state."""
+
+    async def grant(
+        self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
+    ) -> Sequence[Grant]:
+        """Up to `capacity` queued tasks of these platforms, by priority, then age, each leased to the worker.
+
+        No task has two open leases. As fast at a million queued tasks as at a thousand.
+        """
+
+    async def bring_back(self, now: datetime, most: int) -> BroughtBack:
+        """Ends leases that are over: the task is queued again, or dead if that was its last attempt."""
+
+    async def end_task(self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime) -> bool:
+        """The word of the worker that holds it: no `error`: done, with nothing to send. With one: failed, or queued
+        `again` (dead after its last attempt).
+
+        False, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
+        """
+
+    async def task(self, task_id: str) -> TaskRow | None: ...
+
+    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
+        """By an operator's word: tasks in these states ('failed', 'dead') are queued again, attempts forgotten."""
+
+    # Results
+
+    async def store(self, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> Sequence[Stored]:
+        """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
+
+        One answer for each, in order. An older scrape never takes a newer one's place. A task keeps one result for a
+        parcel: the same again is a duplicate, an older one too, a newer one takes its place.
+        """
+
+    # The fleet
+
+    async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
+        """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
+
+        Answers the commands that wait for this worker, oldest first; each is answered once.
+        """
+
+    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+        """Queues a command for that worker, or with '' for all that have beaten since. Answers for how many."""
+
+    async def workers(self) -> Sequence[WorkerRow]: ...
+
+    async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None: ...
+
+    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[SelectorRow]:
+        """Of that platform, or of all with ''; by field, the best first."""
+
+    async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
+        """A sample of the same worker and moment again changes nothing."""
+
+    async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]: ...
+
+    # What people look at
+
+    async def queue(self) -> Sequence[QueueRow]: ...
+
+    async def add_activity(self, counts: Mapping[tuple[str, str], int], minute: datetime) -> None:
+        """Adds to that minute's counts of (platform, outcome)."""
+
+    async def activity(self, since: datetime) -> Sequence[ActivityRow]: ...
+
+    async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
+        """In the order of their keys, those after that one."""
+
+    async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
+        """Those that came last, the newest first."""
+
+    async def parcel(self, key: ParcelKey) -> ParcelRow | None: ...
+
+    async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
+        """Its scrapes, the newest first."""
+
+    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
+        """Liens that themselves have the status and amount wanted, in the order of their parcels and positions."""
+
+    # Care
+
+    async def counts(self) -> Mapping[str, int]:
+        """parcels, liens, results: estimates will do."""
+
+    async def prune(self, ended_before: datetime, most: int) -> int:
+        """Removes ended tasks with their leases, activity, metrics and signals older than that. Results stay."""
+
+    async def check(self) -> None:
+        """Returns if the database answers. Raises LedgerAway."""
