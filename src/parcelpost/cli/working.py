@@ -89,10 +89,8 @@ async def working(settings: Settings, environment: Mapping[str, str], control: C
 
 async def _own_id(lpm: LocalPersistenceManager) -> str:
     """Made once for the store; its second process at the same time is `...-2`, and so on."""
-    kept = await lpm.state.get("identity", _Identity)
-    if kept is None:
-        kept = _Identity(f"{socket.gethostname()[:40] or 'worker'}-{secrets.token_hex(4)}")
-        await lpm.state.put("identity", kept)
+    new = _Identity(f"{socket.gethostname()[:40] or 'worker'}-{secrets.token_hex(4)}")
+    kept = await lpm.state.settle("identity", new)
     number = next(number for number in range(1, _MOST_SISTERS) if lpm.duties.take(f"worker-{number}"))
     return kept.worker_id if number == 1 else f"{kept.worker_id}-{number}"
 

@@ -11,6 +11,7 @@ from parcelpost.clock import Clock, iso
 from parcelpost.storage.db import LocalDatabase
 
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WorkerState:
@@ -20,26 +21,35 @@ class WorkerState:
 
     async def get(self, name: str, kind: type[T]) -> T | None:
         """None: never put, or written by a program that meant something else by it."""
-        found = await self._db.read(_get, name)
-        if found is None:
-            return None
-        try:
-            return msgspec.json.decode(found, type=kind)
-        except msgspec.MsgspecError:
-            return None
+        return await self._db.read(_get, name, kind)
 
     async def put(self, name: str, value: msgspec.Struct) -> None:
         """Survives a kill; a power cut may bring back the value before."""
-        text = msgspec.json.encode(value).decode()
-        await self._db.write_lossy(_put, name, text, iso(self._clock.now()))
+        await self._db.write_lossy(_put, name, value, iso(self._clock.now()))
+
+    async def settle(self, name: str, value: S) -> S:
+        """The value that was put first: of several processes that come at once, all are answered the same one."""
+        return await self._db.write(_settle, name, value, iso(self._clock.now()))
 
 
-def _get(db: sqlite3.Connection, name: str) -> str | None:
+def _get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:
     row = db.execute("SELECT value FROM worker_state WHERE name = ?", (name,)).fetchone()
-    return None if row is None else row[0]
+    if row is None:
+        return None
+    try:
+        return msgspec.json.decode(row[0], type=kind)
+    except msgspec.MsgspecError:
+        return None
 
 
-def _put(db: sqlite3.Connection, name: str, value: str, now: str) -> None:
+def _put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> None:
     change = """INSERT INTO worker_state (name, value, updated_at) VALUES (?, ?, ?)
                 ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
-    db.execute(change, (name, value, now))
+    db.execute(change, (name, msgspec.json.encode(value).decode(), now))
+
+
+def _settle(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
+    kept = _get(db, name, type(value))
+    if kept is None:
+        _put(db, name, value, now)
+    return kept or value
