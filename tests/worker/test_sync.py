@@ -334,3 +334,17 @@ async def test_what_has_no_page_is_not_asked_for_one(rig: Rig) -> None:
     await rig.save("t2")
     await rig.settle()
     assert sorted(rig.gateway.submissions) == ["t1", "t2"]
+
+
+async def test_what_the_last_process_was_denied_is_forgotten_when_this_one_gets_through(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(401))
+    await rig.sync.step()
+    denied = await rig.lpm.state.get("sync", Away)
+    assert denied is not None
+    assert denied.denied
+    rig.sync = rig.new_sync()
+    await rig.settle()
+    now = await rig.lpm.state.get("sync", Away)
+    assert now is not None
+    assert (now.denied, now.failures) == (False, 0)

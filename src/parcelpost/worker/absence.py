@@ -23,6 +23,8 @@ class Absence:
         self._clock = clock
         self._emit = emit
         self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
+        self._is_noted = True
+        """The store may say that it is away: the last process may have left that word."""
 
     @property
     def away(self) -> Away | None:
@@ -46,16 +48,21 @@ class Absence:
         if is_news:
             denied = away.denied
             self._emit(UpstreamAway(loop=self._loop, reason=away.reason, denied=denied, retry_in_seconds=remaining))
+        self._is_noted = True
         await self._remember(away)
         return remaining
 
     async def worked(self) -> None:
+        now = self._clock.now()
         ended = self._backoff.worked()
         if ended is not None:
-            now = self._clock.now()
             self._emit(UpstreamBack(loop=self._loop, away_seconds=max(0.0, (now - ended.since).total_seconds())))
-            await self._remember(Away(since=now, until=now, failures=0, reason=""))
+        if self._is_noted:
+            self._is_noted = not await self._remember(Away(since=now, until=now, failures=0, reason=""))
 
-    async def _remember(self, away: Away) -> None:
+    async def _remember(self, away: Away) -> bool:
+        """Whether the store could take it."""
         with contextlib.suppress(StoreError):
             await self._lpm.state.put(self._loop, away)
+            return True
+        return False
