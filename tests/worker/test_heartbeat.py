@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
-from parcelpost.settings.keys import HeartbeatSettings
+from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
 from tests import traps
@@ -22,6 +22,7 @@ class Scene:
             rig.lpm,
             rig.client,
             HeartbeatSettings(seconds=30),
+            SyncSettings(),
             self.control,
             version="1.2.3",
             platforms=lambda: ["echo", "vgsi"],
@@ -96,7 +97,7 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
 async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> None:
     rig.gateway.play("heartbeat", traps.status(503), times=3)
     for _ in range(3):
-        assert await scene.heartbeat.step() == 30
+        assert 30 <= await scene.heartbeat.step() <= 240
     await scene.heartbeat.step()
     assert len(rig.gateway.beats) == 1
     assert len(rig.seen(UpstreamAway)) == 1
@@ -108,3 +109,19 @@ async def test_a_wish_for_silence_is_kept_but_never_so_long_that_the_gateway_for
     rig.gateway.play("heartbeat", traps.slow_down(seconds=10_000))
     assert await scene.heartbeat.step() == 100
     assert await scene.heartbeat.step() == 240
+
+
+async def test_a_token_that_is_refused_is_tried_again_at_the_longest_backoff_and_said_once(
+    scene: Scene, rig: Rig
+) -> None:
+    rig.gateway.play("heartbeat", traps.status(503))
+    rig.gateway.play("heartbeat", traps.status(401), times=3)
+    await scene.heartbeat.step()
+    assert [await scene.heartbeat.step() for _ in range(3)] == [300, 300, 300]
+    denied = scene.heartbeat.away
+    assert denied is not None
+    assert denied.denied
+    assert [event.denied for event in rig.seen(UpstreamAway) if isinstance(event, UpstreamAway)] == [False, True]
+    assert await scene.heartbeat.step() == 30
+    assert scene.heartbeat.away is None
+    assert len(rig.seen(UpstreamBack)) == 1

@@ -19,6 +19,7 @@ from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.collector import STATE as COLLECTOR
+from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
@@ -104,9 +105,9 @@ async def _sync(store: Path) -> Sync:
         log = SyncLog(database, CLOCK)
         state = WorkerState(database, CLOCK)
         away = await state.get(SYNC, Away)
-        asking = await state.get(COLLECTOR, Away)
+        aways = [away, await state.get(COLLECTOR, Away), await state.get(HEARTBEAT, Away)]
         return Sync(
-            denied=next((one.reason for one in (away, asking) if one and one.failures and one.denied), ""),
+            denied=next((one.reason for one in aways if one and one.failures and one.denied), ""),
             last_upload=await _last(log, "upload"),
             last_download=await _last(log, "download"),
             away=away if away and away.failures else None,

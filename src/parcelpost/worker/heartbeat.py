@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 from parcelpost.client.upstream import Beat, Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
-from parcelpost.events import CommandReceived, Emit, UpstreamAway, UpstreamBack
+from parcelpost.events import CommandReceived, Emit
 from parcelpost.model import QueueDepth
-from parcelpost.settings.keys import HeartbeatSettings
+from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.metrics import Window
 from parcelpost.worker import resources
+from parcelpost.worker.absence import Absence
+from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
+
+STATE = "heartbeat"
+"""The name under which the store keeps that the upstream is away."""
 
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways forget a worker after 300 s."""
@@ -25,6 +30,7 @@ class Heartbeat:
         lpm: LocalPersistenceManager,
         upstream: Upstream,
         settings: HeartbeatSettings,
+        sync: SyncSettings,
         control: Control,
         *,
         version: str,
@@ -46,22 +52,23 @@ class Heartbeat:
         self._active = active
         self._disk_free = disk_free
         self._sync_now = sync_now
-        self._clock = clock
         self._emit = emit
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
-        self._away_since: float | None = None
+        self._absence = Absence(STATE, lpm, sync, clock, emit)
+
+    @property
+    def away(self) -> Away | None:
+        return self._absence.away
 
     async def step(self) -> float:
         try:
             commands = await self._upstream.heartbeat(await self._beat())
         except (NotNow, NotAllowed) as error:
-            return self._went_away(error)
+            return await self._went_away(error)
         except UpstreamError as error:
-            return self._went_away(NotNow(str(error)))
-        if self._away_since is not None:
-            self._emit(UpstreamBack(loop="heartbeat", away_seconds=self._clock.monotonic() - self._away_since))
-            self._away_since = None
+            return await self._went_away(NotNow(str(error)))
+        await self._absence.worked()
         for command in commands:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         return self._settings.seconds
@@ -86,14 +93,10 @@ class Heartbeat:
             disk_free_bytes=self._disk_free(),
         )
 
-    def _went_away(self, error: NotNow | NotAllowed) -> float:
-        wish = error.retry_after if isinstance(error, NotNow) else 0.0
-        pause = max(self._settings.seconds, min(wish, _LONGEST_SILENCE_SECONDS))
-        if self._away_since is None:
-            self._away_since = self._clock.monotonic()
-            denied = isinstance(error, NotAllowed)
-            self._emit(UpstreamAway(loop="heartbeat", reason=str(error), denied=denied, retry_in_seconds=pause))
-        return pause
+    async def _went_away(self, error: NotNow | NotAllowed) -> float:
+        """Never so long that the upstream forgets us, unless it does not want to know us."""
+        pause = max(self._settings.seconds, await self._absence.failed(error))
+        return pause if isinstance(error, NotAllowed) else min(pause, _LONGEST_SILENCE_SECONDS)
 
     def _obey(self, command: str) -> bool:
         """Whether the command is one that is known."""

@@ -82,6 +82,7 @@ class Worker:
             lpm,
             tools.upstream,
             settings.heartbeat,
+            settings.sync,
             control,
             version=tools.version,
             platforms=self.platforms,
@@ -115,7 +116,8 @@ class Worker:
             found.append("paused by the gateway")
         if (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
-        denials = {away.reason for away in (self.sync.away, self.collector.away) if away is not None and away.denied}
+        aways = (self.sync.away, self.collector.away, self.heartbeat.away)
+        denials = {away.reason for away in aways if away is not None and away.denied}
         found += [f"the gateway does not let us in: {reason}" for reason in sorted(denials)]
         return found
 
