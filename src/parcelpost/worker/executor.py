@@ -76,11 +76,6 @@ class Executor:
         return len(self._running.claims)
 
     @property
-    def claims(self) -> list[Claim]:
-        """What is being worked on."""
-        return list(self._running.claims.values())
-
-    @property
     def left_behind(self) -> int:
         """How many threads platform code holds after its time was up."""
         return self._left_behind.count
