@@ -317,6 +317,16 @@ async def test_each_round_is_in_the_log(rig: Rig) -> None:
     }  # fmt: skip
 
 
+async def test_a_round_that_ends_early_is_in_the_log_with_what_was_stored(rig: Rig) -> None:
+    await rig.save("t1", "t2", parcel_id="p1")  # the second one is sent when the first one is stored
+    rig.gateway.play("results", lambda gateway, request: gateway.answer(request))
+    rig.gateway.play("results", traps.status(503))
+    await rig.sync.step()
+    assert list(rig.gateway.submissions) == ["t1"]
+    (logged,) = await rig.lpm.sync_log.recent()
+    assert (logged.round.success, logged.round.record_count) == (False, 1)
+
+
 async def test_only_one_of_two_openers_delivers(rig: Rig) -> None:
     await rig.save("t1")
     async with rigged(Path(rig.lpm.path).parent, rig.gateway) as sister:

@@ -35,15 +35,12 @@ class Delivered(Struct, frozen=True, kw_only=True):
     reports: int
     """Of the stored ones, those without a record."""
     refusals: Sequence[Refusal]
-    tried: int
     seconds: float
     error: NotNow | NotAllowed | None
     """What ended it early, or made some of it wait."""
 
 
-def delivered(
-    delivery: Delivery, tried: int, seconds: float, error: NotNow | NotAllowed | None, max_rejections: int
-) -> Delivered:
+def delivered(delivery: Delivery, seconds: float, error: NotNow | NotAllowed | None, max_rejections: int) -> Delivered:
     refusals = [
         Refusal(
             result_id=entry.result_id,
@@ -58,7 +55,6 @@ def delivered(
         stored=[entry.result_id for entry in delivery.stored],
         reports=sum(entry.data is None for entry in delivery.stored),
         refusals=refusals,
-        tried=tried,
         seconds=seconds,
         error=error or delivery.not_now,
     )
@@ -138,13 +134,18 @@ def _lines(group: Sequence[Delivered]) -> list[SyncRound]:
     pages = sum(len(done.pages) for done in group)
     lines = []
     if worked:
-        records = sum(len(done.stored) - done.reports for done in worked)
         reason = next((refusal.reason for done in worked for refusal in done.refusals), None)
-        lines.append(_line("results", records, worked, error=reason))
+        lines.append(_line("results", _records(worked), worked, error=reason))
     if pages:
         lines.append(_line("raw_files", pages, group))
-    lines += [_line("results", done.tried, [done], str(done.error), success=False) for done in group if done.error]
+    lines += [
+        _line("results", _records([done]), [done], str(done.error), success=False) for done in group if done.error
+    ]
     return lines
+
+
+def _records(group: Sequence[Delivered]) -> int:
+    return sum(len(done.stored) - done.reports for done in group)
 
 
 def _line(

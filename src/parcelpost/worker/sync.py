@@ -156,7 +156,7 @@ class SyncManager:
         except (NotNow, NotAllowed) as raised:
             error = raised
         seconds = self._clock.monotonic() - started
-        done = delivered(delivery, len(entries), seconds, error, self._settings.max_rejections)
+        done = delivered(delivery, seconds, error, self._settings.max_rejections)
         self._learn(delivery, done)
         await marks.add(done)
         if error is not None:
