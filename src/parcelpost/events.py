@@ -145,6 +145,13 @@ class ResultsSynced(Event, frozen=True):
     seconds: float
 
 
+class MarksHeld(Event, frozen=True):
+    """Results were delivered and the store cannot take that word; nothing more is sent until it can."""
+
+    results: int
+    error: str
+
+
 class EntryRefused(Event, frozen=True):
     """The upstream will not take an entry; with `rejected` it is set aside, to be sent again only by hand."""
 

@@ -203,6 +203,13 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free",
     ),
     events.ResultsSynced: ("info", _delivered),
+    events.MarksHeld: (
+        "error",
+        lambda e: (
+            f"{_count(e.results, 'result')} delivered, but the store cannot be told: {e.error}; "
+            "nothing more is sent until it can"
+        ),
+    ),
     events.EntryRefused: (lambda e: "error" if e.rejected else "warning", _refused),
     events.UpstreamAway: (
         lambda e: "error" if e.denied else "warning",

@@ -12,6 +12,7 @@ from parcelpost.events import Event
 from parcelpost.model import Claim, Page, Result, Source, Target, Task
 from parcelpost.settings.keys import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.options import StoreOptions
 from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway
 
@@ -62,11 +63,11 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(folder: Path, gateway: HostileGateway) -> AsyncIterator[Rig]:
+async def rigged(folder: Path, gateway: HostileGateway, options: StoreOptions = StoreOptions()) -> AsyncIterator[Rig]:
     clock = ManualClock()
     settings = GatewaySettings(url=gateway.url, timeout_seconds=TIMEOUT_SECONDS)
     async with (
-        LocalPersistenceManager.open(folder / "store.db", clock=clock) as lpm,
+        LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options) as lpm,
         GatewayClient.open(settings, gateway.token, "worker-1", clock.now) as client,
     ):
         yield Rig(lpm, gateway, client, clock)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from parcelpost.errors import NotAllowed, NotNow, StoreError
-from parcelpost.events import Emit, EntryRefused, ResultsSynced
+from parcelpost.events import Emit, EntryRefused, MarksHeld, ResultsSynced
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.delivery import Delivery
@@ -63,44 +64,60 @@ def delivered(delivery: Delivery, seconds: float, error: NotNow | NotAllowed | N
 class Marks:
     """Writes in the order of `add`, one write at a time; what came while the store was busy goes together.
 
-    After a write that failed there is no other: should a newer record leave the outbox before an older one of its
-    parcel, the older one would be sent again, over the newer. So it serves one round. Close it.
+    What could not be written is kept, and goes first: should a newer record leave the outbox before an older one of its
+    parcel, the older one would be sent again, over the newer. It is little, as `add` waits for the store before long.
     """
 
     def __init__(self, lpm: LocalPersistenceManager, emit: Emit) -> None:
         self._lpm = lpm
         self._emit = emit
         self._waiting: list[Delivered] = []
+        self._refusals: deque[Refusal] = deque()
         self._writing: asyncio.Task[None] | None = None
+        self.problem = ""
+        """Why the store does not take them; '' while it does."""
 
     async def add(self, done: Delivered) -> None:
         """Waits only where the store is far behind. Raises the StoreError of an earlier write."""
         self._waiting.append(done)
+        if self._writing is not None and self._writing.done():
+            await self._written(self._writing)
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write_all())
-        elif self._writing.done():
-            self._writing.result()
             self._writing = asyncio.create_task(self._write_all())
         if len(self._waiting) >= _MOST_WAITING:
             await self._written(self._writing)
 
-    async def close(self) -> None:
-        """Everything is in the store when this returns. Raises a StoreError."""
+    async def settle(self) -> None:
+        """Everything is in the store when this returns. Raises a StoreError: then call it again before sending more."""
+        if self._writing is None and (self._waiting or self._refusals):
+            self._writing = asyncio.create_task(self._write_all())
         if self._writing is not None:
             await self._written(self._writing)
 
     async def _written(self, writing: asyncio.Task[None]) -> None:
+        self._writing = None
         try:
             await asyncio.wait([writing])
         except asyncio.CancelledError:
-            writing.cancel()  # a mark is made or not; one that is not is made after the next delivery
+            writing.cancel()  # a mark is made or not; one that is not is made before the next delivery
             raise
         writing.result()
 
     async def _write_all(self) -> None:
-        while self._waiting:
-            group, self._waiting = self._waiting, []
-            await self._write(group)
+        try:
+            while self._waiting or self._refusals:
+                await self._write(self._waiting[:])
+        except StoreError as error:
+            self._failed(error)
+            raise
+        self.problem = ""
+
+    def _failed(self, error: StoreError) -> None:
+        is_news = not self.problem
+        results = sum(len(done.stored) for done in self._waiting)
+        self.problem = f"{type(error).__name__}: {error}"
+        if is_news:
+            self._emit(MarksHeld(results=results, error=self.problem))
 
     async def _write(self, group: Sequence[Delivered]) -> None:
         pages = [result_id for done in group for result_id in done.pages]
@@ -109,8 +126,11 @@ class Marks:
             await self._lpm.mark_raw_synced(pages)  # before the results that name them (I6)
         if stored:
             await self._lpm.mark_synced(stored)
-        for refusal in (refusal for done in group for refusal in done.refusals):
-            await self._refused(refusal)
+        del self._waiting[: len(group)]
+        self._refusals.extend(refusal for done in group for refusal in done.refusals)
+        while self._refusals:
+            await self._refused(self._refusals[0])
+            self._refusals.popleft()
         if stored or pages:
             reports, seconds = sum(done.reports for done in group), sum(done.seconds for done in group)
             records = len(stored) - reports

@@ -46,6 +46,7 @@ class SyncManager:
         self._clock = clock
         self._emit = emit
         self._absence = Absence(STATE, lpm, settings, clock, emit)
+        self._marks = Marks(lpm, emit)
         self._is_loaded = False
         self._urged = False
         self._after = 0
@@ -60,6 +61,11 @@ class SyncManager:
     def away(self) -> Away | None:
         """Why nothing is delivered at the moment."""
         return self._absence.away
+
+    @property
+    def problem(self) -> str:
+        """Why what was delivered cannot be marked, '' while it can."""
+        return self._marks.problem
 
     def urge(self) -> None:
         """The next turn tries at once, whatever the backoff says."""
@@ -86,17 +92,17 @@ class SyncManager:
     async def _round(self) -> float:
         if self._held and self._clock.monotonic() >= self._again_at > 0:
             self._start_over()
+        await self._marks.settle()  # or what was delivered, and is not marked yet, would be sent again
         found = await self._read()
         if not found:
             return await self._end_of_outbox()
-        marks = Marks(self._lpm, self._emit)
         try:
-            await self._deliver_all(found, marks)
+            await self._deliver_all(found, self._marks)
         except BaseException:
             self._after = 0  # a round that did not end has seen nothing
             raise
         finally:
-            await marks.close()
+            await self._marks.settle()
         if len(self._held) > _MOST_HELD:
             return await self._end_of_outbox()
         if not self._held:

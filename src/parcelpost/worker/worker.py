@@ -116,6 +116,8 @@ class Worker:
             found.append("paused by the gateway")
         if (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
+        if self.sync.problem:
+            found.append(f"the store does not take the marks of what was delivered: {self.sync.problem}")
         aways = (self.sync.away, self.collector.away, self.heartbeat.away)
         denials = {away.reason for away in aways if away is not None and away.denied}
         found += [f"the gateway does not let us in: {reason}" for reason in sorted(denials)]
