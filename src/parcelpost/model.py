@@ -87,10 +87,16 @@ class Page(Struct, frozen=True, kw_only=True, gc=False):
     url: str = ""
 
 
+class Encoded(Struct, frozen=True, gc=False):
+    """A record as the store keeps it, made by the store's `encode`."""
+
+    json: bytes
+
+
 class Result(Struct, frozen=True, kw_only=True, gc=False):
     """A record of one task, on its way into the store."""
 
-    data: Mapping[str, Json]
+    data: Mapping[str, Json] | Encoded
     scraped_at: datetime
     """With a zone."""
     page: Page | None = None
@@ -102,7 +108,8 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
 class Done(Struct, frozen=True, kw_only=True, gc=False):
     """The record was found."""
 
-    data: Mapping[str, Json]
+    data: Mapping[str, Json] | Encoded
+    """Platforms answer a mapping."""
     page: Page | None = None
     scraped_at: datetime | None = None
     """When the page was fetched, with a zone; None: when the attempt ended."""

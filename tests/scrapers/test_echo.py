@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
@@ -24,14 +25,20 @@ async def done(url: str = "", **extra: Json) -> Done:
     return outcome
 
 
+async def record(url: str = "", **extra: Json) -> Mapping[str, Json]:
+    data = (await done(url, **extra)).data
+    assert isinstance(data, Mapping)
+    return data
+
+
 async def test_the_record_is_the_targets_own_fields() -> None:
     expected = {"parcel_id": "1-2", "state": "CT", "county": "hartford", "owner": "Ann", "beds": 3}
-    assert (await done(owner="Ann", beds=3)).data == expected
-    assert (await done("https://example.org/1")).data["url"] == "https://example.org/1"
+    assert await record(owner="Ann", beds=3) == expected
+    assert (await record("https://example.org/1"))["url"] == "https://example.org/1"
 
 
 async def test_what_is_extra_does_not_replace_the_targets_own_fields() -> None:
-    assert (await done(parcel_id="another")).data["parcel_id"] == "1-2"
+    assert (await record(parcel_id="another"))["parcel_id"] == "1-2"
 
 
 async def test_the_page_is_a_small_html_of_them_escaped() -> None:

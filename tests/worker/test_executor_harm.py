@@ -6,12 +6,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.events import AttemptAbandoned, AttemptEnded, PlatformPaused
-from parcelpost.model import Json, Priority, TaskStatus
+from parcelpost.model import Done, Json, Priority, TaskStatus
 from parcelpost.scrapers.platform import Scrape
 from tests.storage.making import a_task, the_task
 from tests.worker.executing import Works, at_work
@@ -163,3 +164,23 @@ async def test_a_platform_that_keeps_too_many_threads_is_paused_and_others_go_on
         for _ in range(5):
             assert await works.step() == 0
         assert (await works.lpm.queue_depth()).completed == 5 + BESIDE
+
+
+class Telling(dict[str, Json]):
+    """A record that tells which threads have gone through it."""
+
+    def __init__(self, threads: set[str], **fields: Json) -> None:
+        super().__init__(fields)
+        self._threads = threads
+
+    def values(self) -> Any:
+        self._threads.add(threading.current_thread().name)
+        return super().values()
+
+
+async def test_a_record_is_encoded_and_checked_on_the_slots_own_thread(works: Works) -> None:
+    threads: set[str] = set()
+    await works.add(a_task(), answering(Done(data=Telling(threads, price=None))))
+    assert await works.step() == 0
+    assert await works.status() is TaskStatus.COMPLETED
+    assert threads == {"slot 1"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from msgspec import structs
 
-from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Retry
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Blocked, Done, Encoded, GiveUp, Json, NotFound, Outcome, Page, Retry
 
 _MAX_REASON_CHARS = 500
 _LONGEST_SECONDS = 365 * 86_400.0
@@ -34,6 +35,16 @@ def sound(found: object) -> Outcome:
     if isinstance(found, GiveUp | NotFound):
         return structs.replace(found, reason=brief(found.reason))
     return GiveUp(f"returned a {type(found).__name__}, not an Outcome")
+
+
+def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -> Outcome:
+    """The same with its record encoded, or a GiveUp that says why it cannot be."""
+    if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
+        return outcome
+    try:
+        return structs.replace(outcome, data=encode(outcome.data))
+    except InvalidInput as error:
+        return GiveUp(brief(error))
 
 
 def brief(value: object) -> str:

@@ -17,6 +17,7 @@ from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.ending import Attempt, Ending
 from parcelpost.worker.loop import Step
+from parcelpost.worker.outcomes import encoded
 from parcelpost.worker.stage import Stage
 
 NextClaim = Callable[[], Awaitable[Claim | None]]
@@ -105,7 +106,7 @@ class Slot:
         self._grace = grace
         self._clock = clock
         self._emit = emit
-        self._stage = Stage(name, grace=grace)
+        self._stage = self._new_stage()
         self._scraping = asyncio.Lock()
         """Held by the turn whose task is on the stage."""
         self._stopping = asyncio.Event()
@@ -171,9 +172,13 @@ class Slot:
             self._replace_stage(task)
         return outcome
 
+    def _new_stage(self) -> Stage:
+        # A record may be large: it is encoded where it was made, or the loop would stand still for it.
+        return Stage(self.name, grace=self._grace, finish=lambda outcome: encoded(outcome, self._lpm.encode))
+
     def _replace_stage(self, task: Task) -> None:
         self._left_behind.add(task.platform, self._stage)
-        self._stage = Stage(self.name, grace=self._grace)
+        self._stage = self._new_stage()
         left = self._left_behind.count
         self._emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left))
 

@@ -42,9 +42,16 @@ class _Call:
 class Stage:
     """Runs one call at a time for a caller on another event loop. The thread starts with the first call."""
 
-    def __init__(self, name: str = "stage", *, grace: float = GRACE_SECONDS) -> None:
-        """`grace`: the seconds that platform code has to end once it was told to."""
+    def __init__(
+        self,
+        name: str = "stage",
+        *,
+        grace: float = GRACE_SECONDS,
+        finish: Callable[[Outcome], Outcome] = lambda outcome: outcome,
+    ) -> None:
+        """`grace`: the seconds that platform code has to end once it was told to. `finish` runs on the thread, too."""
         self._name = name
+        self._finish = finish
         self._grace = grace
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._call: _Call | None = None
@@ -161,7 +168,7 @@ class Stage:
             return Retry("")
         try:
             found: object = Context().run(call.scrape, call.task)
-            return sound(self._result(call, found) if isinstance(found, Awaitable) else found)
+            return self._finish(sound(self._result(call, found) if isinstance(found, Awaitable) else found))
         except BaseException as error:  # noqa: BLE001 - platform code may raise anything
             return _failure(error)
 
