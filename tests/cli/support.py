@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from parcelpost.clock import SystemClock
+from parcelpost.clock import SystemClock, iso
 from parcelpost.model import Claim, Page, Priority, Result, Target, Task
 from parcelpost.storage import LocalPersistenceManager
 
@@ -165,3 +165,9 @@ def damage(store: Path) -> None:
 def change(store: Path, sql: str) -> None:
     with contextlib.closing(sqlite3.connect(store)) as db:
         db.executescript(sql)
+
+
+def make_old(store: Path, *, hours: int) -> None:
+    """As if it had been made so many hours ago."""
+    made_at = iso(SystemClock().now() - timedelta(hours=hours))
+    change(store, f"UPDATE schema_version SET applied_at = '{made_at}'")

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from parcelpost import __version__
 from parcelpost.cli.main import app
-from tests.cli.support import COMMAND, Run, make_store, run_process
+from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
 COMMANDS = {
     f"{group} {name}".strip(): command
@@ -72,6 +72,7 @@ def test_the_store_may_come_from_the_environment(store: Path) -> None:
 
 
 def test_a_remedy_names_the_store_unless_the_environment_does(store: Path) -> None:
+    make_old(store, hours=27)
     assert f"'parcelpost store backup --store {store}'" in run_process("store", "status", "--store", store).out
     assert (
         "'parcelpost store backup'" in run_process("store", "status", environment={"PARCELPOST_STORE": str(store)}).out

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import Run, change, damage, holder, leave_a_death, make_store, rows, run_process
+from tests.cli.support import Run, change, damage, holder, leave_a_death, make_old, make_store, rows, run_process
 
 NOBODY = 65534
 
@@ -85,6 +85,7 @@ def test_json_says_the_same(full_store: Path, run: Run) -> None:
 
 
 def test_the_first_line_says_what_is_wrong_and_what_to_do(full_store: Path, run: Run) -> None:
+    make_old(full_store, hours=27)
     first, second, *_ = run("store", "status", "--store", full_store).out.splitlines()
     assert first.startswith(
         "Attention: the gateway refused 1 result. What to do: see why with 'parcelpost store results"

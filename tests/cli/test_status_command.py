@@ -17,7 +17,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away
-from tests.cli.support import COMMAND, Run, holder, make_store, rows
+from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows
 
 NOW = SystemClock().now()
 
@@ -60,12 +60,19 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
 
 
 def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run) -> None:
+    make_old(store, hours=27)
     out = status(run, store)
     assert out.startswith(
         "Attention: 3 tasks to do and no worker is running. What to do: start one with 'parcelpost run'.\n"
         "Attention: there is no backup yet. What to do: run 'parcelpost store backup"
     )
     assert "\nworker         no worker is running\n" in out
+
+
+def test_a_store_of_today_needs_no_backup_yet(store: Path, run: Run) -> None:
+    assert "no backup" not in status(run, store)
+    make_old(store, hours=25)
+    assert "no backup" not in status(run, store)
 
 
 def test_an_empty_store_needs_no_worker(tmp_path: Path, run: Run) -> None:

@@ -16,6 +16,7 @@ from parcelpost.storage import backup, health, opening, queue_state
 from parcelpost.storage.health import Level, Usage
 
 _BACKUP_IS_OLD = timedelta(days=2)
+_FIRST_BACKUP_IS_DUE = timedelta(hours=26)  # one is made every day at a certain hour
 
 
 class Problem(Struct, frozen=True):
@@ -115,7 +116,8 @@ def _death_problems(store: Path, dead: list[Opener]) -> list[Problem]:
 def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
     remedy = f"run '{store_command('backup', store)}'"
     if found.newest_backup_age_seconds is None:
-        return [Problem("there is no backup yet", remedy)] if found.last_change else []
+        is_due = found.last_change and found.age_seconds > _FIRST_BACKUP_IS_DUE.total_seconds()
+        return [Problem("there is no backup yet", remedy)] if is_due else []
     if found.newest_backup_age_seconds > _BACKUP_IS_OLD.total_seconds():
         return [Problem(f"the newest backup is {age(found.newest_backup_age_seconds)} old", remedy)]
     return []

@@ -53,6 +53,8 @@ class Health(Struct, frozen=True, kw_only=True):
     cache_bytes: int
     oldest_unsynced_seconds: float
     last_change: str
+    age_seconds: float
+    """Since the store was made."""
     newest_backup: str | None
     newest_backup_age_seconds: float | None
     problems: list[str] | None
@@ -98,6 +100,7 @@ async def health(
         cache_bytes=facts["cache_bytes"],
         oldest_unsynced_seconds=max(0.0, (now - from_iso(oldest)).total_seconds()) if oldest else 0.0,
         last_change=facts["last_change"],
+        age_seconds=max(0.0, (now - from_iso(facts["made_at"])).total_seconds()),
         newest_backup=str(newest) if newest else None,
         newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
         problems=await database.read(_check) if check else None,
@@ -128,6 +131,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, Any]:
         "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
         "oldest_unsynced": outbox.depth(db)[2],
         "last_change": backup.last_change(db),
+        "made_at": db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0],
     }
 
 
