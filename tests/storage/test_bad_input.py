@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ class _Odd:
     """Nothing JSON knows."""
 
 
+class _Price(msgspec.Struct):
+    amount: float
+
+
+@dataclass
+class _Cost:
+    amount: float
+
+
 def nested(depth: int) -> list[Any]:
     value: list[Any] = []
     for _ in range(depth):
@@ -37,6 +47,8 @@ BAD_VALUES: dict[str, Any] = {
     "NaN beside a null": [None, math.nan],
     "infinity": math.inf,
     "minus infinity deep inside": {"a": [{"b": (-math.inf,)}]},
+    "NaN in a class of msgspec's": _Price(math.nan),
+    "infinity in a dataclass": [_Cost(math.inf)],
     "a lone surrogate": LONE,
     "a lone surrogate as a key": {LONE: 1},
     "an object": _Odd(),

@@ -62,16 +62,20 @@ def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes
     """The value as JSON. Refuses NaN and infinity (JSON has none), lone surrogates, the too large and too deep."""
     try:
         encoded = _encode(value)
-        if b"null" in encoded and _not_finite(value):
-            raise InvalidInput(f"{field} holds NaN or an infinity, which JSON cannot")
-        if encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
-            raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
+        if len(encoded) > max_bytes:
+            raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
+        # The encoder writes NaN as null, and few values have so many brackets: most need no second look.
+        may_be_deep = encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH
+        if b"null" in encoded or may_be_deep:
+            plain = msgspec.to_builtins(value)  # objects of classes, too
+            if _not_finite(plain):
+                raise InvalidInput(f"{field} holds NaN or an infinity, which JSON cannot")
+            if may_be_deep and _is_deeper(plain, _MAX_DEPTH):
+                raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
     except RecursionError:
         raise InvalidInput(f"{field} is nested too deep") from None
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"{field} is not JSON: {error}") from None
-    if len(encoded) > max_bytes:
-        raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
     return encoded
 
 
@@ -84,7 +88,6 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _not_finite(value: object) -> bool:
-    # The encoder writes NaN as null, so only a value with a null in its JSON needs this walk.
     if isinstance(value, float):
         return not math.isfinite(value)
     if isinstance(value, Mapping):
