@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,6 +56,30 @@ async def test_a_page_comes_back_as_it_was(lpm: LocalPersistenceManager) -> None
 async def test_pages_are_kept_compressed(lpm: LocalPersistenceManager) -> None:
     await lpm.cache.put("k", b"the same again " * 10_000)
     assert (await lpm.cache.stats()).bytes < 10_000
+
+
+class Counting(ThreadPoolExecutor):
+    """Threads for what would hold up the event loop, and how often they were used."""
+
+    used = 0
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.used += 1
+        return super().submit(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("size", "times"), [(1_000, 0), (1_000_000, 2)])
+async def test_large_pages_are_packed_and_unpacked_on_another_thread(
+    lpm: LocalPersistenceManager, size: int, times: int
+) -> None:
+    threads = Counting(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+    body = noise(size)
+    assert await lpm.cache.put("k", body)
+    page = await lpm.cache.get("k")
+    assert page is not None
+    assert page.data == body
+    assert threads.used == times
 
 
 async def test_a_page_is_fresh_for_its_time_and_not_longer(lpm: LocalPersistenceManager, clock: ManualClock) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import sqlite3
 import zlib
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from isal import igzip
@@ -16,6 +18,8 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 
 _MAX_HEADER = 1_000
+_LARGE = 64 * 1024
+"""Bytes that are packed and unpacked on another thread; for fewer the way there takes longer."""
 
 
 class CachedPage(Struct, frozen=True, kw_only=True):
@@ -59,7 +63,7 @@ class Cache:
             self._misses += 1
             return None
         try:
-            data = gzip.decompress(row[0])
+            data = await _aside(gzip.decompress, row[0])
         except (OSError, EOFError, zlib.error):  # damaged: as if it were not there
             self._misses += 1
             self._db.write_soon(_forget, key)
@@ -91,7 +95,7 @@ class Cache:
         checks.text("data_type", data_type)
         if len(data) > self._options.max_page_bytes:
             return False
-        compressed = igzip.compress(data, 1, mtime=0)
+        compressed = await _aside(_pack, data)
         if len(compressed) > self._options.cache_max_bytes:
             return False
         now = self._clock.now()
@@ -140,6 +144,14 @@ def shrink(db: sqlite3.Connection, max_bytes: int, but: str = "") -> int:
     while _size(db) > max_bytes and db.execute(oldest, (but,)).rowcount:
         removed += 1
     return removed
+
+
+async def _aside(change: Callable[[bytes], bytes], data: bytes) -> bytes:
+    return await asyncio.to_thread(change, data) if len(data) >= _LARGE else change(data)
+
+
+def _pack(data: bytes) -> bytes:
+    return igzip.compress(data, 1, mtime=0)
 
 
 def _header(value: str | None) -> str | None:
