@@ -22,6 +22,7 @@ ParcelpostError
     ├── StoreOutdated     needs `parcelpost store migrate`
     ├── MigrationEdited   an applied migration is not the one this program carries
     ├── StoreInUse        refused because a live process has the store open
+    ├── BackupBehind      refused because the store holds what the backup does not
     ├── BackupFailed      a backup could not be made or did not verify
     ├── StoreFailed       the disk or the file system reported an error
     └── StoreClosed       used after it was closed
@@ -175,6 +176,12 @@ class StoreInUse(StoreError):
 
     hint = "stop the worker first"
     retry_helps = True
+
+
+class BackupBehind(StoreError):
+    """The store holds what the backup does not."""
+
+    hint = "add --force to replace it all the same; the present store is set aside"
 
 
 class BackupFailed(StoreError):

@@ -12,6 +12,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import (
+    BackupBehind,
     BackupFailed,
     NotAStore,
     StoreCorrupt,
@@ -53,7 +54,7 @@ async def test_a_store_that_is_gone_is_brought_back(store: Path, clock: ManualCl
 
 async def test_a_newer_store_is_not_replaced_unasked(store: Path, clock: ManualClock, old: Path) -> None:
     before = everything(store)
-    with pytest.raises(StoreInUse, match="newer than the backup") as refusal:
+    with pytest.raises(BackupBehind, match="newer than the backup") as refusal:
         restore(old, store, clock)
     assert "2 results (2 not delivered)" in str(refusal.value)
     assert "--force" in refusal.value.hint
@@ -105,7 +106,7 @@ async def test_a_receipt_since_the_backup_counts_as_a_change(store: Path, clock:
         made = await lpm.janitor.backup()
         clock.advance(60)
         await deliver(lpm, entry.result_id)
-    with pytest.raises(StoreInUse):
+    with pytest.raises(BackupBehind):
         restore(made.path, store, clock)
 
 

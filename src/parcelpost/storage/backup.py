@@ -15,7 +15,16 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.errors import BackupFailed, NotAStore, StoreCorrupt, StoreError, StoreInUse, StoreNotFound, StoreTooNew
+from parcelpost.errors import (
+    BackupBehind,
+    BackupFailed,
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreInUse,
+    StoreNotFound,
+    StoreTooNew,
+)
 from parcelpost.storage import durable_files, migrations, owner
 from parcelpost.storage.snapshot import integrity_problems, snapshot
 from parcelpost.storage.sqlite_errors import translate
@@ -170,11 +179,10 @@ def _refuse_to_lose(store: Path, backup: Contents) -> None:
         ) from error
     has_more_rows = present.last_task > backup.last_task or present.last_result > backup.last_result
     if has_more_rows or present.last_change > backup.last_change:
-        raise StoreInUse(
+        raise BackupBehind(
             f"the store is newer than the backup: its last change is {present.last_change}, the backup's is "
             f"{backup.last_change or 'none'}; it has {present.results:,} results ({present.unsynced:,} not delivered), "
-            f"the backup {backup.results:,}",
-            hint="add --force to replace it all the same; the present store is set aside",
+            f"the backup {backup.results:,}"
         )
 
 
