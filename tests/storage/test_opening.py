@@ -134,6 +134,18 @@ async def test_a_file_of_another_program_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
+async def test_an_older_store_is_not_migrated_under_a_live_sister(store: Path, clock: ManualClock, newer: Path) -> None:
+    async with LocalPersistenceManager.open(store, clock=clock, worker="sister") as sister:
+        await save_one(sister)
+        before = everything(store)
+        with pytest.raises(RuntimeError, match=r"StoreInUse: .* must be migrated .* and is open in sister-"):
+            run_newer(newer, store)
+        assert everything(store) == before
+        await save_one(sister, "t2")
+    run_newer(newer, store)
+    assert look(store, "SELECT task_id, note FROM tasks") == [("t1", "none"), ("t2", "none")]
+
+
 async def test_an_edited_migration_is_refused_by_the_store(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock):
         pass

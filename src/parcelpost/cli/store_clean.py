@@ -9,7 +9,7 @@ import typer
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
 from parcelpost.cli.output import print_json, print_lines, size, table
-from parcelpost.errors import StoreInUse, StoreOutdated
+from parcelpost.errors import StoreOutdated
 
 CLEAN_EXAMPLES = """
 Examples:
@@ -80,21 +80,24 @@ async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, i
 async def _migrate(store: Path) -> tuple[int, int, str | None]:
     """The versions before and after, and where the backup is."""
     from parcelpost.cli.progress import Meter
-    from parcelpost.cli.running import CLOCK, looking, openers, options
-    from parcelpost.storage import migrations
-    from parcelpost.storage.db import LocalDatabase
+    from parcelpost.cli.running import CLOCK, looking, options
+    from parcelpost.events import Event, StoreOpened
+    from parcelpost.storage import LocalPersistenceManager, migrations
 
     try:
         async with looking(store) as database:
             version = await database.read(migrations.version)
             return version, version, None
     except StoreOutdated:
-        alive, _ = await openers(store)
-    if alive:
-        raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}")
-    async with Meter("migrating"), LocalDatabase.open(store, options(), CLOCK, create=False) as database:
-        version = await database.read(migrations.version)
-        applied = database.migrated
+        events: list[Event] = []
+    async with (
+        Meter("migrating"),
+        LocalPersistenceManager.open(
+            store, options=options(), clock=CLOCK, emit=events.append, worker="cli", create=False
+        ),
+    ):
+        (opened,) = (event for event in events if isinstance(event, StoreOpened))
+    version = opened.schema_version
     copies = (store.parent / "backups").glob(f"{store.stem}_before_v{version}_*.db")
     newest = max(copies, key=lambda copy: copy.name, default=None)
-    return version - len(applied), version, str(newest) if newest else None
+    return version - len(opened.migrated), version, str(newest) if newest else None

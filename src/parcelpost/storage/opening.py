@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreNotFound
+from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreInUse, StoreNotFound, StoreOutdated
 from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
 from parcelpost.storage import backup, durable_files, header, migrations, owner, queue_state, raw_recovery, tasks
 from parcelpost.storage.db import LocalDatabase
@@ -109,12 +109,26 @@ async def _open_parts(
     create: bool,
     migrate: bool,
 ) -> OpenStore:
-    database = await stack.enter_async_context(LocalDatabase.open(path, options, clock, create=create, migrate=migrate))
+    database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
     me = owner.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(me.leave)
     raw = RawFiles(path.parent / "data", live_folder(path), me.id)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, me, reserve, live_folder(path))
+
+
+async def _open_database(
+    stack: AsyncExitStack, path: Path, options: StoreOptions, clock: Clock, *, create: bool, migrate: bool
+) -> LocalDatabase:
+    """Raises StoreInUse where it would have to be migrated under a live sister process."""
+    alive, _ = owner.others(live_folder(path))
+    opened = LocalDatabase.open(path, options, clock, create=create, migrate=migrate and not alive)
+    try:
+        return await stack.enter_async_context(opened)
+    except StoreOutdated as error:
+        if not migrate:
+            raise
+        raise StoreInUse(f"{path} must be migrated ({error}) and is open in {', '.join(alive)}") from error
 
 
 async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
