@@ -134,6 +134,22 @@ async def test_a_caller_is_not_told_that_nothing_is_there_because_another_found_
     assert [len(claims) for claims in answers] == [0, 3, 0, 2, 1]
 
 
+async def test_a_caller_whose_claims_were_taken_by_quicker_ones_is_not_told_that_nothing_is_there(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    """One more caller in every turn of the event loop: some come between the store's answer and who waits for it."""
+    await lpm.add_tasks(a_task(f"t{n}") for n in range(1_000))
+    for _ in range(10):
+        async with LocalPersistenceManager.open(store) as other:  # it has claimed nothing yet, so it takes none ahead
+            callers = [asyncio.create_task(other.claim())]
+            while not callers[0].done():
+                if len(callers) < 500:
+                    callers.append(asyncio.create_task(other.claim()))
+                await asyncio.sleep(0)
+            answers = await asyncio.gather(*callers)
+            assert [len(claims) for claims in answers] == [1] * len(callers)
+
+
 async def test_a_caller_gets_what_is_left_when_there_is_less_than_it_asked_for(lpm: LocalPersistenceManager) -> None:
     await lpm.add_tasks(a_task(f"t{n}") for n in range(5))
     answers = await asyncio.gather(lpm.claim(1), lpm.claim(3), lpm.claim(5), lpm.claim(1))
