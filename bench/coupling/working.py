@@ -78,6 +78,7 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
             version=__version__,
             clock=clock,
             emit=tally.emit,
+            progress_seconds=60.0,
         )
         running = asyncio.create_task(OndemandRunner(Worker(tools, control)).run())
         await asyncio.wait([running], timeout=WARM_UP_SECONDS)

@@ -86,6 +86,18 @@ class WorkerStopped(Event, frozen=True):
     released: int
 
 
+class WorkStands(Event, frozen=True):
+    """How the work in the store stands: tasks by their state, and results that are not upstream."""
+
+    pending: int
+    running: int
+    completed: int
+    failed: int
+    expired: int
+    unsynced: int
+    rejected: int
+
+
 class TasksReceived(Event, frozen=True):
     """Tasks came from upstream and are stored; `known` were here already, `bad` could not be understood."""
 

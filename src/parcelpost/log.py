@@ -125,6 +125,12 @@ def _started(e: events.WorkerStarted) -> str:
     return f"worker {e.worker_id} is at work: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
 
 
+def _standing(e: events.WorkStands) -> str:
+    ended = f"{e.completed:,} completed, {e.failed:,} failed, {e.expired:,} expired"
+    rejected = f", {e.rejected:,} rejected" if e.rejected else ""
+    return f"{_count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
+
+
 def _delivered(e: events.ResultsSynced) -> str:
     what = _count(e.results, "result") + (f" and {_count(e.reports, 'report')}" if e.reports else "")
     files = f" ({_count(e.raw_files, 'raw file')})" if e.raw_files else ""
@@ -178,6 +184,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"stopped ({e.reason}); {_count(e.released, 'running task')} went back to the queue",
     ),
+    events.WorkStands: ("info", _standing),
     events.TasksReceived: (
         _received_level,
         lambda e: f"{_count(e.new, 'task')} received; {e.known:,} were here already, {e.bad:,} were bad",

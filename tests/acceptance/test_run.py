@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import pty
+import select
 import signal
 import socket
 import sys
@@ -15,7 +18,7 @@ import pytest
 
 from parcelpost.model import Source, Target, Task, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.processes import FAST, worker
+from tests.acceptance.processes import FAST, command, worker
 from tests.hostile import HostileGateway, a_task
 
 PATIENCE_SECONDS = 60
@@ -63,6 +66,10 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
         assert await ended(process) == 0
     assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
+    said = [line for line in log(tmp_path) if line["event"] == "WorkStands"]
+    assert {line["level"] for line in said} == {"info"}
+    assert sum(said[0][state] for state in ("pending", "running", "completed")) == 3
+    assert (said[-1]["pending"], said[-1]["running"], said[-1]["completed"]) == (0, 0, 3)
     async with HostileGateway() as gateway:
         arguments = ("--mode", "standalone", "--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
@@ -82,6 +89,27 @@ async def test_standalone_goes_on_after_a_kill(tmp_path: Path) -> None:
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
         assert await ended(process) == 0
     assert (await counts(tmp_path))["completed"] == 200
+
+
+async def test_a_person_who_waits_at_a_terminal_sees_progress(tmp_path: Path) -> None:
+    await add(tmp_path, "endless", fail="hang")
+    ours, theirs = pty.openpty()
+    settings = {**FAST, "worker.drain_seconds": "0.1"}
+    arguments = command("run", "--mode", "standalone", "--store", "store.db", "--until-empty", settings=settings)
+    process = await asyncio.create_subprocess_exec(*arguments, cwd=tmp_path, stderr=theirs)
+    os.close(theirs)
+    await asyncio.to_thread(_read_until, ours, b"0 tasks to do, 1 running, 0 completed, 0 failed")
+    process.send_signal(signal.SIGINT)
+    await asyncio.to_thread(_read_until, ours, b"1 task to do, 0 running, 0 completed, 0 failed")
+    assert await ended(process) == 0
+    os.close(ours)
+
+
+def _read_until(terminal: int, text: bytes) -> None:
+    seen = b""
+    while text not in seen:
+        assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
+        seen += os.read(terminal, 65_536)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

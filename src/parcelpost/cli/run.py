@@ -32,6 +32,9 @@ _FLAGS = {
     "slots": "executor.slots",
 }
 
+_PROGRESS_SECONDS = 60.0
+_PROGRESS_FOR_PEOPLE_SECONDS = 3.0
+
 Text = str | None
 
 
@@ -82,7 +85,9 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, control.interrupt, signal.Signals(number).name)
-    async with working(settings, os.environ, control) as worker:
+    somebody_waits = until_empty and sys.stderr.isatty()
+    progress_seconds = _PROGRESS_FOR_PEOPLE_SECONDS if somebody_waits else _PROGRESS_SECONDS
+    async with working(settings, os.environ, control, progress_seconds=progress_seconds) as worker:
         runner: OndemandRunner | WorkerRunner | StandaloneRunner
         match settings.worker.mode:
             case "ondemand":

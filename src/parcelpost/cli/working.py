@@ -38,7 +38,9 @@ class _Identity(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def working(settings: Settings, environment: Mapping[str, str], control: Control) -> AsyncIterator[Worker]:
+async def working(
+    settings: Settings, environment: Mapping[str, str], control: Control, *, progress_seconds: float
+) -> AsyncIterator[Worker]:
     """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
     if settings.worker.mode == "legacy":  # one task after the other
         settings = replace(settings, executor=replace(settings.executor, slots=1))
@@ -79,6 +81,7 @@ async def working(settings: Settings, environment: Mapping[str, str], control: C
                 version=__version__,
                 clock=clock,
                 emit=emit,
+                progress_seconds=progress_seconds,
                 observe=telemetry.observe if settings.http.port else None,
             ),
             control,

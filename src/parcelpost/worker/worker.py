@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
+from parcelpost.errors import StoreError
 from parcelpost.events import Emit, WorkerStarted
 from parcelpost.model import QueueDepth
 from parcelpost.scrapers.factory import ScraperFactory
@@ -20,6 +22,7 @@ from parcelpost.worker.executor import Executor
 from parcelpost.worker.extras import Extras
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.janitor import JanitorLoop
+from parcelpost.worker.progress import Progress
 from parcelpost.worker.storage_watch import StorageWatch
 from parcelpost.worker.sync import SyncManager
 from parcelpost.worker.until_empty import UntilEmpty
@@ -41,6 +44,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     version: str
     clock: Clock
     emit: Emit
+    progress_seconds: float
+    """How often it says how the work stands."""
     observe: Callable[[QueueDepth], None] | None = None
     """Told now and then how the queue stands."""
 
@@ -52,6 +57,7 @@ class Worker:
         self.control = control
         self.crew = crew = Crew(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
+        self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
         self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
         self.executor = Executor(
@@ -137,6 +143,7 @@ class Worker:
 
     def add_housekeeping(self) -> None:
         self.crew.add("storage", self.watch.step)
+        self.crew.add("progress", self.progress.step)
         self.crew.add("janitor", self.janitor.step)
         if self.tools.observe is not None:
             self.crew.add("figures", self._observe)
@@ -170,6 +177,8 @@ class Worker:
         last_sync = self.sync.step if tools.delivers else None
         try:
             await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds)
+            with contextlib.suppress(StoreError):
+                await self.progress.tell()
         finally:
             await self.executor.close()
 
