@@ -6,9 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+PATIENCE_SECONDS = 60
 
 FAST = {
     "sync.backoff_min_seconds": "0.1",
@@ -24,6 +26,40 @@ FAST = {
 """A worker that is as impatient as a test."""
 
 
+class WorkerProcess:
+    """`parcelpost run`, and what it says."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._lines: list[bytes] = []
+        self._news = asyncio.Condition()
+        self.kill = process.kill
+        self.send_signal = process.send_signal
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Its exit code."""
+        return await asyncio.wait_for(self._process.wait(), seconds)
+
+    async def said(self, text: str) -> None:
+        """Waits for a line that holds the text."""
+        async with asyncio.timeout(PATIENCE_SECONDS), self._news:
+            await self._news.wait_for(lambda: any(text.encode() in line for line in self._lines))
+
+    async def listen(self, log: Path) -> None:
+        """Until it ends. What it says goes into the log, too."""
+        assert self._process.stdout is not None
+        with log.open("ab", buffering=0) as file:
+            async for line in self._process.stdout:
+                file.write(line)
+                async with self._news:
+                    self._lines.append(line)
+                    self._news.notify_all()
+
+
 def command(*arguments: str, settings: Mapping[str, str] = FAST) -> list[str]:
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     return [sys.executable, "-m", "parcelpost", *arguments, *given]
@@ -32,16 +68,29 @@ def command(*arguments: str, settings: Mapping[str, str] = FAST) -> list[str]:
 @asynccontextmanager
 async def worker(
     *arguments: str, folder: Path, token: str = "", settings: Mapping[str, str] = FAST
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[WorkerProcess]:
     """`parcelpost run ...` in its folder; killed at the end if it still runs."""
-    environment = {**os.environ, "PARCELPOST_GATEWAY_TOKEN": token}
-    with (folder / "worker.log").open("ab") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command("run", *arguments, settings=settings), cwd=folder, env=environment, stdout=log, stderr=log
-        )
+    process = await asyncio.create_subprocess_exec(
+        *command("run", *arguments, settings=settings),
+        cwd=folder,
+        env={**os.environ, "PARCELPOST_GATEWAY_TOKEN": token},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        limit=2**20,
+    )
+    running = WorkerProcess(process)
+    listening = asyncio.create_task(running.listen(folder / "worker.log"))
     try:
-        yield process
+        yield running
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGKILL)
         await process.wait()
+        await listening
+
+
+async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = PATIENCE_SECONDS) -> None:
+    """For what another process does and tells nobody: looks again and again. Fails when the time is up."""
+    async with asyncio.timeout(seconds):
+        while not await holds():
+            await asyncio.sleep(0.02)

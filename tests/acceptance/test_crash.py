@@ -35,7 +35,7 @@ async def test_2000_tasks_survive_ten_kills_and_a_gateway_that_comes_and_goes(tm
         if not gateway.is_up:
             await gateway.start()
         async with worker(*_arguments(gateway), folder=tmp_path, token=gateway.token) as process:
-            assert await asyncio.wait_for(process.wait(), 90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
+            assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
         await _check(tmp_path, gateway)
 
 

@@ -16,16 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from parcelpost.model import Source, Target, Task, TaskStatus
+from parcelpost.model import Source, Target, Task
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.processes import FAST, command, worker
+from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command, eventually, worker
 from tests.hostile import HostileGateway, a_task
-
-PATIENCE_SECONDS = 60
-
-
-async def ended(process: asyncio.subprocess.Process) -> int:
-    return await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
 
 
 def log(folder: Path) -> list[dict[str, Any]]:
@@ -51,7 +45,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
         gateway.offer(*(a_task(f"t{number}") for number in range(30)), a_task("bad", target={"fail": "give_up"}))
         arguments = ("--mode", mode, "--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
-            assert await ended(process) == 0
+            assert await process.ended() == 0
         assert len(gateway.submissions) == 30
         assert [task_id for task_id, _ in gateway.failed] == ["bad"]
         assert gateway.beats
@@ -64,7 +58,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
 async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:
     await add(tmp_path, "a", "b", "c")
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
-        assert await ended(process) == 0
+        assert await process.ended() == 0
     assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
     said = [line for line in log(tmp_path) if line["event"] == "WorkStands"]
     assert {line["level"] for line in said} == {"info"}
@@ -73,7 +67,7 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
     async with HostileGateway() as gateway:
         arguments = ("--mode", "standalone", "--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
-            assert await ended(process) == 0
+            assert await process.ended() == 0
         assert sorted(gateway.submissions) == ["a", "b", "c"]
         assert gateway.count("work") == 0
 
@@ -82,12 +76,11 @@ async def test_standalone_goes_on_after_a_kill(tmp_path: Path) -> None:
     await add(tmp_path, *(f"t{number:03}" for number in range(200)), delay_ms=20)
     async with worker("--mode", "standalone", "--store", "store.db", folder=tmp_path) as process:
         async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
-            while len(await lpm.list_results(limit=20)) < 20:
-                await asyncio.sleep(0.01)
+            await eventually(lambda: _has_results(lpm, 20))
         process.kill()
-        await ended(process)
+        await process.ended()
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
-        assert await ended(process) == 0
+        assert await process.ended() == 0
     assert (await counts(tmp_path))["completed"] == 200
 
 
@@ -101,7 +94,7 @@ async def test_a_person_who_waits_at_a_terminal_sees_progress(tmp_path: Path) ->
     await asyncio.to_thread(_read_until, ours, b"0 tasks to do, 1 running, 0 completed, 0 failed")
     process.send_signal(signal.SIGINT)
     await asyncio.to_thread(_read_until, ours, b"1 task to do, 0 running, 0 completed, 0 failed")
-    assert await ended(process) == 0
+    assert await asyncio.wait_for(process.wait(), PATIENCE_SECONDS) == 0
     os.close(ours)
 
 
@@ -112,6 +105,10 @@ def _read_until(terminal: int, text: bytes) -> None:
         seen += os.read(terminal, 65_536)
 
 
+async def _has_results(lpm: LocalPersistenceManager, count: int) -> bool:
+    return len(await lpm.list_results(limit=count)) == count
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_drains_what_runs_and_delivers_it(tmp_path: Path, number: signal.Signals) -> None:
     async with HostileGateway() as gateway:
@@ -120,7 +117,7 @@ async def test_a_signal_drains_what_runs_and_delivers_it(tmp_path: Path, number:
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
             await gateway.until(lambda: any(beat["active_tasks"] == 1 for beat in gateway.beats))
             process.send_signal(number)
-            assert await ended(process) == 0
+            assert await process.ended() == 0
         assert list(gateway.submissions) == ["slow"]
     (stopped,) = [line for line in log(tmp_path) if line["event"] == "WorkerStopped"]
     assert (stopped["reason"], stopped["released"]) == (number.name, 0)
@@ -134,7 +131,7 @@ async def test_what_does_not_end_in_its_grace_time_goes_back_to_the_queue(tmp_pa
         async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as process:
             await gateway.until(lambda: any(beat["active_tasks"] == 1 for beat in gateway.beats))
             process.send_signal(signal.SIGTERM)
-            assert await ended(process) == 0
+            assert await process.ended() == 0
     assert (await counts(tmp_path))["pending"] == 1
 
 
@@ -147,10 +144,9 @@ async def test_a_second_signal_stops_at_once_and_loses_nothing(tmp_path: Path) -
             await gateway.until(lambda: bool(gateway.beats) and gateway.beats[-1]["active_tasks"] == 1)
             await gateway.until(lambda: "done" in gateway.submissions)
             process.send_signal(signal.SIGINT)
-            while not any(line["event"] == "WorkerDraining" for line in log(tmp_path)):
-                await asyncio.sleep(0.01)
+            await process.said("WorkerDraining")
             process.send_signal(signal.SIGINT)
-            assert await ended(process) == 0
+            assert await process.ended() == 0
     assert (await counts(tmp_path))["pending"] == 1
 
 
@@ -168,7 +164,7 @@ async def test_the_gateways_commands_are_obeyed(tmp_path: Path) -> None:
             gateway.commands = ["resume"]
             await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
             gateway.commands = ["drain"]
-            assert await ended(process) == 0
+            assert await process.ended() == 0
 
 
 async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: Path) -> None:
@@ -180,7 +176,7 @@ async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: 
             worker(*arguments, folder=tmp_path, token=gateway.token) as two,
             worker(*arguments, folder=tmp_path, token=gateway.token) as three,
         ):
-            assert [await ended(process) for process in (one, two, three)] == [0, 0, 0]
+            assert [await process.ended() for process in (one, two, three)] == [0, 0, 0]
         assert len(gateway.submissions) == 300
         assert {len({entry["idempotency_key"] for entry in sent}) for sent in gateway.submissions.values()} == {1}
         ids = {request.headers["x-worker-id"] for request in gateway.requests}
@@ -201,7 +197,7 @@ async def test_many_workers_share_one_gateway(tmp_path: Path) -> None:
             worker(*arguments, folder=folders[0], token=gateway.token, settings=settings) as one,
             worker(*arguments, folder=folders[1], token=gateway.token, settings=settings) as two,
         ):
-            assert [await ended(one), await ended(two)] == [0, 0]
+            assert [await one.ended(), await two.ended()] == [0, 0]
         assert len(gateway.submissions) == 200
         assert sum([(await counts(folder))["completed"] for folder in folders]) == 200
 
@@ -219,7 +215,7 @@ async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: 
                 assert (await client.get("/readyz")).json() == {"status": "ok", "problems": []}
                 assert "parcelpost_" in (await client.get("/metrics")).text
             process.send_signal(signal.SIGTERM)
-            assert await ended(process) == 0
+            assert await process.ended() == 0
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert b"s3cret-t0ken" not in file.read_bytes(), file
@@ -231,14 +227,13 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
     async with HostileGateway() as gateway:
         arguments = ("--gateway", gateway.url, "--store", "store.db")
         settings = {**FAST, "http.port": str(port)}
-        async with worker(*arguments, folder=tmp_path, token="wrong", settings=settings):
+        async with worker(*arguments, folder=tmp_path, token="wrong", settings=settings) as process:
             async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
-                while not all([(await lpm.get_task(name)).status is TaskStatus.COMPLETED for name in "ab"]):  # type: ignore[union-attr]
-                    await asyncio.sleep(0.05)
-            await gateway.until(lambda: gateway.count("raw-files") > 0)
+                await eventually(lambda: _has_results(lpm, 2))
+            await process.said('"event": "UpstreamAway", "loop": "sync"')
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
-                while (ready := await client.get("/readyz")).status_code == 200:
-                    await asyncio.sleep(0.05)
+                ready = await client.get("/readyz")
+        assert ready.status_code == 503
         assert "does not let us in" in ready.text
     assert (await counts(tmp_path))["unsynced"] == 2
 
