@@ -17,12 +17,12 @@ from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away
-from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows
+from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows, run_process
 
 NOW = SystemClock().now()
 
 
-def put(store: Path, *rounds: SyncRound, away: Away | None = None) -> None:
+def put(store: Path, *rounds: SyncRound, away: Away | None = None, loop: str = "sync") -> None:
     """What a sync leaves in the store."""
 
     async def write() -> None:
@@ -30,7 +30,7 @@ def put(store: Path, *rounds: SyncRound, away: Away | None = None) -> None:
             for one in rounds:
                 await lpm.sync_log.record(one)
             if away is not None:
-                await lpm.state.put("sync", away)
+                await lpm.state.put(loop, away)
 
     asyncio.run(write())
 
@@ -63,7 +63,8 @@ def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run)
     make_old(store, hours=27)
     out = status(run, store)
     assert out.startswith(
-        "Attention: 3 tasks to do and no worker is running. What to do: start one with 'parcelpost run'.\n"
+        "Attention: 3 tasks to do and no worker is running. "
+        f"What to do: start one with 'parcelpost run --mode standalone --store {store}'.\n"
         "Attention: there is no backup yet. What to do: run 'parcelpost store backup"
     )
     assert "\nworker         no worker is running\n" in out
@@ -73,6 +74,17 @@ def test_a_store_of_today_needs_no_backup_yet(store: Path, run: Run) -> None:
     assert "no backup" not in status(run, store)
     make_old(store, hours=25)
     assert "no backup" not in status(run, store)
+
+
+def test_with_a_gateway_a_worker_is_started_without_a_mode(store: Path) -> None:
+    environment = {"PARCELPOST_STORE": str(store), "PARCELPOST_GATEWAY_URL": "https://gateway.example.org"}
+    assert "start one with 'parcelpost run'." in run_process("status", environment=environment).out
+
+
+@pytest.mark.parametrize("loop", ["collector", "heartbeat"])
+def test_a_gateway_that_was_never_reached_is_said(store: Path, run: Run, loop: str) -> None:
+    put(store, away=an_away(), loop=loop)
+    assert "3 failures in 5 h: no route to the gateway" in status(run, store)
 
 
 def test_an_empty_store_needs_no_worker(tmp_path: Path, run: Run) -> None:

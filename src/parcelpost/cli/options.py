@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
 
 DEFAULT_STORE = Path("local_data/parcelpost.db")
 _VARIABLE = "PARCELPOST_STORE"
 
 
-def settled_store() -> Path:
-    """The store when no option names one: as the environment or parcelpost.toml say. Raises InvalidSettings."""
+def _settled() -> Settings:
     from parcelpost.settings.sources import load
 
-    return Path(load(config=None, environment=os.environ, flags={}).settings.storage.path)
+    return load(config=None, environment=os.environ, flags={}).settings
+
+
+def settled_store() -> Path:
+    """The store when no option names one: as the environment or parcelpost.toml say. Raises InvalidSettings."""
+    return Path(_settled().storage.path)
 
 
 def _store(context: typer.Context, value: Path) -> Path:
@@ -49,5 +56,15 @@ SetOptions = Annotated[
 
 def store_command(words: str, store: Path) -> str:
     """A `parcelpost store` command that can be pasted as it is: it names the store unless that is understood."""
-    named = "" if store == settled_store() else f" --store {shlex.quote(str(store))}"
-    return f"parcelpost store {words}{named}"
+    return f"parcelpost store {words}{_named(store)}"
+
+
+def run_command(store: Path) -> str:
+    """A `parcelpost run` that works as it is: with no gateway set, there is only standalone work."""
+    settings = _settled()
+    mode = "" if settings.gateway.url or settings.worker.mode == "standalone" else " --mode standalone"
+    return f"parcelpost run{mode}{_named(store)}"
+
+
+def _named(store: Path) -> str:
+    return "" if store == settled_store() else f" --store {shlex.quote(str(store))}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli import status_report
+from parcelpost.cli.options import run_command
 from parcelpost.cli.output import count
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
@@ -38,7 +39,7 @@ class Sync(Struct, frozen=True, kw_only=True):
     last_upload: Delivered | None
     last_download: Delivered | None
     away: Away | None
-    """Why nothing is delivered at the moment, and when it is tried again."""
+    """Why the gateway cannot be used at the moment, and when it is tried again; of the sync, if it has tried."""
     denied: str
     """Why the gateway does not let us in, '' while it does."""
 
@@ -104,13 +105,13 @@ async def _sync(store: Path) -> Sync:
     async with looking(store) as database:
         log = SyncLog(database, CLOCK)
         state = WorkerState(database, CLOCK)
-        away = await state.get(SYNC, Away)
-        aways = [away, await state.get(COLLECTOR, Away), await state.get(HEARTBEAT, Away)]
+        noted = [await state.get(name, Away) for name in (SYNC, COLLECTOR, HEARTBEAT)]
+        aways = [one for one in noted if one and one.failures]
         return Sync(
-            denied=next((one.reason for one in aways if one and one.failures and one.denied), ""),
+            denied=next((one.reason for one in aways if one.denied), ""),
             last_upload=await _last(log, "upload"),
             last_download=await _last(log, "download"),
-            away=away if away and away.failures else None,
+            away=aways[0] if aways else None,
         )
 
 
@@ -140,7 +141,7 @@ def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
     if workers or not status.queue.pending:
         return []
     what = f"{count(status.queue.pending, 'task')} to do and no worker is running"
-    return [Problem(what, "start one with 'parcelpost run'")]
+    return [Problem(what, f"start one with '{run_command(Path(status.path))}'")]
 
 
 def _backup(status: Status) -> Backup | None:
