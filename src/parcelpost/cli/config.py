@@ -95,9 +95,7 @@ def _judge(found: Found) -> tuple[list[Problem], list[str]]:
         return [*problems, Problem(what=str(error), remedy=error.hint)], warnings
     warnings += token.warnings
     if settings.gateway.url and token.secret is None:
-        warnings.append(
-            f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file if it needs one"
-        )
+        warnings.append(f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file before a run")
     return problems, warnings
 
 

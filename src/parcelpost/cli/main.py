@@ -45,8 +45,10 @@ def _version(wanted: bool) -> None:
 
     \b
       parcelpost demo
-      parcelpost store status
-      parcelpost store results --help
+      parcelpost add echo 1-23-4 --state CT --county hartford
+      parcelpost run --mode standalone --until-empty
+      parcelpost status
+      parcelpost run --help
     """
 )
 def _options(

@@ -49,6 +49,9 @@ UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError, UnreadableRow)
 _NO_ROOM_BYTES = 256 * 1024
 
 
+_WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+
+
 def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
@@ -88,7 +91,8 @@ def os_error(error: OSError, path: Path) -> StoreError:
         return StoreFull(f"{path}: {error.strerror}")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(f"{path}: {error.strerror}")
-    return StoreFailed(f"{path}: {error.strerror or error}")
+    hint = "check the path: a folder on the way is not there, or is a file" if error.errno in _WRONG_PATH else ""
+    return StoreFailed(f"{path}: {error.strerror or error}", hint=hint)
 
 
 def _no_room(path: Path) -> bool:
