@@ -43,6 +43,17 @@ def import_(run: Run, store: Path, file: Path, *arguments: object) -> Ran:
     return run("import", file, *arguments, "--store", store)
 
 
+def test_a_state_or_county_that_is_nowhere_is_said(tmp_path: Path, store: Path, run: Run) -> None:
+    file = write(tmp_path, "p.csv", "pin,ST\n1,CT\n")
+    lacking = "No column is clearly the state: it is empty, unless --state or --map state=COLUMN gives it."
+    assert (
+        "empty: no column is clearly that"
+        in import_(run, store, file, "--platform", "vgsi", "--county", "x", "--dry-run").out
+    )
+    assert lacking in import_(run, store, file, "--platform", "vgsi", "--county", "x").out.splitlines()
+    assert "No column" not in import_(run, store, file, "--platform", "vgsi", "--county", "x", "--map", "state=ST").out
+
+
 def test_a_header_maps_itself(tmp_path: Path, store: Path, run: Run) -> None:
     ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi")
     assert (ran.code, ran.err) == (0, "")
@@ -185,10 +196,11 @@ def test_a_dry_run_shows_all_and_stores_nothing(tmp_path: Path, store: Path, run
     arguments = ("--map", "parcel_id=tax key", "--platform", "vgsi", "--state", "WI", "--dry-run")
     ran = import_(run, store, file, *arguments)
     assert (ran.code, store.exists()) == (0, False)
-    assert ran.out.splitlines()[:6] == [
+    assert ran.out.splitlines()[:7] == [
         "parcel_id      column 'Tax Key'",
         "platform       'vgsi' for all rows",
         "state          'WI' for all rows",
+        "county         empty: no column is clearly that",
         "extra 'ST'     column 'ST'",
         "extra 'Owner'  column 'Owner'",
         "not used       column 'State': an option gives it",

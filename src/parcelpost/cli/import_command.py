@@ -72,7 +72,7 @@ def import_(
         with report.error_file(errors, file, rows) as note:
             tally = Tally(note)
             _import(store, importer, tally, opened)
-    report.show_end(rows, plan, tally, errors, as_json=as_json)
+    report.show_end(rows, plan, columns, tally, errors, as_json=as_json)
     if tally.bad and not allow_bad:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 from parcelpost.errors import InvalidInput
 
 NEEDED = ("platform", "parcel_id")
+EXPECTED = ("state", "county")
 
 # The clearer name goes first: of two columns that could be meant, it wins.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -39,8 +40,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     unused: tuple[str, ...] = ()
     """Columns of fields that an option gives for all rows."""
 
-    def missing(self, constants: Mapping[str, str]) -> list[str]:
-        return [field for field in NEEDED if field not in self.fields and field not in constants]
+    def missing(self, constants: Mapping[str, str], of: Sequence[str] = NEEDED) -> list[str]:
+        return [field for field in of if field not in self.fields and field not in constants]
 
 
 class Columns:

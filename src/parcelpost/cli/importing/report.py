@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.json import encode
 
 from parcelpost.cli.importing import tasks
-from parcelpost.cli.importing.columns import Columns, Plan
+from parcelpost.cli.importing.columns import EXPECTED, Columns, Plan
 from parcelpost.cli.importing.readers import Bad, Reader, Row
 from parcelpost.cli.importing.storing import Tally
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, table
@@ -66,7 +66,7 @@ def show_plan(first: Sequence[Row | Bad], reader: Reader, plan: Plan, columns: C
     print("\nNothing was stored.")
 
 
-def show_end(reader: Reader, plan: Plan, tally: Tally, errors: Path | None, *, as_json: bool) -> None:
+def show_end(reader: Reader, plan: Plan, columns: Columns, tally: Tally, errors: Path | None, *, as_json: bool) -> None:
     note = ""
     if reader.text.first_other:
         note = (
@@ -85,12 +85,15 @@ def show_end(reader: Reader, plan: Plan, tally: Tally, errors: Path | None, *, a
         return
     chosen = ", ".join(f"{field} from {column!r}" for field, column in plan.fields.items())
     print(f"Columns: {printable(chosen) or 'all given by options'}.")
+    for field in plan.missing(columns.constants, EXPECTED):
+        print(f"No column is clearly the {field}: it is empty, unless --{field} or --map {field}=COLUMN gives it.")
     print(f"{count(tally.new, 'new task')}, {tally.known:,} known already, {count(tally.bad, 'bad row')}.")
 
 
 def _plan_lines(plan: Plan, columns: Columns) -> list[str]:
     rows = [(field, f"column {column!r}") for field, column in plan.fields.items()]
     rows += [(field, f"{value!r} for all rows") for field, value in columns.constants.items()]
+    rows += [(field, "empty: no column is clearly that") for field in plan.missing(columns.constants, EXPECTED)]
     rows += [(f"extra {name!r}", f"column {column!r}") for column, name in plan.extra.items()]
     rows += [("not used", f"column {column!r}: an option gives it") for column in plan.unused]
     return fields(rows)
