@@ -118,3 +118,15 @@ def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Pat
     assert b"Traceback" not in err + out
     failed = run_process("store", "tasks", "failed", "--json", "--store", full_store)
     assert failed.document["status"] == "failed"
+
+
+def test_ctrl_c_while_it_loads_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "parcelpost", "status"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
