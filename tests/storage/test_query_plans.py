@@ -27,6 +27,7 @@ from parcelpost.storage import (
     signals,
     sync_log,
     tasks,
+    waiting,
 )
 from parcelpost.storage.metrics import Sample
 from parcelpost.storage.sync_log import SyncRound
@@ -153,7 +154,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("requeue", requeue, {"tasks_ended", "sqlite_autoindex_results_2"}),
     ("list tasks", lambda db: tasks.search(db, dict.fromkeys(TASK_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("save a result", save, {"INTEGER PRIMARY KEY"}),
-    ("unsynced results in order", lambda db: outbox.unsynced(db, 50, None), {"results_outbox"}),
+    ("unsynced results in order", lambda db: waiting.unsynced(db, 50, None), {"results_outbox"}),
     ("one result", lambda db: outbox.get(db, "t1"), {"sqlite_autoindex_results_2"}),
     ("mark synced", lambda db: outbox.mark_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
     ("mark raw synced", lambda db: outbox.mark_raw_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),

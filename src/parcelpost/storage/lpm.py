@@ -15,7 +15,7 @@ from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, saving, tasks
+from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, saving, tasks, waiting
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -285,7 +285,7 @@ class LocalPersistenceManager:
 
         `after` = the `seq` of one that was already seen: only what was stored later.
         """
-        found, damaged = await self._db.read(outbox.unsynced, checks.whole("limit", limit), max_bytes, after)
+        found, damaged = await self._db.read(waiting.unsynced, checks.whole("limit", limit), max_bytes, after)
         if damaged:
             await self._mark(outbox.reject_damaged, damaged, self._now())
         return found

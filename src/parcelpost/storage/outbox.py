@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from parcelpost.clock import iso
 from parcelpost.model import Claim, OutboxEntry, Result
 from parcelpost.storage import checks, multi_row, rows
 from parcelpost.storage.raw_files import KeptPage
-from parcelpost.storage.sqlite_errors import UnreadableRow
 
 _SAVE = """
 INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms, json_path,
@@ -40,8 +39,6 @@ FROM tasks WHERE seq = ?
 """
 
 _ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r {{}} JOIN tasks AS t ON t.task_id = r.task_id"
-# The planner's statistics are from last night: what is hot names its index.
-_WAITING = _ENTRIES.format("INDEXED BY results_outbox")
 _ONE = _ENTRIES.format("")
 _ALL = _ENTRIES.format("NOT INDEXED")
 
@@ -172,49 +169,6 @@ def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
             if db.execute("SELECT success FROM results WHERE task_id = ?", (task_id,)).fetchone()[0] == 0:
                 _remove_earlier(db, task_id)
                 db.execute(_REPORT, (seq,))
-
-
-def unsynced(
-    db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int = 0
-) -> tuple[list[OutboxEntry], list[int]]:
-    """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data.
-
-    Beside them the seqs of entries that are damaged and cannot be read.
-    """
-    query = f"{_WAITING} WHERE r.synced = 0 AND r.rejected_at IS NULL AND r.seq > ? ORDER BY r.seq LIMIT ?"
-    try:
-        return _as_many_as_fit(map(rows.entry, db.execute(query, (after, limit))), max_bytes), []
-    except (sqlite3.OperationalError, UnreadableRow):
-        return _one_by_one(db, limit, max_bytes, after)
-
-
-def _one_by_one(
-    db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int
-) -> tuple[list[OutboxEntry], list[int]]:
-    """One damaged entry stops no other."""
-    waiting = """SELECT seq FROM results INDEXED BY results_outbox
-                 WHERE synced = 0 AND rejected_at IS NULL AND seq > ? ORDER BY seq LIMIT ?"""
-    damaged: list[int] = []
-
-    def readable() -> Iterator[OutboxEntry]:
-        for (seq,) in db.execute(waiting, (after, limit)).fetchall():
-            try:
-                yield rows.entry(db.execute(f"{_ONE} WHERE r.seq = ?", (seq,)).fetchone())
-            except (sqlite3.OperationalError, UnreadableRow):
-                damaged.append(seq)
-
-    return _as_many_as_fit(readable(), max_bytes), damaged
-
-
-def _as_many_as_fit(entries: Iterable[OutboxEntry], max_bytes: int | None) -> list[OutboxEntry]:
-    found: list[OutboxEntry] = []
-    size = 0
-    for entry in entries:
-        size += len(entry.data or b"")
-        if max_bytes is not None and found and size > max_bytes:
-            break
-        found.append(entry)
-    return found
 
 
 def reject_damaged(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> int:
