@@ -7,6 +7,7 @@ import gzip
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import IO, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ _COMPRESS_FROM_BYTES = 1_024
 _MOST_ERROR_BYTES = 64 * 1024
 _MOST_SAID_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_URLS_KEPT = 32  # reading one takes longer than a small call should
 _KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a call never meets a connection about to close
 _LOCATION = "parcelpost-location"
 
@@ -102,6 +104,7 @@ class Exchange:
         self._settings = settings
         self._token = token
         self._now = now
+        self._url = lru_cache(_URLS_KEPT)(httpx2.URL)
         self._gzip_offered = False
         self._gzip_refused = False
 
@@ -149,7 +152,7 @@ class Exchange:
     def _request(
         self, method: str, path: str, json: bytes, upload: Upload | None, headers: dict[str, str]
     ) -> httpx2.Request:
-        url = f"{self._base_url}{path}"
+        url = self._url(f"{self._base_url}{path}")
         if upload is not None:
             fields = {"metadata": upload.metadata}
             return self._client.build_request(
