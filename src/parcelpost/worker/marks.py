@@ -16,6 +16,8 @@ from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.delivery import Delivery
 
 _MOST_WAITING = 16
+_A_WRITE = 8
+_QUICK_SECONDS = 0.02
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ def delivered(delivery: Delivery, seconds: float, error: NotNow | NotAllowed | N
 
 
 class Marks:
-    """Writes in the order of `add`, one write at a time; what came while the store was busy goes together.
+    """Writes in the order of `add`, one write at a time; quick deliveries go together, a few to a write.
 
     What could not be written is kept, and goes first: should a newer record leave the outbox before an older one of its
     parcel, the older one would be sent again, over the newer. It is little, as `add` waits for the store before long.
@@ -80,6 +82,8 @@ class Marks:
     async def add(self, done: Delivered) -> None:
         """Waits only where the store is far behind. Raises the StoreError of an earlier write."""
         self._waiting.append(done)
+        if len(self._waiting) < _A_WRITE and done.seconds < _QUICK_SECONDS:
+            return
         if self._writing is not None and self._writing.done():
             await self._written(self._writing)
         if self._writing is None:
@@ -89,9 +93,9 @@ class Marks:
 
     async def settle(self) -> None:
         """Everything is in the store when this returns. Raises a StoreError: then call it again before sending more."""
-        if self._writing is None and (self._waiting or self._refusals):
-            self._writing = asyncio.create_task(self._write_all())
-        if self._writing is not None:
+        while self._writing is not None or self._waiting or self._refusals:
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write_all())
             await self._written(self._writing)
 
     async def _written(self, writing: asyncio.Task[None]) -> None:
@@ -120,6 +124,13 @@ class Marks:
             self._emit(MarksHeld(results=results, error=self.problem))
 
     async def _write(self, group: Sequence[Delivered]) -> None:
+        logging = asyncio.create_task(self._log(group))  # with the marks, in one transaction
+        try:
+            await self._mark(group)
+        finally:
+            await logging
+
+    async def _mark(self, group: Sequence[Delivered]) -> None:
         pages = [result_id for done in group for result_id in done.pages]
         stored = [result_id for done in group for result_id in done.stored]
         if pages:
@@ -135,7 +146,6 @@ class Marks:
             reports, seconds = sum(done.reports for done in group), sum(done.seconds for done in group)
             records = len(stored) - reports
             self._emit(ResultsSynced(results=records, reports=reports, raw_files=len(pages), seconds=seconds))
-        await self._log(group)
 
     async def _refused(self, refusal: Refusal) -> None:
         mark = self._lpm.mark_rejected if refusal.final else self._lpm.count_attempt
