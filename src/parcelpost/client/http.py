@@ -8,8 +8,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar, cast
 
 import httpx2
 from msgspec import Struct, field
@@ -27,7 +26,6 @@ _MOST_SAID_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
 _URLS_KEPT = 32  # reading one takes longer than a small call should
 _KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a call never meets a connection about to close
-_LOCATION = "parcelpost-location"
 
 
 class Upload(NamedTuple):
@@ -58,11 +56,16 @@ class Answer(Struct, kw_only=True):
         return 200 <= self.status < 300
 
 
-def open_client(token: str, worker_id: str) -> httpx2.AsyncClient:
-    """Follows no redirect, keeps no cookie, reads no .netrc; takes proxies from the environment.
+class PlainClient(httpx2.AsyncClient):
+    """Sends a request and hands back the answer: no redirect is followed, no cookie kept, no login tried."""
 
-    Raises InvalidSettings.
-    """
+    async def send_once(self, request: httpx2.Request) -> httpx2.Response:
+        """Of an answer only its status, its headers and its stream are there. Close the stream."""
+        return await self._transport_for_url(request.url).handle_async_request(request)
+
+
+def open_client(token: str, worker_id: str) -> PlainClient:
+    """Takes proxies from the environment. Raises InvalidSettings."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -71,22 +74,13 @@ def open_client(token: str, worker_id: str) -> httpx2.AsyncClient:
         "X-Worker-ID": header_value("worker.id", worker_id),
     }
     try:
-        return httpx2.AsyncClient(
+        return PlainClient(
             headers=headers,
             timeout=None,  # an Exchange has one deadline for the whole call
-            follow_redirects=False,
             limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS),
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-            event_hooks={"response": [_put_location_aside]},
         )
     except (ValueError, ImportError, httpx2.InvalidURL):
         raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used") from None
-
-
-async def _put_location_aside(response: httpx2.Response) -> None:
-    """httpx2 reads the address of a redirect that it will not follow, and fails on a bad one."""
-    if "location" in response.headers:
-        response.headers[_LOCATION] = response.headers.pop("location")
 
 
 class Exchange:
@@ -96,10 +90,9 @@ class Exchange:
     answer is read up to `max_answer_bytes`, unpacked.
     """
 
-    def __init__(
-        self, client: httpx2.AsyncClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, client: PlainClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]) -> None:
         self._client = client
+        self._headers = client.headers.raw
         self._base_url = base_url(settings)
         self._settings = settings
         self._token = token
@@ -143,24 +136,22 @@ class Exchange:
     async def _ask(self, method: str, path: str, json: bytes, upload: Upload | None) -> Answer:
         if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
             packed = await asyncio.to_thread(gzip.compress, json, 1)
-            answer = await self._send(self._request(method, path, packed, None, {"Content-Encoding": "gzip"}))
+            answer = await self._send(self._request(method, path, packed, None, [(b"Content-Encoding", b"gzip")]))
             if answer.status != 415:
                 return answer
             self._gzip_refused = True
-        return await self._send(self._request(method, path, json, upload, {}))
+        return await self._send(self._request(method, path, json, upload, []))
 
     def _request(
-        self, method: str, path: str, json: bytes, upload: Upload | None, headers: dict[str, str]
+        self, method: str, path: str, json: bytes, upload: Upload | None, headers: list[tuple[bytes, bytes]]
     ) -> httpx2.Request:
-        url = self._url(f"{self._base_url}{path}")
+        url, headers = self._url(f"{self._base_url}{path}"), self._headers + headers
         if upload is not None:
-            fields = {"metadata": upload.metadata}
-            return self._client.build_request(
-                method, url, data=fields, files={"file": (upload.name, upload.file, "application/gzip")}
-            )
+            fields, file = {"metadata": upload.metadata}, (upload.name, upload.file, "application/gzip")
+            return httpx2.Request(method, url, headers=headers, data=fields, files={"file": file})
         if json:
-            headers["Content-Type"] = "application/json"
-        return self._client.build_request(method, url, content=json or None, headers=headers)
+            headers.append((b"Content-Type", b"application/json"))
+        return httpx2.Request(method, url, headers=headers, content=json or None)
 
     async def _send(self, request: httpx2.Request) -> Answer:
         answer = Answer(call=f"{request.method} {request.url.raw_path.decode('ascii').partition('?')[0]}")
@@ -168,11 +159,12 @@ class Exchange:
         seconds = max(self._settings.timeout_seconds, sending)
         try:
             async with asyncio.timeout(seconds):
-                response = await self._client.send(request, stream=True)
+                response = await self._client.send_once(request)
+                stream = cast(httpx2.AsyncByteStream, response.stream)
                 try:
-                    await self._receive(response, answer)
+                    await self._receive(response, stream, answer)
                 finally:
-                    await response.aclose()
+                    await stream.aclose()
         except TimeoutError:
             problem = f"no whole answer within {seconds:.3g} s"
         except (httpx2.HTTPError, zlib.error) as error:
@@ -183,12 +175,12 @@ class Exchange:
             raise NotNow(self._say(answer, problem))
         return answer  # a status of refusal says enough, even where its words were cut off
 
-    async def _receive(self, response: httpx2.Response, answer: Answer) -> None:
+    async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
         answer.status, answer.headers = response.status_code, response.headers
         limit = self._settings.max_answer_bytes if answer.is_good else _MOST_ERROR_BYTES
         packed = response.headers.get("content-encoding", "").strip().lower() in {"gzip", "x-gzip"}
         unpacker = zlib.decompressobj(wbits=31) if packed else None
-        async for chunk in response.aiter_raw():
+        async for chunk in stream:
             room = limit + 1 - len(answer.received)
             answer.received += unpacker.decompress(chunk, room) if unpacker else chunk
             if len(answer.received) > limit:
@@ -204,7 +196,7 @@ class Exchange:
         if status in {408, 425, 429} or status >= 500 or status < 200:
             return NotNow(self._say(answer), retry_after=self.wait(answer))
         if status < 400:
-            where = f"a redirect to {answer.headers.get(_LOCATION, 'nowhere')}"
+            where = f"a redirect to {answer.headers.get('location', 'nowhere')}"
             return (Refused if absent is Refused else NotAllowed)(self._say(answer, where))
         if status in {404, 405}:
             return absent(self._say(answer))
