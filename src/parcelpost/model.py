@@ -147,7 +147,7 @@ Outcome = Done | Retry | GiveUp | Blocked | NotFound
 """How an attempt ended."""
 
 
-class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False):
+class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A stored result as the sync sees it.
 
     `status` is how its task ended: completed with `data` is a record, completed without is an end with nothing to
