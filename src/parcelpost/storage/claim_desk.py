@@ -15,7 +15,7 @@ from parcelpost.model import Claim
 from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
-_MAX_AHEAD = 512
+_MAX_AHEAD = 1_024
 _HOLD_SECONDS = 0.05
 _NEVER = "9999"
 
@@ -152,13 +152,17 @@ class ClaimDesk:
         self._timer = self._loop.call_later(_HOLD_SECONDS, self._time_is_up)
 
     def _pace(self) -> int:
-        """How many to take ahead: twice as many as last time, up to what goes in the time that they may be held."""
+        """How many to take ahead: twice as many as last time, up to twice what goes in the time they may be held.
+
+        Twice, because the next are asked for when half are gone: while those are on their way, as many callers as go
+        in one round through the store find the other half.
+        """
         if self._timer is None:
             self._extra = 0
         else:
             seconds = max(self._loop.time() - self._fetched_at, 1e-6)
-            goes = int(self._handed_out / seconds * _HOLD_SECONDS)
-            self._extra = max(1, min(self._extra * 2, goes, _MAX_AHEAD))
+            goes = 2 * int(self._handed_out / seconds * _HOLD_SECONDS)
+            self._extra = max(1, min(max(self._extra, self._waiting) * 2, goes, _MAX_AHEAD))
         return self._extra
 
     def _time_is_up(self) -> None:
