@@ -119,7 +119,7 @@ def claim(db: sqlite3.Connection) -> None:
 def save(db: sqlite3.Connection) -> None:
     held = "SELECT seq, task_id FROM tasks WHERE status = 'processing' AND claimed_by = 'x' LIMIT 1"
     seq, task_id = db.execute(held).fetchone()
-    row = outbox.ResultRow("r", task_id, 1, "", "", "", "", 0, None, "p", None, None, "s", 1, "k", "n", "n", "{}")
+    row = outbox.ResultRow("r", task_id, 1, "", "", "", "", 0, "k", "n", "n", "{}", None, "p", None, None, "s", 1)
     assert outbox.save_each(db, [outbox.SaveRequest(seq, "x:1", row)]) == [[]]
 
 

@@ -58,7 +58,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         checks.text("target.parcel_id", target.parcel_id, may_be_empty=True)
     return (
         task.task_id,
-        task.source,
+        str(task.source),  # sqlite3 would look for an adapter for an enum
         task.type,
         task.platform,
         target.state,
@@ -67,9 +67,9 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         checks.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
         checks.whole("max_retries", task.max_retries, most=1_000),
+        now,
+        now,
         iso(task.lease_expires_at) if task.lease_expires_at else None,
-        now,
-        now,
     )
 
 
