@@ -87,7 +87,7 @@ class Page(Struct, frozen=True, kw_only=True, gc=False):
     url: str = ""
 
 
-class Encoded(Struct, frozen=True, gc=False):
+class Encoded(Struct, frozen=True, array_like=True, gc=False):
     """A record as the store keeps it, made by the store's `encode`."""
 
     json: bytes
