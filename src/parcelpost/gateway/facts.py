@@ -1,0 +1,110 @@
+"""What can be asked for of a record. The record is foreign: any field may hold anything."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from parcelpost.gateway.words import Facts, Lien
+from parcelpost.model import Json
+
+_MAX_LIENS = 200
+_MAX_TEXT = 500
+_MAX_LIEN_BYTES = 16_384
+_MAX_CENTS = 10**15
+_MAX_MONEY_TEXT = 40
+
+_read_object = msgspec.json.Decoder(dict[str, Json], float_hook=Decimal).decode
+_read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_read_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def facts_of(data: bytes) -> Facts:
+    """Never raises: what is not as it should be is not said. At most 200 liens are told apart."""
+    try:
+        record = _read_object(data)
+    except (msgspec.DecodeError, RecursionError, InvalidOperation):
+        return Facts()
+    delinquent = record.get("delinquent")
+    return Facts(
+        owner="; ".join(_names(record.get("owner_names")))[:_MAX_TEXT],
+        situs=_situs(record),
+        delinquent=delinquent if isinstance(delinquent, bool) else None,
+        tax_due_cents=_cents(record.get("tax_due")),
+        liens=_liens(record.get("liens"), data),
+    )
+
+
+def _names(value: Json) -> list[str]:
+    names = value[:_MAX_TEXT] if isinstance(value, list) else [value]
+    return [name for name in map(_text, names) if name]
+
+
+def _situs(record: dict[str, Json]) -> str:
+    parts = (_text(record.get(field)) for field in ("situs_address", "situs_city", "situs_zip"))
+    return ", ".join(part for part in parts if part)
+
+
+def _liens(value: Json, data: bytes) -> tuple[Lien, ...]:
+    if not isinstance(value, list) or not value:
+        return ()
+    wholes = _read_raw_list(_read_parts(data)["liens"])  # as sent, not as we would write it
+    found = zip(value[:_MAX_LIENS], wholes, strict=False)
+    return tuple(_lien(fields, bytes(whole)) for fields, whole in found if isinstance(fields, dict))
+
+
+def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
+    amount = _cents(fields.get("face_amount"))
+    return Lien(
+        certificate_number=_text_or_number(fields.get("certificate_number")),
+        certificate_year=_year(fields.get("certificate_year")),
+        tax_year=_year(fields.get("tax_year")),
+        status=_said(_text(fields.get("status")).lower()),
+        holder_name=_said(_text(fields.get("holder_name"))),
+        amount_cents=_cents(fields.get("opening_bid")) if amount is None else amount,
+        sale_date=_said(_text(fields.get("sale_date"))),
+        json=whole if len(whole) <= _MAX_LIEN_BYTES else b"{}",
+    )
+
+
+def _text(value: Json) -> str:
+    """One trimmed line; '' for what is no text."""
+    return " ".join(value.replace("\0", " ").split())[:_MAX_TEXT].strip() if isinstance(value, str) else ""
+
+
+def _said(text: str) -> str | None:
+    return text or None
+
+
+def _text_or_number(value: Json) -> str | None:
+    """Ids are strings; a page's parser may have made a number of one."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**18:
+        return str(value)
+    return _said(_text(value))
+
+
+def _year(value: Json) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) == 4:
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 1000 <= value <= 9999:
+        return value
+    return None
+
+
+def _cents(value: Json) -> int | None:
+    """Exact: 0.1 is ten cents and '1234.50' is 123450. What has a fraction of a cent is rounded to the even one."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+        return None
+    if isinstance(value, str) and len(value) > _MAX_MONEY_TEXT:
+        return None
+    if isinstance(value, int) and abs(value) > _MAX_CENTS:
+        return None
+    try:
+        amount = Decimal(value)
+    except InvalidOperation:
+        return None
+    if not amount.is_finite() or abs(amount) > _MAX_CENTS // 100:
+        return None
+    return int((amount * 100).to_integral_value())

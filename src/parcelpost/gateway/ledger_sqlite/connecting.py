@@ -1,0 +1,126 @@
+"""Connections to the file, and SQLite's errors in our words."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parcelpost.clock import iso
+from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
+from parcelpost.gateway.sql import schema
+
+_BUSY_SECONDS = 10.0
+
+_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
+    "PRAGMA synchronous = FULL",  # what was answered survives power loss
+    "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
+    "PRAGMA checkpoint_fullfsync = ON",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
+    "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
+    "PRAGMA cache_size = -32000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+_AWAY = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_INTERRUPT,
+}
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=256, check_same_thread=False
+    )
+    try:
+        for pragma in _PRAGMAS:
+            db.execute(pragma)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def prepare(path: Path, now: datetime) -> None:
+    """Makes the folder (mode 700) and the file (600), and brings its schema up to date, whoever else does the same."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
+    with translated(path):
+        db = connect(path)
+        try:
+            _bring_up_to_date(db, now)
+        finally:
+            db.close()
+
+
+def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
+    db.execute("BEGIN EXCLUSIVE")
+    try:
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+        if tables and "schema_version" not in tables:
+            raise LedgerError("the file is a database of another program", hint="name another file")
+        db.execute(schema.VERSION_TABLE)
+        (version,) = db.execute(schema.VERSION).fetchone()
+        for step in schema.steps_after(version, Path(__file__).with_name("schema")):
+            for statement in _statements(step.sql):
+                db.execute(statement)
+            db.execute(schema.NOTE_VERSION, (step.version, iso(now)))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _statements(sql: str) -> Iterator[str]:
+    """Not executescript: it commits what is under way."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def bound(args: Sequence[Any]) -> list[Any]:
+    """With moments as the file keeps them."""
+    return [iso(value) if isinstance(value, datetime) else value for value in args]
+
+
+def translate(error: Exception, path: Path) -> Exception:
+    """A failure of the database as one of ours; a mistake of the program stays what it is."""
+    if isinstance(error, UnicodeEncodeError | OverflowError | sqlite3.DataError):
+        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+    if isinstance(error, sqlite3.DatabaseError):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _AWAY:
+            return LedgerAway(f"{path}: {error}")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM):
+            return LedgerError(f"{path}: {error}")
+    return error
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
+        translation = translate(error, path)
+        if translation is error:
+            raise
+        raise translation from error

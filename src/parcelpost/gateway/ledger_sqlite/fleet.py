@@ -1,0 +1,52 @@
+"""Heartbeats, commands and care. Each function is one change, run by the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+
+from parcelpost.clock import iso
+from parcelpost.gateway.sql import rows
+from parcelpost.gateway.sql.fleet import BEAT
+from parcelpost.gateway.words import Beat
+
+_EXTEND = """
+UPDATE leases SET expires_at = ?
+WHERE worker_id = ? AND ended_at IS NULL AND granted_at > ? AND expires_at < ?
+"""
+_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command"
+
+_ORDER = """
+INSERT INTO commands (worker_id, command, ordered_at)
+SELECT worker_id, ?, ? FROM workers WHERE worker_id = ? OR (? = '' AND last_seen_at >= ?)
+"""
+
+_PRUNE = (
+    "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT ?)",
+    "DELETE FROM activity WHERE (minute, platform, outcome) IN"
+    " (SELECT minute, platform, outcome FROM activity WHERE minute < ? LIMIT ?)",
+    "DELETE FROM metrics WHERE (worker_id, at) IN (SELECT worker_id, at FROM metrics WHERE at < ? LIMIT ?)",
+    "DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type) IN"
+    " (SELECT day, platform, field, selector, selector_type FROM selector_stats WHERE day < ? LIMIT ?)",
+)
+
+
+def beat(db: sqlite3.Connection, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> list[str]:
+    at, end = iso(now), iso(until)
+    db.execute(BEAT, (beat.worker_id, rows.encode(beat).decode(), at, at))
+    if not beat.holds_nothing:
+        db.execute(_EXTEND, (end, beat.worker_id, iso(oldest_grant), end))
+    return [command for _, command in sorted(db.execute(_TAKE_COMMANDS, (beat.worker_id,)))]
+
+
+def order(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+    return db.execute(_ORDER, (command, iso(now), worker_id, worker_id, iso(alive_since))).rowcount
+
+
+def prune(db: sqlite3.Connection, ended_before: datetime, most: int) -> int:
+    """Text sorts as moments do: a day comes before all of its hours, and goes when it is over."""
+    removed = 0
+    for statement in _PRUNE:
+        if removed < most:
+            removed += db.execute(statement, (iso(ended_before), most - removed)).rowcount
+    return removed

@@ -1,0 +1,134 @@
+-- Moments are UTC text with milliseconds (2026-11-15T19:50:33.123Z), money is in cents.
+
+CREATE TABLE tasks (
+    seq          INTEGER PRIMARY KEY, -- age: clocks are set back, this is not
+    task_id      TEXT NOT NULL UNIQUE,
+    platform     TEXT NOT NULL,
+    type         TEXT NOT NULL,
+    priority     INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 4),
+    state        TEXT NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'failed', 'dead')),
+    target       TEXT NOT NULL,
+    attempts     INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    max_attempts INTEGER NOT NULL CHECK (max_attempts > 0),
+    max_retries  INTEGER NOT NULL,
+    created_at   TEXT NOT NULL,
+    ended_at     TEXT,
+    error        TEXT,
+    CHECK ((ended_at IS NULL) = (state IN ('queued', 'leased')))
+) STRICT;
+
+CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
+CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
+
+CREATE TABLE leases (
+    lease_id   INTEGER PRIMARY KEY,
+    task_id    TEXT NOT NULL REFERENCES tasks (task_id) ON DELETE CASCADE,
+    worker_id  TEXT NOT NULL,
+    granted_at TEXT NOT NULL,
+    expires_at TEXT NOT NULL,
+    ended_at   TEXT,
+    ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'given back', 'expired', 'superseded')),
+    CHECK ((ended_at IS NULL) = (ended_as IS NULL))
+) STRICT;
+
+CREATE INDEX leases_of_task ON leases (task_id);
+CREATE UNIQUE INDEX leases_open ON leases (task_id) WHERE ended_at IS NULL; -- no task is held twice
+CREATE INDEX leases_of_worker ON leases (worker_id, granted_at) WHERE ended_at IS NULL;
+CREATE INDEX leases_expiring ON leases (expires_at) WHERE ended_at IS NULL;
+
+CREATE TABLE parcels (
+    parcel_no     INTEGER PRIMARY KEY,
+    platform      TEXT NOT NULL,
+    state         TEXT NOT NULL,
+    county        TEXT NOT NULL,
+    parcel_id     TEXT NOT NULL,
+    task_id       TEXT NOT NULL, -- of its newest scrape, as all that follows
+    scraped_at    TEXT NOT NULL,
+    received_at   TEXT NOT NULL,
+    first_seen_at TEXT NOT NULL,
+    owner         TEXT NOT NULL,
+    situs         TEXT NOT NULL,
+    delinquent    INTEGER CHECK (delinquent IN (0, 1)),
+    tax_due_cents INTEGER,
+    lien_count    INTEGER NOT NULL CHECK (lien_count >= 0),
+    search        TEXT NOT NULL, -- number, owner and address, a line each, in lower case
+    UNIQUE (platform, state, county, parcel_id)
+) STRICT;
+
+CREATE INDEX parcels_latest ON parcels (received_at);
+
+CREATE TABLE results (
+    result_no         INTEGER PRIMARY KEY,
+    parcel_no         INTEGER NOT NULL REFERENCES parcels (parcel_no),
+    task_id           TEXT NOT NULL, -- perhaps of a task that is not known here
+    worker_id         TEXT NOT NULL,
+    scraped_at        TEXT NOT NULL,
+    received_at       TEXT NOT NULL,
+    late              INTEGER NOT NULL CHECK (late IN (0, 1)),
+    parse_duration_ms INTEGER NOT NULL,
+    idempotency_key   TEXT NOT NULL,
+    raw_sha256        TEXT,
+    raw_file          TEXT,
+    data              TEXT NOT NULL, -- JSON, as sent
+    UNIQUE (parcel_no, task_id)
+) STRICT;
+
+CREATE TABLE liens (
+    lien_no            INTEGER PRIMARY KEY,
+    parcel_no          INTEGER NOT NULL REFERENCES parcels (parcel_no),
+    position           INTEGER NOT NULL CHECK (position >= 0),
+    certificate_number TEXT,
+    certificate_year   INTEGER,
+    tax_year           INTEGER,
+    status             TEXT,
+    holder_name        TEXT,
+    amount_cents       INTEGER,
+    sale_date          TEXT,
+    json               TEXT NOT NULL,
+    UNIQUE (parcel_no, position)
+) STRICT;
+
+CREATE TABLE workers (
+    worker_id     TEXT PRIMARY KEY,
+    beat          TEXT NOT NULL, -- JSON
+    first_seen_at TEXT NOT NULL,
+    last_seen_at  TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE commands (
+    command_id INTEGER PRIMARY KEY,
+    worker_id  TEXT NOT NULL REFERENCES workers (worker_id),
+    command    TEXT NOT NULL,
+    ordered_at TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX commands_of_worker ON commands (worker_id);
+
+CREATE TABLE selector_stats (
+    day           TEXT NOT NULL,
+    platform      TEXT NOT NULL,
+    field         TEXT NOT NULL,
+    selector      TEXT NOT NULL,
+    selector_type TEXT NOT NULL,
+    successes     INTEGER NOT NULL,
+    samples       INTEGER NOT NULL CHECK (samples > 0),
+    last_seen_at  TEXT NOT NULL,
+    PRIMARY KEY (day, platform, field, selector, selector_type)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE metrics (
+    worker_id TEXT NOT NULL,
+    at        TEXT NOT NULL,
+    figures   TEXT NOT NULL, -- JSON
+    PRIMARY KEY (worker_id, at)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX metrics_by_age ON metrics (at);
+
+CREATE TABLE activity (
+    minute   TEXT NOT NULL,
+    platform TEXT NOT NULL,
+    outcome  TEXT NOT NULL,
+    count    INTEGER NOT NULL,
+    PRIMARY KEY (minute, platform, outcome)
+) STRICT, WITHOUT ROWID;

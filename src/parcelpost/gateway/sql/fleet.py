@@ -1,0 +1,118 @@
+"""Workers, commands, selectors, metrics and activity: what both ledgers do alike."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from parcelpost.gateway.sql import rows
+from parcelpost.gateway.sql.reading import Reading
+from parcelpost.gateway.sql.statements import is_matchable
+from parcelpost.gateway.words import ActivityRow, MetricsSample, SelectorRow, WorkerRow
+from parcelpost.model import Signal
+
+BEAT = """
+INSERT INTO workers (worker_id, beat, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (worker_id) DO UPDATE SET beat = excluded.beat, last_seen_at = excluded.last_seen_at
+"""
+
+_WORKERS = """
+SELECT w.beat, w.first_seen_at, w.last_seen_at,
+       (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
+FROM workers w ORDER BY w.worker_id
+"""
+
+_COMMANDS = "SELECT worker_id, command FROM commands ORDER BY command_id"
+
+_COUNT_SIGNALS = """
+INSERT INTO selector_stats (day, platform, field, selector, selector_type, successes, samples, last_seen_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, platform, field, selector, selector_type) DO UPDATE
+SET successes = selector_stats.successes + excluded.successes,
+    samples = selector_stats.samples + excluded.samples,
+    last_seen_at = excluded.last_seen_at
+"""
+
+_SELECTORS = """
+SELECT platform, field, selector, selector_type, sum(successes), sum(samples), max(last_seen_at)
+FROM selector_stats WHERE day >= ?"""
+_BEST_FIRST = """
+GROUP BY platform, field, selector, selector_type
+ORDER BY platform, field, 1.0 * sum(successes) / sum(samples) DESC, sum(samples) DESC, selector LIMIT ?
+"""
+
+_ADD_METRICS = "INSERT INTO metrics (worker_id, at, figures) VALUES (?, ?, ?) ON CONFLICT (worker_id, at) DO NOTHING"
+_METRICS = "SELECT at, figures FROM metrics WHERE worker_id = ? AND at >= ? ORDER BY at DESC LIMIT ?"
+
+_ADD_ACTIVITY = """
+INSERT INTO activity (minute, platform, outcome, count) VALUES (?, ?, ?, ?)
+ON CONFLICT (minute, platform, outcome) DO UPDATE SET count = activity.count + excluded.count
+"""
+_ACTIVITY = "SELECT minute, platform, outcome, count FROM activity WHERE minute >= ? ORDER BY 1, 2, 3"
+
+_MAX_SELECTOR_BYTES = 1_500
+_MAX_FIELD_BYTES = 300
+
+
+class Fleet(Reading, Protocol):
+    """What is known of the workers, and what they have seen."""
+
+    async def workers(self) -> Sequence[WorkerRow]:
+        waiting = defaultdict(list)
+        for worker_id, command in await self._find(_COMMANDS):
+            waiting[worker_id].append(command)
+        found = [rows.worker(row, ()) for row in await self._find(_WORKERS)]
+        return [_with_commands(row, waiting.get(row.beat.worker_id, [])) for row in found]
+
+    async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
+        samples: Counter[tuple[str, str, str, str]] = Counter()
+        successes: Counter[tuple[str, str, str, str]] = Counter()
+        for signal in filter(_is_countable, signals):
+            key = (signal.platform, signal.field, signal.selector, signal.selector_type)
+            samples[key] += 1
+            successes[key] += signal.success
+        day = now.date().isoformat()
+        await self._run_all(
+            _COUNT_SIGNALS, [(day, *key, successes[key], count, now) for key, count in sorted(samples.items())]
+        )
+
+    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[SelectorRow]:
+        sql = f"{_SELECTORS}{' AND platform = ?' if platform else ''}{_BEST_FIRST}"
+        args = [since.date().isoformat(), *([platform] if platform else []), most]
+        return [rows.selector(row) for row in await self._find(sql, *args)]
+
+    async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
+        values = {sample.at: rows.encode(sample.figures).decode() for sample in samples}
+        await self._run_all(_ADD_METRICS, [(worker_id, at, figures) for at, figures in sorted(values.items())])
+
+    async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:
+        found = await self._find(_METRICS, worker_id, since, most)
+        return [rows.sample(row) for row in reversed(found)]
+
+    async def add_activity(self, counts: Mapping[tuple[str, str], int], minute: datetime) -> None:
+        await self._run_all(_ADD_ACTIVITY, [(minute, *key, count) for key, count in sorted(counts.items())])
+
+    async def activity(self, since: datetime) -> Sequence[ActivityRow]:
+        return [rows.activity(row) for row in await self._find(_ACTIVITY, since)]
+
+
+def _with_commands(row: WorkerRow, commands: Sequence[str]) -> WorkerRow:
+    return WorkerRow(
+        beat=row.beat,
+        first_seen_at=row.first_seen_at,
+        last_seen_at=row.last_seen_at,
+        leases=row.leases,
+        pending_commands=tuple(commands),
+    )
+
+
+def _is_countable(signal: Signal) -> bool:
+    """What does not fit into an index, or is no text, is no selector either."""
+    names = (signal.platform, signal.field, signal.selector_type)
+    return (
+        all(map(is_matchable, (*names, signal.selector)))
+        and len(signal.selector.encode()) <= _MAX_SELECTOR_BYTES
+        and len("".join(names).encode()) <= _MAX_FIELD_BYTES
+    )

@@ -1,0 +1,98 @@
+"""What people look at: the reads of both ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from parcelpost.gateway.sql import filters, rows
+from parcelpost.gateway.sql.filters import KEY, Conditions
+from parcelpost.gateway.sql.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.sql.statements import is_matchable
+from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow, QueueRow, TaskRow, Version
+
+_TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error FROM tasks WHERE task_id = ?"
+
+_LEASES = """
+SELECT lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as
+FROM leases WHERE task_id = ? ORDER BY lease_id
+"""
+
+_QUEUE = """
+SELECT q.platform, q.priority, 'queued', q.tasks, t.created_at
+FROM (SELECT platform, priority, count(*) AS tasks, min(seq) AS oldest
+      FROM tasks WHERE state = 'queued' GROUP BY platform, priority) q
+JOIN tasks t ON t.seq = q.oldest
+UNION ALL
+SELECT t.platform, t.priority, 'leased', count(*), NULL
+FROM leases l JOIN tasks t ON t.task_id = l.task_id WHERE l.ended_at IS NULL GROUP BY t.platform, t.priority
+UNION ALL
+SELECT platform, priority, state, count(*), NULL
+FROM tasks WHERE ended_at IS NOT NULL GROUP BY platform, priority, state
+"""
+
+_PARCELS = f"""
+SELECT {KEY}, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
+       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256, r.data
+FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no AND r.task_id = p.task_id
+WHERE """
+
+_VERSIONS = f"""
+SELECT r.task_id, r.worker_id, r.scraped_at, r.received_at, r.late, r.parse_duration_ms,
+       r.raw_sha256, r.raw_file, r.data
+FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no
+WHERE ({KEY}) = (?, ?, ?, ?) ORDER BY r.scraped_at DESC, r.task_id DESC LIMIT ?
+"""
+
+_LIENS = f"""
+SELECT {KEY}, l.position, p.owner, p.scraped_at, l.certificate_number, l.certificate_year,
+       l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date, l.json
+FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no AND l.position < p.lien_count
+WHERE """
+
+
+class Database(Protocol):
+    async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
+        """What a read answers. Raises LedgerAway."""
+
+    async def _run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Runs a writing statement once for each row of parameters, in one transaction."""
+
+
+class Reading(Database, Protocol):
+    """Parcels, liens and tasks as they are known."""
+
+    async def _find(self, sql: str, *args: Any) -> Sequence[Row]:
+        return await self._rows(sql, args) if all(map(is_matchable, args)) else ()
+
+    async def task(self, task_id: str) -> TaskRow | None:
+        found = await self._find(_TASK, task_id)
+        leases = await self._find(_LEASES, task_id)
+        return rows.task_row(found[0], [rows.lease(row) for row in leases]) if found else None
+
+    async def queue(self) -> Sequence[QueueRow]:
+        return [rows.queue(row) for row in await self._find(_QUEUE)]
+
+    async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
+        return await self._parcels(filters.of_parcels(wanted, after), KEY, most)
+
+    async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
+        return await self._parcels(filters.of_parcels(wanted), "p.received_at DESC, p.parcel_no DESC", most)
+
+    async def _parcels(self, conditions: Conditions, order: str, most: int) -> Sequence[ParcelRow]:
+        sql = f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?"
+        return [rows.parcel(row) for row in await self._find(sql, *conditions.args, most)]
+
+    async def parcel(self, key: ParcelKey) -> ParcelRow | None:
+        sql = f"{_PARCELS}({KEY}) = (?, ?, ?, ?)"
+        found = await self._find(sql, key.platform, key.state, key.county, key.parcel_id)
+        return rows.parcel(found[0]) if found else None
+
+    async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
+        found = await self._find(_VERSIONS, key.platform, key.state, key.county, key.parcel_id, most)
+        return [rows.version(row) for row in found]
+
+    async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
+        conditions = filters.of_liens(wanted, after)
+        sql = f"{_LIENS}{conditions} ORDER BY {KEY}, l.position LIMIT ?"
+        return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
