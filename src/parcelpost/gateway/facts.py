@@ -13,7 +13,7 @@ from parcelpost.model import Json
 _MAX_LIENS = 200
 _MAX_TEXT = 500
 _MAX_LIEN_BYTES = 16_384
-_MAX_CENTS = 10**15
+_MAX_DOLLARS = 10**13
 _MAX_MONEY_TEXT = 40
 
 _read_object = msgspec.json.Decoder(dict[str, Json], float_hook=Decimal).decode
@@ -99,12 +99,10 @@ def _cents(value: Json) -> int | None:
         return None
     if isinstance(value, str) and len(value) > _MAX_MONEY_TEXT:
         return None
-    if isinstance(value, int) and abs(value) > _MAX_CENTS:
-        return None
     try:
         amount = Decimal(value)
     except InvalidOperation:
         return None
-    if not amount.is_finite() or abs(amount) > _MAX_CENTS // 100:
+    if not amount.is_finite() or not -_MAX_DOLLARS <= amount <= _MAX_DOLLARS:  # abs() of 1e999999999 overflows
         return None
     return int((amount * 100).to_integral_value())

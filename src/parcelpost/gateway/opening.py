@@ -14,6 +14,8 @@ from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
 
+_POSTGRES = ("postgresql://", "postgres://")
+
 
 @asynccontextmanager
 async def open_ledger(database: str, max_attempts: int, clock: Clock, emit: Emit) -> AsyncIterator[Ledger]:
@@ -22,12 +24,34 @@ async def open_ledger(database: str, max_attempts: int, clock: Clock, emit: Emit
     Raises InvalidSettings for what names no ledger, LedgerError for one that cannot be used, LedgerAway for one that
     does not answer for now.
     """
-    if not database:
-        raise InvalidSettings("server.database is empty", hint="name an SQLite file or postgresql://...")
-    path = Path(database)
+    if database.startswith(_POSTGRES):
+        async with _postgres(database, max_attempts, clock) as ledger:
+            yield ledger
+    elif not database or "://" in database:
+        raise InvalidSettings("server.database names no ledger", hint="name an SQLite file or postgresql://...")
+    else:
+        async with _sqlite(Path(database), max_attempts, clock) as ledger:
+            yield ledger
+
+
+@asynccontextmanager
+async def _sqlite(path: Path, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
     await asyncio.to_thread(prepare, path, clock.now())
     ledger = SqliteLedger(path, max_attempts)
     try:
         yield ledger
     finally:
         await ledger.close()
+
+
+@asynccontextmanager
+async def _postgres(url: str, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
+    try:
+        from parcelpost.gateway.ledger_postgres import PostgresLedger, connected  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise InvalidSettings(
+            f"server.database is PostgreSQL, and {error.name} is not installed",
+            hint="install it with: pip install 'parcelpost[postgres]'",
+        ) from error
+    async with connected(url, clock.now()) as pool:
+        yield PostgresLedger(pool, max_attempts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
 from parcelpost.gateway.sql import schema
 
 _BUSY_SECONDS = 10.0
+_APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
+_IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
 
 _PRAGMAS = (
+    "PRAGMA page_size = 8192",  # of a new file: three records of 2 KB to a page instead of one
     "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
     "PRAGMA synchronous = FULL",  # what was answered survives power loss
     "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
@@ -61,25 +64,31 @@ def prepare(path: Path, now: datetime) -> None:
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
     with translated(path):
-        db = connect(path)
-        try:
+        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as db:
+            _refuse_others(db, path)  # before any pragma has written to it
+        with closing(connect(path)) as db:
             _bring_up_to_date(db, now)
-        finally:
-            db.close()
+
+
+def _refuse_others(db: sqlite3.Connection, path: Path) -> None:
+    mark, tables = db.execute(_IDENTITY).fetchone()
+    if mark != _APPLICATION_ID and tables:
+        raise LedgerError(
+            f"{path} is a database of another program",
+            hint="name another file with server.database; it was not touched",
+        )
 
 
 def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
     db.execute("BEGIN EXCLUSIVE")
     try:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-        if tables and "schema_version" not in tables:
-            raise LedgerError("the file is a database of another program", hint="name another file")
         db.execute(schema.VERSION_TABLE)
         (version,) = db.execute(schema.VERSION).fetchone()
         for step in schema.steps_after(version, Path(__file__).with_name("schema")):
             for statement in _statements(step.sql):
                 db.execute(statement)
             db.execute(schema.NOTE_VERSION, (step.version, iso(now)))
+        db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

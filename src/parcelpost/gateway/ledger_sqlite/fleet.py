@@ -6,7 +6,9 @@ import sqlite3
 from datetime import datetime
 
 from parcelpost.clock import iso
+from parcelpost.gateway.ledger_sqlite.connecting import bound
 from parcelpost.gateway.sql import rows
+from parcelpost.gateway.sql.care import prunings
 from parcelpost.gateway.sql.fleet import BEAT
 from parcelpost.gateway.words import Beat
 
@@ -20,15 +22,6 @@ _ORDER = """
 INSERT INTO commands (worker_id, command, ordered_at)
 SELECT worker_id, ?, ? FROM workers WHERE worker_id = ? OR (? = '' AND last_seen_at >= ?)
 """
-
-_PRUNE = (
-    "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT ?)",
-    "DELETE FROM activity WHERE (minute, platform, outcome) IN"
-    " (SELECT minute, platform, outcome FROM activity WHERE minute < ? LIMIT ?)",
-    "DELETE FROM metrics WHERE (worker_id, at) IN (SELECT worker_id, at FROM metrics WHERE at < ? LIMIT ?)",
-    "DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type) IN"
-    " (SELECT day, platform, field, selector, selector_type FROM selector_stats WHERE day < ? LIMIT ?)",
-)
 
 
 def beat(db: sqlite3.Connection, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> list[str]:
@@ -44,9 +37,8 @@ def order(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, a
 
 
 def prune(db: sqlite3.Connection, ended_before: datetime, most: int) -> int:
-    """Text sorts as moments do: a day comes before all of its hours, and goes when it is over."""
     removed = 0
-    for statement in _PRUNE:
+    for statement, before in prunings(ended_before):
         if removed < most:
-            removed += db.execute(statement, (iso(ended_before), most - removed)).rowcount
+            removed += db.execute(statement, bound((before, most - removed))).rowcount
     return removed

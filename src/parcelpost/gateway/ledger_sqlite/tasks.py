@@ -8,6 +8,7 @@ from datetime import datetime
 
 from parcelpost.clock import iso
 from parcelpost.gateway.sql import rows
+from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
 from parcelpost.gateway.sql.rows import TASK_COLUMNS
 from parcelpost.gateway.words import Added, BroughtBack, Grant, LeaseEnd, TaskState
 from parcelpost.model import Task
@@ -42,8 +43,6 @@ UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
 WHERE ended_at IS NOT NULL AND state = ? AND (? = '' OR platform = ?)
 """
 
-_NEVER_ANSWERED = "its leases ended without a word"
-
 
 def add(db: sqlite3.Connection, tasks: Sequence[Task], max_attempts: int, now: datetime) -> Added:
     at = iso(now)
@@ -60,7 +59,7 @@ def grant(
     granted_at, expires_at = iso(now), iso(until)
     db.executemany(_LEASE, [(row[-1],) for row in taken])
     db.executemany(_OPEN_LEASE, [(row[0], worker_id, granted_at, expires_at) for row in taken])
-    return [rows.grant(row, until) for row in taken]
+    return [rows.grant(row, row[6] + 1, until) for row in taken]
 
 
 def bring_back(db: sqlite3.Connection, now: datetime, most: int) -> BroughtBack:
@@ -70,7 +69,7 @@ def bring_back(db: sqlite3.Connection, now: datetime, most: int) -> BroughtBack:
     dead = [task_id for _, task_id, may_try in over if not may_try]
     db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, _, _ in over])
     db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id in again])
-    db.executemany(_END, [(TaskState.DEAD, at, _NEVER_ANSWERED, task_id) for task_id in dead])
+    db.executemany(_END, [(TaskState.DEAD, at, NEVER_ANSWERED, task_id) for task_id in dead])
     return BroughtBack(len(again), len(dead))
 
 
@@ -80,13 +79,9 @@ def end(db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None,
         return False
     at = iso(now)
     lease_id, may_try = held
-    if error is None:
-        how, state = LeaseEnd.DONE, TaskState.DONE
-    elif not again:
-        how, state = LeaseEnd.FAILED, TaskState.FAILED
-    else:
-        how, state = LeaseEnd.GIVEN_BACK, TaskState.QUEUED if may_try else TaskState.DEAD
-    db.execute(_END_LEASE, (at, how, lease_id))
+    how = ending(error, again)
+    state = how.task if may_try else how.last_task
+    db.execute(_END_LEASE, (at, how.lease, lease_id))
     if state is TaskState.QUEUED:
         db.execute(_QUEUE_AGAIN, (error, task_id))
     else:

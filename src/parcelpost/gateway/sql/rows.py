@@ -55,9 +55,9 @@ def task_values(task: Task) -> tuple[str, str, str, int, str, int]:
     return task.task_id, task.platform, task.type, int(task.priority), target, task.max_retries
 
 
-def grant(row: Row, until: datetime) -> Grant:
-    """From TASK_COLUMNS, as they were before this attempt."""
-    return Grant(task=task(row, until), attempt=row[6] + 1, created_at=moment(row[7]))
+def grant(row: Row, attempt: int, until: datetime) -> Grant:
+    """From TASK_COLUMNS."""
+    return Grant(task=task(row, until), attempt=attempt, created_at=moment(row[7]))
 
 
 def task(row: Row, lease_expires_at: datetime | None) -> Task:

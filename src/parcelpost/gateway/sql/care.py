@@ -1,0 +1,24 @@
+"""What is removed when it is old, the same in both databases: first the moment or day, then how many at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+_TASKS = "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT ?)"
+_ACTIVITY = """
+DELETE FROM activity WHERE (minute, platform, outcome) IN
+    (SELECT minute, platform, outcome FROM activity WHERE minute < ? LIMIT ?)
+"""
+_METRICS = "DELETE FROM metrics WHERE (worker_id, at) IN (SELECT worker_id, at FROM metrics WHERE at < ? LIMIT ?)"
+_SELECTORS = """
+DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type) IN
+    (SELECT day, platform, field, selector, selector_type FROM selector_stats WHERE day < ? LIMIT ?)
+"""
+
+
+def prunings(before: datetime) -> Sequence[tuple[str, Any]]:
+    """Statements, each with its first parameter. A task's leases go with it."""
+    day = before.date().isoformat()
+    return ((_TASKS, before), (_ACTIVITY, before), (_METRICS, before), (_SELECTORS, day))

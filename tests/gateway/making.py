@@ -1,0 +1,42 @@
+"""Tasks and arrivals with as little said as a test needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.json import encode
+
+from parcelpost.gateway.facts import facts_of
+from parcelpost.gateway.words import Arrival, ParcelKey
+from parcelpost.model import Priority, Target, Task
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def task(task_id: str, platform: str = "echo", priority: Priority = Priority.NORMAL, **extra: Any) -> Task:
+    target = Target(parcel_id=f"P-{task_id}", state="FL", county="union", extra=extra)
+    return Task(task_id=task_id, platform=platform, target=target, priority=priority)
+
+
+def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", county: str = "union") -> ParcelKey:
+    return ParcelKey(platform, state, county, parcel_id)
+
+
+def arrival(
+    task_id: str, key: ParcelKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
+) -> Arrival:
+    """Of the parcel that `task` would make, unless one is named."""
+    if not isinstance(key, ParcelKey):
+        key = parcel(key or f"P-{task_id}")
+    body = encode(data)
+    return Arrival(
+        task_id=task_id,
+        parcel=key,
+        data=body,
+        facts=facts_of(body),
+        scraped_at=scraped_at,
+        parse_duration_ms=7,
+        idempotency_key=f"{task_id}:{hash(body)}",
+        late=late,
+    )

@@ -1,0 +1,122 @@
+"""Workers, commands, selectors, metrics and activity, in both ledgers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.words import ActivityRow, Beat, MetricsSample
+from parcelpost.model import Signal
+from tests.gateway.making import task
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+def signal(selector: str, success: bool, field: str = "owner", platform: str = "echo") -> Signal:
+    return Signal(platform=platform, field=field, selector=selector, selector_type="css", success=success)
+
+
+async def beat(ledger: Ledger, worker_id: str, now: datetime) -> list[str]:
+    return list(await ledger.beat(Beat(worker_id=worker_id), now, now + HOUR, now - DAY))
+
+
+async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime) -> None:
+    await beat(ledger, "w1", now)
+    last = Beat(
+        worker_id="w1",
+        active_tasks=2,
+        platforms=("echo", "\u2028\0"),
+        queue={"pending": 3},
+        cpu_percent=1.5,
+        version="0.1",
+        blocked=("x",),
+    )
+    await ledger.beat(last, now + HOUR, now + 2 * HOUR, now)
+    await ledger.add_tasks([task("a"), task("b")], now)
+    await ledger.grant("w1", ["echo"], 2, now, now + HOUR)
+    await ledger.order("pause", "w1", now, now)
+    (row,) = await ledger.workers()
+    assert row.beat == last
+    assert (row.first_seen_at, row.last_seen_at, row.leases) == (now, now + HOUR, 2)
+    assert row.pending_commands == ("pause",)
+
+
+async def test_a_command_is_answered_once_in_order(ledger: Ledger, now: datetime) -> None:
+    await beat(ledger, "w1", now)
+    for command in ("pause", "resume", "pause", "platforms:a,b"):
+        assert await ledger.order(command, "w1", now, now) == 1
+    assert await beat(ledger, "w1", now) == ["pause", "resume", "pause", "platforms:a,b"]
+    assert await beat(ledger, "w1", now) == []
+
+
+async def test_a_command_for_all_goes_to_those_alive(ledger: Ledger, now: datetime) -> None:
+    await beat(ledger, "silent", now - HOUR)
+    await beat(ledger, "w1", now)
+    await beat(ledger, "w2", now)
+    assert await ledger.order("drain", "", now, now - timedelta(minutes=5)) == 2
+    assert await ledger.order("drain", "never seen", now, now) == 0
+    assert await beat(ledger, "silent", now) == []
+    assert await beat(ledger, "w1", now) == ["drain"]
+    assert await beat(ledger, "w2", now) == ["drain"]
+
+
+async def test_selectors_are_ranked_over_the_fleet(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_signals([signal("old", True)], now - 10 * DAY)
+    await ledger.add_signals([signal("a", True), signal("a", False), signal("b", True), signal("b", True)], now)
+    await ledger.add_signals([signal("b", False), signal("c", True, "situs"), signal("d", True, platform="z")], now)
+    found = await ledger.selectors("echo", now - DAY, 10)
+    assert [(row.field, row.selector, row.samples) for row in found] == [
+        ("owner", "b", 3),
+        ("owner", "a", 2),
+        ("situs", "c", 1),
+    ]
+    assert found[0].success_rate == 2 / 3
+    assert [row.selector for row in await ledger.selectors("", now - DAY, 2)] == ["b", "a"]
+    assert [row.selector for row in await ledger.selectors("z", now - DAY, 10)] == ["d"]
+
+
+async def test_what_is_no_selector_is_not_counted_and_harms_no_other(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_signals([signal("x" * 5_000, True), signal("x\0", True), signal("good", True)], now)
+    assert [row.selector for row in await ledger.selectors("", now, 10)] == ["good"]
+    await ledger.add_signals([], now)
+
+
+async def test_a_sample_of_the_same_moment_changes_nothing(ledger: Ledger, now: datetime) -> None:
+    first = [MetricsSample(at=now + n * HOUR, figures={"tasks": n, "nul": "\0"}) for n in range(4)]
+    await ledger.add_metrics("w1", [first[2], *first])
+    await ledger.add_metrics("w1", [MetricsSample(at=now, figures={"tasks": 99})])
+    assert await ledger.metrics("w1", now, 10) == first
+    assert await ledger.metrics("w1", now + HOUR, 2) == first[2:], "the newest of them, oldest first"
+    assert await ledger.metrics("w2", now, 10) == []
+
+
+async def test_activity_adds_up(ledger: Ledger, now: datetime) -> None:
+    minute = now.replace(second=0, microsecond=0)
+    await ledger.add_activity({("echo", "stored"): 2, ("echo", "failed"): 1}, minute)
+    await ledger.add_activity({("echo", "stored"): 5}, minute)
+    await ledger.add_activity({("echo", "stored"): 1}, minute - HOUR)
+    await ledger.add_activity({}, minute)
+    assert await ledger.activity(minute) == [
+        ActivityRow(minute=minute, platform="echo", outcome="failed", count=1),
+        ActivityRow(minute=minute, platform="echo", outcome="stored", count=7),
+    ]
+    assert len(await ledger.activity(minute - HOUR)) == 3
+
+
+async def test_what_is_old_is_pruned(ledger: Ledger, now: datetime) -> None:
+    for at in (now - 3 * DAY, now):
+        await ledger.add_activity({("echo", "stored"): 1}, at)
+        await ledger.add_metrics("w1", [MetricsSample(at=at, figures={})])
+        await ledger.add_signals([signal("a", True)], at)
+    assert await ledger.prune(now - DAY, 2) == 2
+    assert await ledger.prune(now - DAY, 2) == 1
+    assert await ledger.prune(now - DAY, 2) == 0
+    assert len(await ledger.activity(now - 9 * DAY)) == 1
+    assert len(await ledger.metrics("w1", now - 9 * DAY, 10)) == 1
+    assert [row.samples for row in await ledger.selectors("", now - 9 * DAY, 10)] == [1]
+
+
+async def test_a_database_that_answers_is_well(ledger: Ledger) -> None:
+    await ledger.check()
+    assert await ledger.counts() == {"parcels": 0, "liens": 0, "results": 0}

@@ -1,0 +1,152 @@
+"""Results, parcels and liens, in both ledgers."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime, timedelta
+from itertools import permutations
+
+from parcelpost.gateway.facts import facts_of
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.words import LeaseEnd, ParcelFilter, ParcelRow, Stored, TaskState
+from tests.gateway.making import NOON, arrival, parcel, task
+
+HOUR = timedelta(hours=1)
+INSERTED, UPDATED, KEPT, DUPLICATE = Stored.INSERTED, Stored.UPDATED, Stored.KEPT, Stored.DUPLICATE
+
+
+async def known(ledger: Ledger, parcel_id: str) -> ParcelRow:
+    found = await ledger.parcel(parcel(parcel_id))
+    assert found is not None
+    return found
+
+
+async def test_a_result_completes_its_task(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a")], now)
+    await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
+    assert await ledger.store([arrival("a")], "w1", now + HOUR) == [INSERTED]
+    found = await ledger.task("a")
+    assert found is not None
+    assert (found.state, found.ended_at, found.leases[0].end) == (TaskState.DONE, now + HOUR, LeaseEnd.DONE)
+
+
+async def test_a_result_is_kept_whoever_holds_its_task(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("taken"), task("failed"), task("queued")], now)
+    await ledger.grant("w1", ["echo"], 2, now, now + HOUR)
+    await ledger.end_task("failed", "w1", error="x", again=False, now=now)
+    batch = [arrival(name, late=True) for name in ("taken", "failed", "queued", "unknown")]
+    assert await ledger.store(batch, "w2", now) == [INSERTED] * 4
+    states = [await ledger.task(name) for name in ("taken", "failed", "queued")]
+    assert [(row.state, row.error) for row in states if row] == [(TaskState.DONE, None)] * 3
+    assert states[0] is not None
+    assert states[0].leases[0].end is LeaseEnd.SUPERSEDED
+    assert await ledger.task("unknown") is None
+    (version,) = await ledger.versions(parcel("P-unknown"), 10)
+    assert (version.late, version.worker_id) == (True, "w2")
+
+
+async def test_the_same_again_is_a_duplicate(ledger: Ledger, now: datetime) -> None:
+    first = arrival("a", value=1)
+    assert await ledger.store([first, first], "w1", now) == [INSERTED, DUPLICATE]
+    assert await ledger.store([first], "w2", now + HOUR) == [DUPLICATE]
+    assert (await known(ledger, "P-a")).received_at == now
+    assert [version.worker_id for version in await ledger.versions(parcel("P-a"), 10)] == ["w1"]
+
+
+async def test_a_newer_result_of_the_same_task_takes_its_place(ledger: Ledger, now: datetime) -> None:
+    await ledger.store([arrival("a", scraped_at=NOON, value=1)], "w1", now)
+    assert await ledger.store([arrival("a", scraped_at=NOON + HOUR, value=2)], "w1", now) == [UPDATED]
+    assert await ledger.store([arrival("a", scraped_at=NOON, value=1)], "w1", now) == [DUPLICATE]
+    assert [version.data for version in await ledger.versions(parcel("P-a"), 10)] == [b'{"value":2}']
+    assert (await known(ledger, "P-a")).data == b'{"value":2}'
+
+
+async def test_an_older_scrape_never_takes_a_newer_ones_place(ledger: Ledger, now: datetime) -> None:
+    await ledger.store([arrival("new", "P", NOON, owner_names=["New"], liens=[{}])], "w1", now)
+    old = arrival("old", "P", NOON - HOUR, owner_names=["Old"], liens=[{}, {}])
+    assert await ledger.store([old], "w1", now + HOUR) == [KEPT]
+    found = await known(ledger, "P")
+    assert (found.owner, found.task_id, found.lien_count, found.received_at) == ("New", "new", 1, now)
+    assert [version.task_id for version in await ledger.versions(parcel("P"), 10)] == ["new", "old"]
+    assert [version.task_id for version in await ledger.versions(parcel("P"), 1)] == ["new"]
+
+
+async def test_whatever_the_order_the_newest_scrape_wins(ledger: Ledger, now: datetime) -> None:
+    scrapes = [("a", NOON), ("b", NOON + HOUR), ("c", NOON + HOUR), ("d", NOON - HOUR)]
+    for number, order in enumerate(permutations(scrapes)):
+        batch = [arrival(name, f"P{number}", at, owner_names=[name]) for name, at in order]
+        if number % 2:
+            await ledger.store(batch, "w1", now)
+        else:
+            for one in batch:
+                await ledger.store([one], "w1", now)
+        found = await known(ledger, f"P{number}")
+        assert (found.owner, found.task_id) == ("c", "c"), "of equals the later task"
+        assert len(await ledger.versions(parcel(f"P{number}"), 10)) == 4
+
+
+async def test_a_batch_answers_each_entry_in_order(ledger: Ledger, now: datetime) -> None:
+    await ledger.store([arrival("x", "P2", NOON), arrival("y", "P3", NOON)], "w1", now)
+    batch = [
+        arrival("z", "P3", NOON + HOUR),
+        arrival("a", "P1", NOON - HOUR),
+        arrival("b", "P1", NOON),
+        arrival("x", "P2", NOON),
+        arrival("c", "P2", NOON - HOUR),
+        arrival("a", "P1", NOON - 2 * HOUR),
+        arrival("a", "other parcel", NOON),
+    ]
+    assert await ledger.store(batch, "w1", now) == [UPDATED, KEPT, INSERTED, DUPLICATE, KEPT, DUPLICATE, INSERTED]
+    assert await ledger.store(batch, "w1", now) == [DUPLICATE] * 7
+    assert await ledger.store([], "w1", now) == []
+    assert await ledger.counts() == {"parcels": 4, "liens": 0, "results": 7}
+
+
+async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
+    data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
+    plain = arrival("a")
+    odd = type(plain)(
+        task_id="a", parcel=plain.parcel, data=data, facts=facts_of(data), scraped_at=NOON, parse_duration_ms=0,
+        idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
+    )  # fmt: skip
+    await ledger.store([odd], "w1", now)
+    (version,) = await ledger.versions(plain.parcel, 1)
+    assert (version.data, version.raw_sha256, version.raw_file) == (data, "ab" * 32, "x.html.gz")
+
+
+async def test_liens_are_those_of_the_newest_scrape(ledger: Ledger, now: datetime) -> None:
+    def liens(*amounts: int) -> list[dict[str, object]]:
+        return [{"face_amount": amount, "certificate_number": f"C{amount}"} for amount in amounts]
+
+    await ledger.store([arrival("a", "P", NOON, liens=liens(1, 2, 3))], "w1", now)
+    await ledger.store([arrival("b", "P", NOON + HOUR, liens=liens(4))], "w1", now)
+    await ledger.store([arrival("c", "P", NOON - HOUR, liens=liens(5, 6))], "w1", now)
+    found = await ledger.liens(_all(), None, 10)
+    assert [(row.position, row.lien.amount_cents, row.lien.certificate_number) for row in found] == [(0, 400, "C4")]
+    await ledger.store([arrival("b", "P", NOON + 2 * HOUR, liens=liens(7, 8))], "w1", now)
+    assert [row.lien.amount_cents for row in await ledger.liens(_all(), None, 10)] == [700, 800]
+    await ledger.store([arrival("d", "P", NOON + 3 * HOUR)], "w1", now)
+    assert await ledger.liens(_all(), None, 10) == []
+
+
+async def test_scrapes_within_a_millisecond_are_of_one_moment(ledger: Ledger, now: datetime) -> None:
+    """As both databases keep them: one must not call newer what the other calls the same."""
+    await ledger.store([arrival("a", scraped_at=NOON + timedelta(microseconds=10))], "w1", now)
+    again = arrival("a", scraped_at=NOON + timedelta(microseconds=20))
+    assert await ledger.store([again, again], "w1", now) == [DUPLICATE, DUPLICATE]
+
+
+async def test_a_large_batch_of_everything(ledger: Ledger, now: datetime) -> None:
+    chance = random.Random(1)
+    batch = [
+        arrival(f"t{n}", f"P{chance.randrange(300)}", NOON + timedelta(seconds=chance.randrange(50)), pad="x" * 500)
+        for n in range(1_000)
+    ]
+    answers = await ledger.store(batch, "w1", now)
+    assert DUPLICATE not in answers
+    assert answers.count(INSERTED) == len({one.parcel for one in batch})
+    assert await ledger.store(batch, "w1", now) == [DUPLICATE] * 1_000
+
+
+def _all() -> ParcelFilter:
+    return ParcelFilter()

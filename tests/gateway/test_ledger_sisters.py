@@ -1,0 +1,132 @@
+"""Many on one database: processes, connections, and those that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from datetime import datetime, timedelta
+
+from parcelpost.clock import SystemClock
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.words import ParcelFilter, Stored, TaskState
+from parcelpost.model import Priority
+from tests.gateway.conftest import MAX_ATTEMPTS
+from tests.gateway.making import NOON, arrival, parcel, task
+
+HOUR = timedelta(hours=1)
+
+
+async def sister(database: str, duty: str, name: str) -> Process:
+    command = ("-m", "tests.gateway.sister", database, duty, name)
+    return await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE)
+
+
+async def test_eight_processes_never_take_a_task_twice(database: str, ledger: Ledger, now: datetime) -> None:
+    tasks = [task(str(n), ("echo", "other")[n % 2], Priority(1 + n % 4)) for n in range(2_000)]
+    await ledger.add_tasks(tasks, now)
+    sisters = [await sister(database, "grant", f"w{n}") for n in range(8)]
+    outputs = [await one.communicate() for one in sisters]
+    assert [one.returncode for one in sisters] == [0] * 8
+    taken = [name for out, _ in outputs for name in out.decode().split()]
+    left = await ledger.grant("last", ["echo", "other"], 2_000, now, now + HOUR)  # who found all locked has gone home
+    assert sorted([*taken, *(one.task.task_id for one in left)]) == sorted(one.task_id for one in tasks)
+
+
+async def test_eight_processes_may_open_a_new_ledger_at_once(database: str) -> None:
+    sisters = [await sister(database, "grant", f"w{n}") for n in range(8)]
+    assert [await one.wait() for one in sisters] == [0] * 8
+
+
+async def test_what_was_answered_survives_a_kill_and_batches_are_whole(database: str, ledger: Ledger) -> None:
+    one = await sister(database, "store", "w1")
+    assert one.stdout is not None
+    last = -1
+    while last < 5:
+        last = int(await one.stdout.readline())
+    one.send_signal(signal.SIGKILL)
+    said = [int(line) for line in (await one.stdout.read()).split()]
+    await one.wait()
+    last = max([last, *said])
+    rows = await ledger.parcels(ParcelFilter(), None, 1_000_000)
+    batches = {int(row.task_id.split("-")[1]) for row in rows}
+    assert batches >= set(range(last + 1))
+    assert len(rows) == 10 * len(batches)
+
+
+async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_result(
+    database: str, ledger: Ledger, now: datetime
+) -> None:
+    """Four handles on one database, everything at the same tasks at the same time."""
+    names = [str(n) for n in range(60)]
+    await ledger.add_tasks([task(name) for name in names], now)
+    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None) for _ in range(4)]
+
+    async def trouble(handle: Ledger, worker: str) -> None:
+        for turn in range(25):
+            grants = await handle.grant(worker, ["echo"], 5, now, now + timedelta(seconds=turn % 3))
+            mine = [one.task.task_id for one in grants]
+            shifted = [
+                arrival(name, scraped_at=NOON + timedelta(seconds=turn)) for name in reversed(names[turn : turn + 9])
+            ]
+            await asyncio.gather(
+                handle.store(shifted, worker, now),
+                handle.bring_back(now + timedelta(seconds=1), 7),
+                *(handle.end_task(name, worker, error="x", again=True, now=now) for name in mine[:2]),
+                handle.requeue(["dead", "failed"], "", now),
+            )
+
+    async with handles[0] as a, handles[1] as b, handles[2] as c, handles[3] as d:
+        await asyncio.gather(*(trouble(handle, f"w{n}") for n, handle in enumerate((a, b, c, d))))
+    for name in names:
+        found = await ledger.task(name)
+        assert found is not None
+        is_open = [lease.ended_at is None for lease in found.leases]
+        assert sum(is_open) == (found.state is TaskState.LEASED)
+    stored = await ledger.parcels(ParcelFilter(), None, 1_000)
+    assert len(stored) == (await ledger.counts())["results"] == len({row.task_id for row in stored})
+
+
+async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database: str, ledger: Ledger) -> None:
+    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None) for _ in range(3)]
+
+    async def scrapes(handle: Ledger, worker: int) -> list[Stored]:
+        answers: list[Stored] = []
+        for n in range(30):
+            at = NOON + timedelta(seconds=(n * 7 + worker * 11) % 30)
+            liens = [{"face_amount": n}] * ((n + worker) % 4)
+            batch = [
+                arrival(f"{worker}-{n}", key, at, owner_names=[f"{worker}-{n}"], liens=liens) for key in ("Q", "P")
+            ]
+            answers += await handle.store(batch, "w", NOON)
+        return answers
+
+    async with handles[0] as a, handles[1] as b, handles[2] as c:
+        answers = await asyncio.gather(*(scrapes(handle, n) for n, handle in enumerate((a, b, c))))
+    flat = [answer for some in answers for answer in some]
+    assert flat.count(Stored.INSERTED) == 2
+    assert Stored.DUPLICATE not in flat
+    lien_count = 0
+    for key in (parcel("P"), parcel("Q")):
+        versions = await ledger.versions(key, 1_000)
+        found = await ledger.parcel(key)
+        assert found is not None
+        assert len(versions) == 90
+        assert (found.task_id, found.owner) == (versions[0].task_id, versions[0].task_id)
+        lien_count += found.lien_count
+    liens = await ledger.liens(ParcelFilter(), None, 100)
+    assert len(liens) == lien_count
+
+
+async def test_a_cancelled_caller_harms_nobody(ledger: Ledger, now: datetime) -> None:
+    batches = [[arrival(f"{n}-{m}") for m in range(20)] for n in range(20)]
+    calls = [asyncio.ensure_future(ledger.store(batch, "w1", now)) for batch in batches]
+    await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(answer == [Stored.INSERTED] * 20 for answer in done[1::2])
+    rows = await ledger.parcels(ParcelFilter(), None, 1_000)
+    assert len(rows) % 20 == 0

@@ -1,0 +1,180 @@
+"""Tasks and leases, in both ledgers."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.words import Added, Beat, BroughtBack, Grant, LeaseEnd, TaskRow, TaskState
+from parcelpost.model import Priority
+from tests.gateway.conftest import MAX_ATTEMPTS
+from tests.gateway.making import arrival, task
+
+HOUR = timedelta(hours=1)
+
+
+async def granted(ledger: Ledger, now: datetime, capacity: int = 100, worker: str = "w1") -> list[str]:
+    return [grant.task.task_id for grant in await ledger.grant(worker, ["echo"], capacity, now, now + HOUR)]
+
+
+async def known(ledger: Ledger, task_id: str) -> TaskRow:
+    found = await ledger.task(task_id)
+    assert found is not None
+    return found
+
+
+async def test_a_task_that_is_known_is_not_added_again(ledger: Ledger, now: datetime) -> None:
+    assert await ledger.add_tasks([task("a"), task("b")], now) == Added(new=2, known=0)
+    await granted(ledger, now)
+    assert await ledger.add_tasks([task("b", priority=Priority.URGENT), task("c"), task("c")], now) == Added(1, 2)
+    assert (await known(ledger, "b")).state is TaskState.LEASED
+    assert await ledger.add_tasks([], now) == Added(0, 0)
+
+
+async def test_a_grant_carries_the_task_as_it_was_added(ledger: Ledger, now: datetime) -> None:
+    added = task("a", odd={"text": "\u0000 \u2028 ''", "n": [1, None]})
+    await ledger.add_tasks([added], now)
+    (grant,) = await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
+    assert grant == Grant(task=grant.task, attempt=1, created_at=now)
+    assert grant.task.target == added.target
+    assert grant.task.lease_expires_at == now + HOUR
+
+
+async def test_tasks_go_by_priority_then_age(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("old"), task("older", "other"), task("batch", priority=Priority.BATCH)], now)
+    await ledger.add_tasks([task("young"), task("urgent", "other", Priority.URGENT)], now - HOUR)
+    grants = await ledger.grant("w1", ["echo", "other", "echo"], 4, now, now + HOUR)
+    assert [grant.task.task_id for grant in grants] == ["urgent", "old", "older", "young"]
+    assert await granted(ledger, now) == ["batch"]
+
+
+async def test_only_platforms_that_were_asked_for_are_granted(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a"), task("b", "other")], now)
+    assert await ledger.grant("w1", ["a,b", "%", ""], 10, now, now + HOUR) == []
+    assert await ledger.grant("w1", [], 10, now, now + HOUR) == []
+    assert await granted(ledger, now) == ["a"]
+    assert await granted(ledger, now) == []
+
+
+async def test_a_lease_that_is_over_brings_its_task_back_until_it_is_dead(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a")], now)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        (grant,) = await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
+        assert grant.attempt == attempt
+        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == BroughtBack(0, 0)
+        last = attempt == MAX_ATTEMPTS
+        assert await ledger.bring_back(now + HOUR, 10) == BroughtBack(int(not last), int(last))
+    found = await known(ledger, "a")
+    assert (found.state, found.ended_at, found.attempts) == (TaskState.DEAD, now + HOUR, MAX_ATTEMPTS)
+    assert [lease.end for lease in found.leases] == [LeaseEnd.EXPIRED] * MAX_ATTEMPTS
+    assert await granted(ledger, now) == []
+
+
+async def test_leases_are_brought_back_a_few_at_a_time_the_oldest_first(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task(str(n)) for n in range(5)], now)
+    for n in range(5):
+        await ledger.grant("w1", ["echo"], 1, now, now + timedelta(minutes=n))
+    assert await ledger.bring_back(now + HOUR, 2) == BroughtBack(2, 0)
+    assert sorted(await granted(ledger, now)) == ["0", "1"]
+
+
+async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("done"), task("bad"), task("again")], now)
+    await granted(ledger, now)
+    assert await ledger.end_task("done", "w1", error=None, again=False, now=now)
+    assert await ledger.end_task("bad", "w1", error="no such page", again=False, now=now)
+    assert await ledger.end_task("again", "w1", error="timeout", again=True, now=now)
+    ends = {name: await known(ledger, name) for name in ("done", "bad", "again")}
+    assert {name: (row.state, row.error, row.leases[-1].end) for name, row in ends.items()} == {
+        "done": (TaskState.DONE, None, LeaseEnd.DONE),
+        "bad": (TaskState.FAILED, "no such page", LeaseEnd.FAILED),
+        "again": (TaskState.QUEUED, "timeout", LeaseEnd.GIVEN_BACK),
+    }
+    assert ends["again"].ended_at is None
+    assert await granted(ledger, now) == ["again"]
+
+
+async def test_a_task_that_is_given_back_too_often_is_dead(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a")], now)
+    for _ in range(MAX_ATTEMPTS):
+        assert await granted(ledger, now) == ["a"]
+        assert await ledger.end_task("a", "w1", error="timeout", again=True, now=now)
+    assert (await known(ledger, "a")).state is TaskState.DEAD
+
+
+async def test_who_does_not_hold_a_task_cannot_end_it(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a"), task("b")], now)
+    assert await granted(ledger, now, capacity=1) == ["a"]
+    assert not await ledger.end_task("a", "stale", error="x", again=False, now=now)
+    assert not await ledger.end_task("b", "w1", error="x", again=False, now=now)
+    assert not await ledger.end_task("unknown", "w1", error=None, again=False, now=now)
+    await ledger.end_task("a", "w1", error=None, again=False, now=now)
+    assert not await ledger.end_task("a", "w1", error="x", again=True, now=now)
+    assert (await known(ledger, "a")).state is TaskState.DONE
+
+
+async def test_a_heartbeat_extends_the_leases_of_its_worker(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("old"), task("mine"), task("other")], now)
+    await ledger.grant("w1", ["echo"], 1, now - 2 * HOUR, now)
+    await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
+    await ledger.grant("w2", ["echo"], 1, now, now + HOUR)
+    await ledger.beat(Beat(worker_id="w1"), now, now + 2 * HOUR, oldest_grant=now - HOUR)
+    expiries = [(await known(ledger, name)).leases[0].expires_at for name in ("old", "mine", "other")]
+    assert expiries == [now, now + 2 * HOUR, now + HOUR]
+    await ledger.beat(Beat(worker_id="w1"), now, now + HOUR, oldest_grant=now - HOUR)
+    assert (await known(ledger, "mine")).leases[0].expires_at == now + 2 * HOUR, "never shorter"
+
+
+async def test_a_worker_that_holds_nothing_extends_nothing(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a")], now)
+    await granted(ledger, now)
+    idle = Beat(worker_id="w1", queue={"pending": 0, "completed": 5})
+    await ledger.beat(idle, now, now + 2 * HOUR, oldest_grant=now - HOUR)
+    assert (await known(ledger, "a")).leases[0].expires_at == now + HOUR
+
+
+async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("bad"), task("done"), task("dead"), task("other", "other")], now)
+    for name in await granted(ledger, now):
+        if name != "dead":
+            await ledger.end_task(name, "w1", error=None if name == "done" else "x", again=False, now=now)
+    for _ in range(MAX_ATTEMPTS):
+        await ledger.bring_back(now + HOUR, 10)
+        await granted(ledger, now)
+    await ledger.bring_back(now + HOUR, 10)
+    assert await ledger.requeue(["failed"], "other", now) == 0
+    assert await ledger.requeue(["failed", "dead", "failed"], "", now) == 2
+    assert (await known(ledger, "bad")).attempts == 0
+    assert await granted(ledger, now) == ["bad", "dead"]
+
+
+@pytest.mark.parametrize("nonsense", ["", "x\0y", "\ud800", "' OR 1=1 --", "x" * 100_000])
+async def test_nobody_knows_a_task_of_that_name(ledger: Ledger, nonsense: str) -> None:
+    assert await ledger.task(nonsense) is None
+
+
+async def test_the_queue_is_counted_by_platform_priority_and_state(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("a"), task("b"), task("c"), task("u", "other", Priority.URGENT)], now)
+    await ledger.add_tasks([task("d")], now + HOUR)
+    await granted(ledger, now, capacity=2)
+    await ledger.store([arrival("a")], "w1", now)
+    found = {(row.platform, row.priority, row.state): (row.tasks, row.oldest_at) for row in await ledger.queue()}
+    assert found == {
+        ("echo", 3, TaskState.QUEUED): (2, now),
+        ("echo", 3, TaskState.LEASED): (1, None),
+        ("echo", 3, TaskState.DONE): (1, None),
+        ("other", 1, TaskState.QUEUED): (1, now),
+    }
+
+
+async def test_ended_tasks_are_pruned_in_small_steps_and_their_results_stay(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task(str(n)) for n in range(6)], now)
+    await granted(ledger, now, capacity=5)
+    await ledger.store([arrival(str(n)) for n in range(4)], "w1", now)
+    assert await ledger.prune(now, 10) == 0
+    assert [await ledger.prune(now + HOUR, 3) for _ in range(3)] == [3, 1, 0]
+    assert await ledger.task("0") is None
+    assert (await known(ledger, "4")).state is TaskState.LEASED
+    assert await ledger.store([arrival("0")], "w1", now) == ["duplicate"]
