@@ -1,7 +1,10 @@
 """The gateway's book of tasks, leases, results and workers. One Protocol, kept in SQLite or in PostgreSQL.
 
 Every call is one transaction. What a call has answered survives power loss. `now` is the caller's clock, in UTC.
-A call that the database cannot answer for now raises LedgerAway and has changed nothing.
+A call that the database cannot answer for now raises LedgerAway: it has changed nothing, or, if the connection was lost
+on the way back, all that it was asked for. Every call may be made again.
+Ids, platforms and the parts of a parcel's key are texts without a NUL, of at most 500 bytes: the caller sees to that,
+since the whole call is refused otherwise (InvalidInput). Moments are kept in milliseconds by SQLite.
 """
 
 from __future__ import annotations
@@ -69,7 +72,8 @@ class Ledger(Protocol):
         """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
 
         One answer for each, in order. An older scrape never takes a newer one's place. A task keeps one result for a
-        parcel: the same again is a duplicate, an older one too, a newer one takes its place.
+        parcel: the same again is a duplicate, an older one too, a newer one takes its place. Of two tasks that scraped
+        a parcel in the same millisecond, the one with the greater id counts as the newer, in whatever order they come.
         """
 
     # The fleet
@@ -81,11 +85,14 @@ class Ledger(Protocol):
         """
 
     async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-        """Queues a command for that worker, or with '' for all that have beaten since. Answers for how many."""
+        """Queues a command for that worker, or with '' for all that have beaten since. Answers for how many: 0 for a
+        worker that has never beaten.
+        """
 
     async def workers(self) -> Sequence[WorkerRow]: ...
 
-    async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None: ...
+    async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
+        """Counts them by the day. One that is too long to be a selector is left out."""
 
     async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[SelectorRow]:
         """Of that platform, or of all with ''; by field, the best first."""
@@ -93,7 +100,8 @@ class Ledger(Protocol):
     async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
         """A sample of the same worker and moment again changes nothing."""
 
-    async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]: ...
+    async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:
+        """The newest of them, oldest first."""
 
     # What people look at
 
@@ -124,7 +132,10 @@ class Ledger(Protocol):
         """parcels, liens, results: estimates will do."""
 
     async def prune(self, ended_before: datetime, most: int) -> int:
-        """Removes ended tasks with their leases, activity, metrics and signals older than that. Results stay."""
+        """Removes ended tasks with their leases, activity, metrics and signals older than that. Results stay.
+
+        One step of many, each a transaction of its own: answers how many rows it removed, 0 when nothing is left.
+        """
 
     async def check(self) -> None:
         """Returns if the database answers. Raises LedgerAway."""

@@ -110,7 +110,7 @@ def _translate(error: Exception) -> Exception:
 def _of_state(error: Exception, state: str, what: str) -> Exception:
     if state[:2] in _AWAY_CLASSES or state == _READ_ONLY:
         return LedgerAway(what)
-    if state.startswith("22"):
+    if state[:2] in ("22", "54"):  # no such text or number; too long for an index
         return InvalidInput(f"a value that the ledger cannot hold: {error}")
     if state[:2] in ("28", "3D", "3F") or state == "42501":
         return LedgerError(what, hint="check the user, its rights and the database's name in server.database")
