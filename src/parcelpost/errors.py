@@ -11,6 +11,7 @@ ParcelpostError
 │   └── NotOffered        it does not have this optional part
 ├── LedgerError           the gateway's own ledger could not do it
 │   └── LedgerAway        its database does not answer for now (retry helps)
+├── RawStoreAway          the gateway cannot keep or find raw files for now (retry helps)
 └── StoreError            the local store could not do it
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
@@ -108,6 +109,13 @@ class LedgerAway(LedgerError):
     """The ledger's database does not answer for now."""
 
     hint = "check that the database runs and has room; the gateway goes on by itself when it answers"
+    retry_helps = True
+
+
+class RawStoreAway(ParcelpostError):
+    """The gateway's store of raw files does not answer for now."""
+
+    hint = "check server.raw, the room on its disk, and for s3:// the credentials and the endpoint"
     retry_helps = True
 
 

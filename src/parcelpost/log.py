@@ -235,5 +235,34 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next turn in {_time(e.next_in_seconds)}",
     ),
     events.PagesServed: ("info", lambda e: f"health and metrics pages are at {e.address}"),
+    events.GatewayStarted: (
+        "info",
+        lambda e: f"the gateway is at {e.address}, its ledger in {e.database}, raw files in {e.raw}",
+    ),
+    events.GatewayStopped: ("info", lambda _: "the gateway has stopped"),
+    events.TokensRead: (
+        lambda e: "warning" if e.open_to_all else "info",
+        lambda e: (
+            f"{_count(len(e.names), f'{e.kind} token')} read from {e.file}: {', '.join(e.names[:_LONGEST_LIST])}"
+            + (" (every user of this machine can read the file: run 'chmod 600' on it)" if e.open_to_all else "")
+        ),
+    ),
+    events.TokensNotRead: (
+        "error",
+        lambda e: f"the {e.kind} tokens in {e.file} changed and were not read, the old ones stay good: {e.problem}",
+    ),
+    events.WorkerJoined: ("info", lambda e: f"worker {e.worker_id} is here, with the token {e.token or 'of nobody'}"),
+    events.AccessDenied: (
+        "warning",
+        lambda e: f"denied to {e.client}: {e.path}, {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
+    ),
+    events.LeasesEnded: (
+        lambda e: "warning" if e.dead else "info",
+        lambda e: f"{_count(e.queued + e.dead, 'lease')} ended without a word; {_count(e.dead, 'task')} given up",
+    ),
+    events.LedgerPruned: ("info", lambda e: f"{_count(e.removed, 'old row')} removed from the ledger"),
+    events.LedgerLost: ("error", lambda e: f"the ledger is away: {e.reason}"),
+    events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.away_seconds)}"),
+    events.RequestFailed: ("error", lambda e: f"{e.path} was answered with 500: {e.error}"),
 }
 """The level and the sentence of every event."""

@@ -1,4 +1,4 @@
-"""The gateway's token: from the environment or a file, and never shown."""
+"""Tokens come from the environment or a file, and are never shown. Here: the one that a worker has."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.settings.keys import GatewaySettings
 
 TOKEN_VARIABLE = "PARCELPOST_GATEWAY_TOKEN"  # noqa: S105 - the variable's name
+WORKER_TOKENS_VARIABLE = "PARCELPOST_WORKER_TOKENS"
+READ_TOKENS_VARIABLE = "PARCELPOST_READ_TOKENS"
+ADMIN_TOKENS_VARIABLE = "PARCELPOST_ADMIN_TOKENS"
 
 _MAX_BYTES = 8 * 1024
 _WELL_FORMED = re.compile(r"[\x21-\x7e]+")

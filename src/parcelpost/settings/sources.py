@@ -17,14 +17,20 @@ from parcelpost.settings.checks import check, check_runnable, fit_defaults
 from parcelpost.settings.forms import KEYS
 from parcelpost.settings.gathering import Gathering, Problem
 from parcelpost.settings.keys import Settings
-from parcelpost.settings.secrets import TOKEN_VARIABLE
+from parcelpost.settings.secrets import (
+    ADMIN_TOKENS_VARIABLE,
+    READ_TOKENS_VARIABLE,
+    TOKEN_VARIABLE,
+    WORKER_TOKENS_VARIABLE,
+)
 
 __all__ = ["Found", "Loaded", "Problem", "check_runnable", "load", "look", "pairs"]
 
 _PREFIX = "PARCELPOST_"
 _VARIABLES = {key.variable: key.name for key in KEYS.values()}
 _SHORT_NAMES = {"PARCELPOST_STORE": "storage.path"}
-_NO_SETTINGS = {TOKEN_VARIABLE, toml_file.VARIABLE, "PARCELPOST_CORPUS"}
+_TOKENS = {TOKEN_VARIABLE, WORKER_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, ADMIN_TOKENS_VARIABLE}
+_NO_SETTINGS = {*_TOKENS, toml_file.VARIABLE, "PARCELPOST_CORPUS"}
 
 
 class Loaded(Struct, frozen=True, kw_only=True):

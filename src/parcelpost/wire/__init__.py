@@ -1,10 +1,26 @@
-"""The Gateway's words <-> the model: pure functions, no I/O.
+"""The Gateway's words <-> the model: pure functions, no I/O. `answers` and `requests` are the gateway's side of it.
 
 Whatever an answer holds is foreign until it is read here. A `read_` function raises NotNow, and nothing else, for an
 answer that is not what the contract says; what it gives back is bounded and typed. A `_body` function makes the body of
 a request.
 """
 
+from parcelpost.wire.answers import (
+    AcceptedWords,
+    BeatWords,
+    EndWords,
+    ProblemWords,
+    RawFileWords,
+    ReceiptWords,
+    ResultsWords,
+    SelectorsWords,
+    SelectorWords,
+    TaskWords,
+    WorkWords,
+    answer,
+    error_answer,
+    task_words,
+)
 from parcelpost.wire.duties import (
     FoundSelector,
     failure_body,
@@ -24,11 +40,24 @@ from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
+    "AcceptedWords",
     "BatchAnswer",
+    "BeatWords",
+    "EndWords",
     "EntryReceipt",
     "FoundSelector",
+    "ProblemWords",
+    "RawFileWords",
+    "ReceiptWords",
+    "ResultsWords",
+    "SelectorWords",
+    "SelectorsWords",
+    "TaskWords",
     "UnreadTask",
     "WorkAnswer",
+    "WorkWords",
+    "answer",
+    "error_answer",
     "error_text",
     "failure_body",
     "heartbeat_body",
@@ -46,5 +75,6 @@ __all__ = [
     "rest_seconds",
     "results_body",
     "signals_body",
+    "task_words",
     "wait_seconds",
 ]

@@ -1,0 +1,120 @@
+"""Who may ask for what. Every route begins here."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.tokens import TokenBook, Tokens
+from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
+
+_WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
+_UNKNOWN = "unknown"
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_BEARER = {"WWW-Authenticate": 'Bearer realm="parcelpost"'}
+
+
+class Access:
+    """Three doors: for workers, for readers, for admins. Each raises Refusal (401, 403) for a stranger.
+
+    Where the gateway listens on a loopback address only, a door without tokens is open to this machine: to a request
+    that comes from it, that names it as its host (a page elsewhere may have its own name point here), that no proxy
+    has passed on and that no other site's page has made.
+    """
+
+    def __init__(self, settings: ServerSettings, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._on_loopback = is_loopback(settings.host)
+
+    def worker(self, request: Request) -> str:
+        """The worker's id; `unknown` where it gives none, as the public gateways have it."""
+        given = request.headers.get("x-worker-token")
+        self._check([self._tokens.worker], given, needed=self._tokens.worker.configured, request=request)
+        worker_id = request.headers.get("x-worker-id", _UNKNOWN)
+        if not _WORKER_ID.fullmatch(worker_id):
+            raise Refusal(400, "X-Worker-ID must be 1 to 200 visible ASCII characters without spaces")
+        return worker_id
+
+    def reader(self, request: Request) -> None:
+        """A read or an admin token. Without read tokens, this machine may read where we listen on loopback only."""
+        books = [self._tokens.read, self._tokens.admin]
+        self._check(books, _bearer(request), needed=self._tokens.read.configured, request=request)
+
+    def admin(self, request: Request) -> None:
+        """An admin token."""
+        book = self._tokens.admin
+        self._check([book], _bearer(request), needed=book.configured, request=request)
+
+    def _check(self, books: list[TokenBook], given: str | None, *, needed: bool, request: Request) -> None:
+        names = [book.name_of(given) for book in books] if given else []
+        if any(name is not None for name in names):
+            return
+        if needed or not self._on_loopback:
+            what = "the token is not known here" if given else "a token is needed"
+            header = "X-Worker-Token" if books[0] is self._tokens.worker else "Authorization: Bearer"
+            raise Refusal(401, f"{what} ({header})", headers=None if books[0] is self._tokens.worker else _BEARER)
+        if problem := _foreign(request):
+            raise Refusal(403, f"{problem}: without tokens this gateway serves its own machine only")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether that is this machine's name for itself."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def check_listening(settings: ServerSettings, tokens: Tokens) -> None:
+    """Raises InvalidSettings where strangers could reach an open door."""
+    if is_loopback(settings.host) or (tokens.worker.configured and tokens.admin.configured):
+        return
+    missing = [
+        f"{name} or server.{book.kind}_tokens_file"
+        for name, book in ((WORKER_TOKENS_VARIABLE, tokens.worker), (ADMIN_TOKENS_VARIABLE, tokens.admin))
+        if not book.configured
+    ]
+    raise InvalidSettings(
+        f"server.host is {settings.host}, which other machines can reach, and no tokens are set for workers and admins",
+        hint=f"set {' and '.join(missing)}, or listen on 127.0.0.1",
+    )
+
+
+def _bearer(request: Request) -> str | None:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() or None if scheme.lower() == "bearer" else None
+
+
+def _foreign(request: Request) -> str:
+    """Why the request is not of this machine's own; '' if it is."""
+    headers = request.headers
+    if request.client is None or not is_loopback(request.client.host):
+        return "it comes from another machine"
+    if not is_loopback(_host_of(f"//{headers.get('host', '')}")):
+        return "its Host header names another machine"
+    if any(name in headers for name in _FORWARDED):
+        return "a proxy has passed it on"
+    if headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
+        return "another site's page has made it"
+    origin = headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        return "another site's page has made it"
+    return ""
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,17 @@
+"""The gateway as an ASGI application."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from parcelpost.gateway import problems, worker_api
+from parcelpost.gateway.headers import Headers
+from parcelpost.gateway.parts import Parts
+
+
+def make_app(parts: Parts) -> FastAPI:
+    app = FastAPI(title="Parcelpost gateway", version=parts.version, docs_url=None, redoc_url=None)
+    app.add_middleware(Headers)
+    problems.answer_for(app, parts)
+    app.include_router(worker_api.router(parts))
+    return app

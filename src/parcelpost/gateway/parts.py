@@ -1,0 +1,28 @@
+"""What every route of the gateway is made of."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.events import Emit
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.raw_store import RawStore
+from parcelpost.gateway.tally import Tally
+from parcelpost.gateway.tokens import Tokens
+from parcelpost.settings.keys import ServerSettings
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    ledger: Ledger
+    raw_store: RawStore
+    settings: ServerSettings
+    tokens: Tokens
+    clock: Clock
+    emit: Emit
+    tally: Tally
+    version: str
+    stopping: asyncio.Event
+    """Set when the gateway is told to stop: an answer that goes on for long ends then."""
