@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -20,6 +21,12 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _BEARER = {"WWW-Authenticate": 'Bearer realm="parcelpost"'}
 
 
+class Caller(NamedTuple):
+    worker_id: str
+    token: str
+    """Its name; '' for none."""
+
+
 class Access:
     """Three doors: for workers, for readers, for admins. Each raises Refusal (401, 403) for a stranger.
 
@@ -32,14 +39,14 @@ class Access:
         self._tokens = tokens
         self._on_loopback = is_loopback(settings.host)
 
-    def worker(self, request: Request) -> str:
-        """The worker's id; `unknown` where it gives none, as the public gateways have it."""
+    def worker(self, request: Request) -> Caller:
+        """Its id is `unknown` where it gives none, as the public gateways have it."""
         given = request.headers.get("x-worker-token")
-        self._check([self._tokens.worker], given, needed=self._tokens.worker.configured, request=request)
+        token = self._check([self._tokens.worker], given, needed=self._tokens.worker.configured, request=request)
         worker_id = request.headers.get("x-worker-id", _UNKNOWN)
         if not _WORKER_ID.fullmatch(worker_id):
             raise Refusal(400, "X-Worker-ID must be 1 to 200 visible ASCII characters without spaces")
-        return worker_id
+        return Caller(worker_id, token)
 
     def reader(self, request: Request) -> None:
         """A read or an admin token. Without read tokens, this machine may read where we listen on loopback only."""
@@ -51,16 +58,19 @@ class Access:
         book = self._tokens.admin
         self._check([book], _bearer(request), needed=book.configured, request=request)
 
-    def _check(self, books: list[TokenBook], given: str | None, *, needed: bool, request: Request) -> None:
+    def _check(self, books: list[TokenBook], given: str | None, *, needed: bool, request: Request) -> str:
+        """The token's name."""
         names = [book.name_of(given) for book in books] if given else []
-        if any(name is not None for name in names):
-            return
+        for name in names:
+            if name is not None:
+                return name
         if needed or not self._on_loopback:
             what = "the token is not known here" if given else "a token is needed"
             header = "X-Worker-Token" if books[0] is self._tokens.worker else "Authorization: Bearer"
             raise Refusal(401, f"{what} ({header})", headers=None if books[0] is self._tokens.worker else _BEARER)
         if problem := _foreign(request):
             raise Refusal(403, f"{problem}: without tokens this gateway serves its own machine only")
+        return ""
 
 
 def is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.events import Emit
+from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.raw_store import RawStore
 from parcelpost.gateway.tally import Tally
@@ -24,5 +25,6 @@ class Parts(Struct, frozen=True, kw_only=True):
     emit: Emit
     tally: Tally
     version: str
+    patience: Patience = Patience()
     stopping: asyncio.Event
     """Set when the gateway is told to stop: an answer that goes on for long ends then."""

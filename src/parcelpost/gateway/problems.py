@@ -13,11 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from parcelpost import wire
 from parcelpost.errors import LedgerError, RawStoreAway
-from parcelpost.events import RequestFailed
+from parcelpost.events import AccessDenied, RequestFailed
 from parcelpost.gateway import headers
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.refusals import code_of
 
+_DENIALS_EVERY_SECONDS = 1.0
 _JSON = "application/json"
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 4 * 1024 * 1024
@@ -47,6 +48,25 @@ async def _ignore(receive: Receive) -> None:
         left -= len(message.get("body", b""))
 
 
+class _Denials:
+    """Says so when somebody is denied, but not more often than once a second."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._more = 0
+        self._next_at = 0.0
+
+    def note(self, request: Request, reason: str) -> None:
+        now = self._parts.clock.monotonic()
+        if now < self._next_at:
+            self._more += 1
+            return
+        client = request.client.host if request.client else ""
+        path = f"{request.method} {request.url.path}"
+        self._parts.emit(AccessDenied(client=client, path=path, reason=reason, more=self._more))
+        self._more, self._next_at = 0, now + _DENIALS_EVERY_SECONDS
+
+
 def problem(
     request: Request, status: int, message: str, given: dict[str, str] | None = None, *, close: bool = False
 ) -> Response:
@@ -58,8 +78,12 @@ def problem(
 def answer_for(app: FastAPI, parts: Parts) -> None:
     """The handlers of every kind of error."""
 
+    denials = _Denials(parts)
+
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
+        if error.status_code in {401, 403}:
+            denials.note(request, error.detail)
         told = dict(error.headers or {})
         return problem(request, error.status_code, error.detail, told, close=getattr(error, "close", False))
 

@@ -2,34 +2,201 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
+from msgspec import Struct
+from starlette.requests import Request
 from starlette.responses import Response
 
 from parcelpost import wire
+from parcelpost.errors import InvalidInput
+from parcelpost.events import WorkerJoined
+from parcelpost.gateway import raw_uploads, worker_forms
 from parcelpost.gateway.access import Access
+from parcelpost.gateway.arriving import take_results
+from parcelpost.gateway.bodies import read_body
+from parcelpost.gateway.declared import BODIES, declared
+from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.words import Beat, MetricsSample
+
+T = TypeVar("T")
 
 _MOST_TASKS = 100
+_MOST_PLATFORMS = 500
+_MOST_NAME_CHARS = 512
+_MOST_SELECTORS = 10_000
+_SELECTORS_OF = timedelta(days=30)
+_MOST_SMALL_BYTES = 64 * 1024
+_NUMBER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def router(parts: Parts) -> APIRouter:
-    access = Access(parts.settings, parts.tokens)
     routes = APIRouter(prefix=parts.settings.base_path.rstrip("/"), tags=["workers"])
-
-    @routes.get("/work")
-    async def work(request: Request) -> Response:
-        worker_id = access.worker(request)
-        platforms = request.query_params.getlist("platforms")
-        if not platforms:
-            raise Refusal(422, "platforms must be given, once for each platform")
-        capacity = min(max(int(request.query_params.get("capacity", "1")), 1), _MOST_TASKS)
-        now = parts.clock.now()
-        until = now + timedelta(seconds=parts.settings.lease_seconds)
-        granted = await parts.ledger.grant(worker_id, platforms, capacity, now, until)
-        tasks = [wire.task_words(one.task, one.attempt, one.created_at) for one in granted]
-        return Response(wire.answer(wire.WorkWords(tasks, 5 if tasks else 30)), media_type="application/json")
-
+    api = _WorkerApi(parts)
+    forms = worker_forms
+    get: dict[str, Any] = {"methods": ["GET"]}
+    post: dict[str, Any] = {"methods": ["POST"]}
+    add = routes.add_api_route
+    add("/work", api.work, **get, **declared(wire.WorkWords, 422, parameters=forms.WORK, summary=forms.WORK_IS))
+    add("/results", api.results, **post, **declared(wire.ResultsWords, *BODIES, body=forms.RESULTS))
+    add("/raw-files", api.raw_file, **post, **declared(wire.RawFileWords, *BODIES, 422, body=forms.RAW_FILE))
+    add("/tasks/{task_id:path}/complete", api.complete, **post, **declared(wire.EndWords, parameters=forms.TASK))
+    fail = declared(wire.EndWords, *BODIES, parameters=forms.TASK, body=forms.FAILURE)
+    add("/tasks/{task_id:path}/fail", api.fail, **post, **fail)
+    add("/heartbeat", api.heartbeat, **post, **declared(wire.BeatWords, *BODIES, body=forms.BEAT))
+    add("/signals", api.signals, **post, **declared(wire.AcceptedWords, *BODIES, body=forms.SIGNALS))
+    add("/metrics", api.metrics, **post, **declared(wire.AcceptedWords, *BODIES, body=forms.SAMPLES))
+    add("/selectors", api.selectors, **get, **declared(wire.SelectorsWords, 422, parameters=forms.SELECTORS))
     return routes
+
+
+class _WorkerApi:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._settings = parts.settings
+        self._ledger = parts.ledger
+        self._access = Access(parts.settings, parts.tokens)
+        self._limits = Limits(parts.settings.requests_per_second, parts.clock)
+
+    async def work(self, request: Request) -> Response:
+        """Tasks for this worker, each under a lease."""
+        worker_id = self._caller(request)
+        capacity, platforms = _wish(request)
+        now = self._parts.clock.now()
+        until = now + timedelta(seconds=self._settings.lease_seconds)
+        granted = await self._ledger.grant(worker_id, platforms, capacity, now, until)
+        for grant in granted:
+            self._parts.tally.count(grant.task.platform, "granted")
+        tasks = [wire.task_words(grant.task, grant.attempt, grant.created_at) for grant in granted]
+        return _answer(wire.WorkWords(tasks, self._limits.rest(len(tasks))))
+
+    async def results(self, request: Request) -> Response:
+        """A batch of results: stored, and answered for one by one."""
+        worker_id = self._caller(request)
+        body = await self._body(request, self._settings.max_body_bytes)
+        try:
+            return _answer(await take_results(self._parts, body, worker_id))
+        except InvalidInput as error:
+            raise Refusal(400, str(error)) from None
+
+    async def raw_file(self, request: Request) -> Response:
+        """A page, with what is told about it."""
+        self._caller(request)
+        most = self._settings.max_raw_bytes
+        upload = await raw_uploads.receive(request, most, self._parts.patience)
+        with upload.file, await raw_uploads.checked(upload, most) as page:
+            path = await self._parts.raw_store.put(upload.metadata.sha256, page, upload.name, upload.told)
+        return _answer(wire.RawFileWords("ok", path))
+
+    async def complete(self, request: Request) -> Response:
+        """A task ended with nothing to send."""
+        return await self._end(request, None)
+
+    async def fail(self, request: Request) -> Response:
+        """A task failed, for good or for now."""
+        self._access.worker(request)
+        return await self._end(request, wire.read_failure(await self._body(request, _MOST_SMALL_BYTES)))
+
+    async def heartbeat(self, request: Request) -> Response:
+        """How a worker is; answers what it is to do."""
+        worker_id = self._caller(request)
+        body = await self._body(request, self._settings.max_body_bytes)
+        sent = _read(wire.read_beat, body)
+        now = self._parts.clock.now()
+        beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
+        until = now + timedelta(seconds=self._settings.lease_seconds)
+        oldest = now - timedelta(hours=self._settings.max_lease_hours)
+        return _answer(wire.BeatWords(True, await self._ledger.beat(beat, now, until, oldest)))
+
+    async def signals(self, request: Request) -> Response:
+        """How selectors did."""
+        self._caller(request)
+        signals, bad = _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
+        if signals:
+            await self._ledger.add_signals(signals, self._parts.clock.now())
+        return _answer(wire.AcceptedWords(len(signals), bad))
+
+    async def metrics(self, request: Request) -> Response:
+        """What a worker measured of itself."""
+        worker_id = self._caller(request)
+        body = await self._body(request, self._settings.max_body_bytes)
+        samples, bad = _read(lambda given: wire.read_samples(given, self._parts.clock.now()), body)
+        if samples:
+            rows = [MetricsSample(at=sample.at, figures=sample.figures) for sample in samples]
+            await self._ledger.add_metrics(worker_id, rows)
+        return _answer(wire.AcceptedWords(len(samples), bad))
+
+    async def selectors(self, request: Request) -> Response:
+        """The fleet's selectors of a platform, the best first."""
+        self._caller(request)
+        platform = _name("platform", request.query_params.get("platform", ""))
+        since = self._parts.clock.now() - _SELECTORS_OF
+        rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
+        names = wire.SelectorWords.__struct_fields__
+        words = [wire.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
+        return _answer(wire.SelectorsWords(words))
+
+    def _caller(self, request: Request) -> str:
+        """The worker's id, once it may ask and has not asked too often."""
+        caller = self._access.worker(request)
+        if not self._limits.knows(caller.worker_id):
+            self._parts.emit(WorkerJoined(worker_id=caller.worker_id, token=caller.token))
+        self._limits.take(caller.worker_id)
+        return caller.worker_id
+
+    async def _body(self, request: Request, most_bytes: int) -> bytes:
+        return await read_body(request, most_bytes, self._parts.patience)
+
+    async def _end(self, request: Request, end: wire.SentEnd | None) -> Response:
+        worker_id = self._caller(request)
+        task_id = request.path_params["task_id"]
+        if _CONTROL.search(task_id) or len(task_id) > _MOST_NAME_CHARS:
+            return _answer(wire.EndWords("reported", False))  # no task has such an id
+        ended = await self._ledger.end_task(
+            task_id,
+            worker_id,
+            error=end.error if end else None,
+            again=end is not None and not end.permanent,
+            now=self._parts.clock.now(),
+        )
+        if ended:
+            self._parts.tally.count("", "failed" if end else "completed")
+        return _answer(wire.EndWords("reported", ended))
+
+
+def _answer(words: Struct) -> Response:
+    return Response(wire.answer(words), media_type="application/json")
+
+
+def _read(reader: Callable[[bytes], T], body: bytes) -> T:
+    try:
+        return reader(body)
+    except InvalidInput as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _wish(request: Request) -> tuple[int, list[str]]:
+    """Capacity and platforms. Raises Refusal."""
+    given = request.query_params.get("capacity", "1")
+    if not _NUMBER.fullmatch(given):
+        raise Refusal(422, "capacity must be a whole number from 1 to 100")
+    platforms = [name for name in request.query_params.getlist("platforms") if name]
+    if not platforms:
+        raise Refusal(422, "platforms must be given, once for each: ?platforms=a&platforms=b")
+    if len(platforms) > _MOST_PLATFORMS:
+        raise Refusal(422, f"at most {_MOST_PLATFORMS} platforms can be asked for")
+    wanted = [_name("platforms", name) for name in dict.fromkeys(platforms)]
+    return min(max(int(given), 1), _MOST_TASKS), wanted
+
+
+def _name(field: str, given: str) -> str:
+    if len(given) > _MOST_NAME_CHARS or _CONTROL.search(given):
+        raise Refusal(422, f"{field} is too long or holds control characters")
+    return given

@@ -34,13 +34,27 @@ from parcelpost.wire.duties import (
 )
 from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
 from parcelpost.wire.reading import error_text, one_line
+from parcelpost.wire.requests import MOST_RESULTS, BadEntry, SentResult, read_batch
 from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
+from parcelpost.wire.sent_duties import (
+    RawMetadata,
+    SentBeat,
+    SentEnd,
+    SentSample,
+    read_beat,
+    read_failure,
+    read_raw_metadata,
+    read_samples,
+    read_signals,
+)
 from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, rest_seconds, wait_seconds
 from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
+    "MOST_RESULTS",
     "AcceptedWords",
+    "BadEntry",
     "BatchAnswer",
     "BeatWords",
     "EndWords",
@@ -48,10 +62,15 @@ __all__ = [
     "FoundSelector",
     "ProblemWords",
     "RawFileWords",
+    "RawMetadata",
     "ReceiptWords",
     "ResultsWords",
     "SelectorWords",
     "SelectorsWords",
+    "SentBeat",
+    "SentEnd",
+    "SentResult",
+    "SentSample",
     "TaskWords",
     "UnreadTask",
     "WorkAnswer",
@@ -65,12 +84,18 @@ __all__ = [
     "one_line",
     "raw_file_metadata",
     "raw_file_name",
+    "read_batch",
+    "read_beat",
     "read_commands",
     "read_end",
+    "read_failure",
     "read_raw_file",
+    "read_raw_metadata",
     "read_receipt",
     "read_results",
+    "read_samples",
     "read_selectors",
+    "read_signals",
     "read_work",
     "rest_seconds",
     "results_body",

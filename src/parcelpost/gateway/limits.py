@@ -1,0 +1,79 @@
+"""How often a worker may ask, and how many of them there are."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.gateway.refusals import Refusal
+
+_MOST_WORKERS = 20_000
+_ALIVE_SECONDS = 300.0
+_COUNT_AGAIN_SECONDS = 5.0
+_BURST_SECONDS = 2.0
+_MOST_EMPTY_POLLS_PER_SECOND = 20
+_REST_WITH_TASKS, _REST_WITHOUT, _LONGEST_REST = 5, 30, 600
+
+
+class _Bucket(Struct):
+    tokens: float
+    at: float
+
+
+class Limits:
+    """One bucket of requests for each worker, filled at the rate of the settings, two seconds' worth at most.
+
+    Bounded: the worker that was silent for the longest is forgotten first, and a forgotten one starts anew.
+    """
+
+    def __init__(self, requests_per_second: float, clock: Clock) -> None:
+        self._rate = requests_per_second
+        self._most = max(requests_per_second * _BURST_SECONDS, 1.0)
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._alive = 0
+        self._counted_at = -math.inf
+
+    def knows(self, worker_id: str) -> bool:
+        return worker_id in self._buckets
+
+    def take(self, worker_id: str) -> None:
+        """Counts a request. Raises Refusal (429) for one too many."""
+        now = self._clock.monotonic()
+        bucket = self._buckets.get(worker_id)
+        if bucket is None:
+            bucket = self._buckets[worker_id] = _Bucket(self._most, now)
+            if len(self._buckets) > _MOST_WORKERS:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(worker_id)
+        bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
+        bucket.at = now
+        if bucket.tokens < 1:
+            raise self._too_many((1 - bucket.tokens) / self._rate)
+        bucket.tokens -= 1
+
+    def rest(self, tasks: int) -> int:
+        """Seconds until asking for work again makes sense: so long that all workers together do not ask too often."""
+        if tasks:
+            return _REST_WITH_TASKS
+        return min(max(_REST_WITHOUT, math.ceil(self._count() / _MOST_EMPTY_POLLS_PER_SECOND)), _LONGEST_REST)
+
+    def _count(self) -> int:
+        now = self._clock.monotonic()
+        if now - self._counted_at >= _COUNT_AGAIN_SECONDS:
+            self._counted_at = now
+            self._alive = sum(now - bucket.at <= _ALIVE_SECONDS for bucket in self._buckets.values())
+        return self._alive
+
+    def _too_many(self, wait: float) -> Refusal:
+        seconds = str(max(1, math.ceil(wait)))
+        headers = {
+            "Retry-After": seconds,
+            "X-RateLimit-Limit": f"{self._rate:g}",
+            "X-RateLimit-Remaining": "0",
+            "X-RateLimit-Reset": seconds,
+        }
+        return Refusal(429, f"this worker asks more than {self._rate:g} times a second", headers=headers)

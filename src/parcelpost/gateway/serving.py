@@ -1,0 +1,184 @@
+"""From settings to a gateway that takes requests, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import uvicorn
+
+from parcelpost import __version__
+from parcelpost.clock import Clock
+from parcelpost.errors import InvalidSettings
+from parcelpost.events import Emit, GatewayStarted, GatewayStopped
+from parcelpost.gateway.access import check_listening
+from parcelpost.gateway.app import make_app
+from parcelpost.gateway.bodies import Patience
+from parcelpost.gateway.connections import Connections, Terms, most_open, protocol, raise_file_limit
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.raw_store import open_raw_store
+from parcelpost.gateway.sweeping import Sweeper
+from parcelpost.gateway.tally import Tally
+from parcelpost.gateway.tokens import read_tokens
+from parcelpost.settings import Settings
+from parcelpost.settings.keys import ServerSettings
+
+_BACKLOG = 4_096
+_GRACE_SECONDS = 30
+_LOOK_SECONDS = 0.5
+
+
+async def serve(
+    settings: Settings,
+    environment: Mapping[str, str],
+    clock: Clock,
+    emit: Emit,
+    *,
+    stop: asyncio.Event,
+    ready: Callable[[str], None],
+    terms: Terms = Terms(),
+    patience: Patience = Patience(),
+) -> None:
+    """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens.
+
+    Raises InvalidSettings, LedgerError.
+    """
+    server = settings.server
+    tokens = read_tokens(server, environment, clock, emit)
+    check_listening(server, tokens)
+    _check_tls(server)
+    raw_store = open_raw_store(server.raw, environment)
+    async with open_ledger(server.database, server.max_attempts, clock, emit) as ledger:
+        parts = Parts(
+            ledger=ledger,
+            raw_store=raw_store,
+            settings=server,
+            tokens=tokens,
+            clock=clock,
+            emit=emit,
+            tally=Tally(clock),
+            version=__version__,
+            patience=patience,
+            stopping=stop,
+        )
+        connections = Connections(most_open(raise_file_limit), terms)
+        with _listening(server) as listener:
+            address = _address(server, listener)
+            emit(GatewayStarted(address=address, database=shown(server.database), raw=server.raw))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(Sweeper(parts).run(stop))
+                group.create_task(_mind(connections, clock, stop))
+                group.create_task(_serve(_server(parts, connections), listener, stop, lambda: ready(address)))
+    emit(GatewayStopped())
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """The fastest event loop that is installed."""
+    try:
+        import uvloop  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def shown(database: str) -> str:
+    """The ledger's address without what may be a password."""
+    scheme, separator, rest = database.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else database
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the command's business."""
+        yield
+
+
+def _server(parts: Parts, connections: Connections) -> _Server:
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # events say what there is to say
+    config = uvicorn.Config(
+        make_app(parts),
+        http=protocol(connections),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=int(connections.terms.rest) + 1,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_certfile=parts.settings.tls_certificate or None,
+        ssl_keyfile=parts.settings.tls_key or None,
+    )
+    return _Server(config)
+
+
+async def _serve(server: _Server, listener: socket.socket, stop: asyncio.Event, ready: Callable[[], None]) -> None:
+    async def stopping() -> None:
+        await stop.wait()
+        server.should_exit = True
+
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(stopping())
+        listener.listen(_BACKLOG)
+        ready()
+        await server.serve(sockets=[listener])
+        waiting.cancel()
+    stop.set()
+
+
+async def _mind(connections: Connections, clock: Clock, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    while not await clock.wait(stop, _LOOK_SECONDS):
+        connections.close_overdue(loop.time())
+
+
+@contextlib.contextmanager
+def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
+    """Raises InvalidSettings."""
+    listener = None
+    try:
+        family, kind, protocol_number, _, place = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol_number)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise InvalidSettings(
+            f"server.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
+            hint="choose another server.port or server.host, or stop what listens there",
+        ) from None
+    with listener:
+        yield listener
+
+
+def _address(settings: ServerSettings, listener: socket.socket) -> str:
+    scheme = "https" if settings.tls_certificate else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def _check_tls(settings: ServerSettings) -> None:
+    """Raises InvalidSettings."""
+    if not settings.tls_certificate and not settings.tls_key:
+        return
+    if not settings.tls_certificate or not settings.tls_key:
+        raise InvalidSettings("TLS needs both server.tls_certificate and server.tls_key")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(Path(settings.tls_certificate), Path(settings.tls_key))
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidSettings(
+            f"server.tls_certificate and server.tls_key cannot be used: {error}",
+            hint="both are PEM files, the key without a password and of this certificate",
+        ) from None

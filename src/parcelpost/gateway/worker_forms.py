@@ -1,0 +1,77 @@
+"""What the OpenAPI document says of the requests that workers make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from parcelpost.gateway.declared import json_body, query, schema_of
+from parcelpost.model import Signal
+from parcelpost.wire import RawMetadata, SentBeat
+
+_NAME = {"type": "string", "minLength": 1, "maxLength": 512}
+
+
+class _Failure(Struct):
+    error: str = ""
+    attempts: int = 0
+    permanent: bool = True
+
+
+_RESULT = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("task_id", "parcel_id", "platform", "state", "county"), _NAME),
+        "data": {"type": "object"},
+        "scraped_at": {"type": "string", "format": "date-time"},
+        "parse_duration_ms": {"type": "integer", "minimum": 0},
+        "raw_html_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+        "idempotency_key": {"type": "string", "maxLength": 1024},
+        "raw_file": {"type": "string", "maxLength": 1024},
+        "late": {"type": "boolean"},
+    },
+    "required": ["task_id", "parcel_id", "platform", "state", "county", "data", "scraped_at", "parse_duration_ms"],
+}
+_SAMPLE = {
+    "type": "object",
+    "properties": {"timestamp": {"type": "string", "format": "date-time"}},
+    "additionalProperties": {"type": ["number", "null"]},
+    "required": ["timestamp"],
+}
+_BEAT = {**schema_of(SentBeat), "required": []}
+
+WORK_IS = "Hand out tasks"
+WORK = (
+    query("capacity", {"type": "integer", "default": 1}, "How many at most; taken as 1 to 100"),
+    query("platforms", {"type": "array", "items": _NAME, "minItems": 1}, "Once for each platform", required=True),
+)
+SELECTORS = (query("platform", {"type": "string", "maxLength": 512}, "Of this platform; without it of all"),)
+TASK = ({"in": "path", "name": "task_id", "schema": _NAME, "required": True},)
+
+
+def _array(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": {"type": "array", "items": schema}}}}
+
+
+RESULTS = _array(_RESULT)
+SIGNALS = _array(schema_of(Signal))
+SAMPLES = _array(_SAMPLE)
+BEAT = {"required": True, "content": {"application/json": {"schema": _BEAT}}}
+FAILURE = json_body(_Failure, required=False)
+RAW_FILE = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "properties": {
+                    "file": {"type": "string", "format": "binary"},
+                    "metadata": {"type": "string", "contentMediaType": "application/json"},
+                },
+                "required": ["file", "metadata"],
+                "description": f"metadata: {', '.join(RawMetadata.__struct_fields__)}",
+            }
+        }
+    },
+}

@@ -1,0 +1,167 @@
+"""What workers send, read at the gateway. Foreign until it is read here; what is given back is bounded and typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from parcelpost.errors import InvalidInput, NotNow
+from parcelpost.wire.reading import Piece, elements, member, members, one_line
+
+MOST_RESULTS = 1_000
+"""No worker sends more in one batch."""
+
+_MOST_DATA_BYTES = 16 * 1024 * 1024
+_MOST_PROBLEM_CHARS = 300
+_MOST_ECHOED_CHARS = 4_096
+_SURELY_SHORT = 500
+_MOST_INDEXED_BYTES = 2_000
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_FROM_NOW = timedelta(days=1)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")
+
+Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Place = Annotated[str, Meta(max_length=512)]
+Key = Annotated[str, Meta(max_length=1_024)]
+Milliseconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Moment = Annotated[datetime, Meta(tz=True)]
+
+
+class SentResult(Struct, frozen=True, kw_only=True, gc=False):
+    """One entry of a batch, found whole."""
+
+    task_id: Name
+    parcel_id: Name
+    platform: Name
+    state: Place
+    county: Place
+    data: Raw
+    """A JSON object."""
+    scraped_at: Moment
+    parse_duration_ms: Milliseconds
+    raw_html_hash: str | None = None
+    idempotency_key: Key | None = None
+    raw_file: Key | None = None
+    late: bool | None = False
+
+
+class BadEntry(Struct, frozen=True, kw_only=True):
+    """An entry that is none; its neighbours do not suffer."""
+
+    task_id: str
+    """As sent; '' where even that cannot be told."""
+    parcel_id: str
+    problem: str
+
+
+_batch = msgspec.json.Decoder(list[SentResult]).decode
+_entry = msgspec.json.Decoder(SentResult).decode
+_any = msgspec.json.Decoder().decode
+
+
+def read_batch(body: bytes, now: datetime) -> Sequence[SentResult | BadEntry]:
+    """A batch of results, entry by entry, in order. Raises InvalidInput for what is no array, or too long a one."""
+    doubtful = not _is_plain(body)
+    try:
+        found = _batch(body)
+    except (ValueError, RecursionError):
+        return _one_by_one(body, now)
+    _check_length(len(found))
+    latest = now + _LATEST_FROM_NOW
+    return [_checked(entry, latest, doubtful) for entry in found]
+
+
+def _one_by_one(body: bytes, now: datetime) -> Sequence[SentResult | BadEntry]:
+    pieces = elements(body)
+    if pieces is None:
+        raise InvalidInput("the body is not a JSON array of results")
+    _check_length(len(pieces))
+    latest = now + _LATEST_FROM_NOW
+    found: list[SentResult | BadEntry] = []
+    for piece in pieces:
+        try:
+            found.append(_checked(_entry(piece), latest, doubtful=True))
+        except (ValueError, RecursionError) as error:
+            found.append(
+                BadEntry(task_id=_told(piece, "task_id"), parcel_id=_told(piece, "parcel_id"), problem=_said(error))
+            )
+    return found
+
+
+def _check_length(length: int) -> None:
+    if length > MOST_RESULTS:
+        raise InvalidInput(f"the batch holds {length:,} results; at most {MOST_RESULTS:,} are taken")
+
+
+def _checked(entry: SentResult, latest: datetime, doubtful: bool) -> SentResult | BadEntry:
+    problem = _problem(entry, latest) or (_data_problem(entry.data) if doubtful else "")
+    return BadEntry(task_id=entry.task_id, parcel_id=entry.parcel_id, problem=problem) if problem else entry
+
+
+def _problem(entry: SentResult, latest: datetime) -> str:
+    names = (entry.task_id, entry.parcel_id, entry.platform)
+    if not all(map(str.strip, names)):
+        return "task_id, parcel_id or platform is blank"
+    text = "".join((*names, entry.state, entry.county, entry.idempotency_key or "", entry.raw_file or ""))
+    if not text.isprintable() and _CONTROL.search(text):
+        return "a name holds control characters"
+    if len(text) > _SURELY_SHORT and not _fits(entry):
+        return "its names are too long for an index"
+    if entry.scraped_at > latest:
+        return "scraped_at is more than a day in the future; is the worker's clock right?"
+    if entry.scraped_at < _EARLIEST:
+        return "scraped_at is before 1970"
+    if entry.raw_html_hash and not _SHA256.fullmatch(entry.raw_html_hash):
+        return "raw_html_hash is not a SHA-256 in hex"
+    data = memoryview(entry.data)
+    if bytes(data[:1]) != b"{":
+        return "data is not an object"
+    if len(data) > _MOST_DATA_BYTES:
+        return f"data has {len(data):,} bytes; at most {_MOST_DATA_BYTES:,} are taken"
+    return ""
+
+
+def _fits(entry: SentResult) -> bool:
+    """What a database's index can hold; a letter may take four bytes."""
+    parcel = (entry.platform, entry.state, entry.county, entry.parcel_id)
+    return max(len("".join(names).encode()) for names in (parcel, (entry.task_id,))) <= _MOST_INDEXED_BYTES
+
+
+def _is_plain(body: bytes) -> bool:
+    """Whether a skipped value can hold nothing that a later reader stumbles over: its text is not looked at."""
+    if _LARGE_NUMBER.search(body):
+        return False
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _data_problem(data: Piece) -> str:
+    try:
+        _any(data)
+    except (ValueError, RecursionError) as error:
+        return f"data: {_said(error)}"
+    return ""
+
+
+def _told(piece: Piece, name: str) -> str:
+    try:
+        given = member(members(piece), name)
+    except NotNow:
+        return ""
+    return given[:_MOST_ECHOED_CHARS] if isinstance(given, str) else ""
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return one_line(str(error))[:_MOST_PROBLEM_CHARS]
