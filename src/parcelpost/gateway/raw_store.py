@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -28,6 +29,7 @@ _MOST_NAME_CHARS = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGING = "staging"
+_RETRIES_END = timedelta(seconds=10)
 
 Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
 """Puts content under a path, whole or not at all."""
@@ -171,6 +173,7 @@ def _in_s3(place: str, environment: Mapping[str, str]) -> RawStore:
             config={name: text for name, text in given.items() if text},  # type: ignore[arg-type]
             client_options={"allow_http": endpoint.startswith("http://")},
             virtual_hosted_style_request=not endpoint,
+            retry_config={"max_retries": 2, "retry_timeout": _RETRIES_END},  # the worker comes again by itself
         )
     except BaseError as error:
         raise InvalidSettings(f"server.raw cannot be used: {type(error).__name__}") from None

@@ -1,0 +1,184 @@
+"""Who may ask for what: tokens, and what is open where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.errors import InvalidSettings
+from parcelpost.events import AccessDenied, Event, TokensNotRead
+from parcelpost.gateway.access import check_listening, is_loopback
+from parcelpost.gateway.tokens import TokenBook, read_tokens
+from parcelpost.settings.keys import ServerSettings
+from tests.gateway.stage import WORKER, a_client, kinds, some_parts
+
+WORK = "/internal/work?platforms=echo"
+
+
+async def test_on_loopback_without_tokens_this_machine_is_served(tmp_path: Path) -> None:
+    async with some_parts(tmp_path) as parts:
+        for host in ("127.0.0.1:8700", "localhost:8700", "[::1]:8700"):
+            async with a_client(parts, host=host) as client:
+                assert (await client.get(WORK)).status_code == 200
+                assert (await client.get("/metrics")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "evil.example:8700"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "[bad"},
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"X-Forwarded-For": "203.0.113.9"},
+    ],
+)
+async def test_without_tokens_other_sites_and_proxies_are_refused(tmp_path: Path, headers: dict[str, str]) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts, headers={**WORKER, **headers}) as client:
+        for path in (WORK, "/metrics"):
+            assert (await client.get(path)).status_code == 403
+
+
+async def test_without_tokens_other_machines_are_refused(tmp_path: Path) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts, client="203.0.113.9") as client:
+        assert (await client.get(WORK)).status_code == 403
+
+
+async def test_each_kind_of_token_opens_its_own_door(tmp_path: Path) -> None:
+    environment = {
+        "PARCELPOST_WORKER_TOKENS": "w-one, w-two",
+        "PARCELPOST_READ_TOKENS": "r-one",
+        "PARCELPOST_ADMIN_TOKENS": "a-one",
+    }
+
+    async def statuses(client: httpx2.AsyncClient, headers: dict[str, str]) -> tuple[int, int]:
+        work, metrics = await client.get(WORK, headers=headers), await client.get("/metrics", headers=headers)
+        return work.status_code, metrics.status_code
+
+    async with (
+        some_parts(tmp_path, environment, host="0.0.0.0") as parts,
+        a_client(parts, host="gateway.example", client="203.0.113.9") as client,
+    ):
+        assert await statuses(client, {}) == (401, 401)
+        for token in ("w-one", "w-two"):
+            assert await statuses(client, {"X-Worker-Token": token}) == (200, 401)
+        for token in ("r-one", "a-one"):
+            assert await statuses(client, {"Authorization": f"Bearer {token}"}) == (401, 200)
+        assert await statuses(client, {"Authorization": "Bearer w-one", "X-Worker-Token": "a-one"}) == (401, 401)
+        answer = await client.get("/metrics")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("worker_id", ["", "a b", "x" * 201, "tab\there"])
+async def test_an_id_that_is_none_is_refused(tmp_path: Path, worker_id: str) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts, headers={"X-Worker-ID": worker_id}) as client:
+        assert (await client.get(WORK)).status_code == 400
+
+
+async def test_a_worker_without_an_id_is_unknown(tmp_path: Path) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts, headers={}) as client:
+        await client.post("/internal/heartbeat", json={})
+        (worker,) = await parts.ledger.workers()
+        assert worker.beat.worker_id == "unknown"
+
+
+async def test_denials_are_told_once_a_second_without_the_token(tmp_path: Path) -> None:
+    events: list[Event] = []
+    clock = ManualClock()
+    async with (
+        some_parts(tmp_path, {"PARCELPOST_WORKER_TOKENS": "right"}, clock, events) as parts,
+        a_client(parts, headers={"X-Worker-Token": "guess-1234"}) as client,
+    ):
+        for _ in range(3):
+            assert (await client.get(WORK)).status_code == 401
+        clock.advance(1)
+        await client.get(WORK)
+    denied = [event for event in events if isinstance(event, AccessDenied)]
+    assert [event.more for event in denied] == [0, 2]
+    assert "guess-1234" not in str(events)
+
+
+# Files of tokens
+
+
+def _write(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o600)
+
+
+def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
+    file, clock, events = tmp_path / "tokens", ManualClock(), list[Event]()
+    _write(file, "# of the fleet\nhartford: secret-1\n\nsecret-2\n")
+    book = TokenBook("worker", "", str(file), clock, events.append)
+    assert (book.name_of("secret-1"), book.name_of("secret-2"), book.name_of("x")) == ("hartford", "line 4", None)
+    _write(file, "hartford: secret-3\n")
+    assert book.name_of("secret-1") == "hartford"  # looked at within a second
+    clock.advance(1)
+    assert (book.name_of("secret-1"), book.name_of("secret-3")) == (None, "hartford")
+    assert kinds(events) == ["TokensRead", "TokensRead"]
+    assert "secret" not in str(events)
+
+
+def test_an_emptied_file_revokes_all(tmp_path: Path) -> None:
+    file, clock = tmp_path / "tokens", ManualClock()
+    _write(file, "secret-1\n")
+    book = TokenBook("worker", "", str(file), clock, lambda _: None)
+    _write(file, "# nobody\n")
+    clock.advance(1)
+    assert book.name_of("secret-1") is None
+    assert book.configured
+
+
+def test_a_file_that_cannot_be_understood_any_more_leaves_the_old_tokens_good(tmp_path: Path) -> None:
+    file, clock, events = tmp_path / "tokens", ManualClock(), list[Event]()
+    _write(file, "secret-1\n")
+    book = TokenBook("worker", "", str(file), clock, events.append)
+    for text in ("two words here\n", ""):
+        if text:
+            _write(file, text)
+        else:
+            file.unlink()
+        clock.advance(1)
+        assert book.name_of("secret-1") == "line 1"
+        clock.advance(1)
+        assert book.name_of("secret-1") == "line 1"
+        assert isinstance(events[-1], TokensNotRead)
+    assert len(events) == 3
+    _write(file, "secret-2\n")
+    clock.advance(1)
+    assert book.name_of("secret-2") == "line 1"
+
+
+@pytest.mark.parametrize("text", ["two words", "sp\u00e4t", "x" * 9_000])
+def test_a_file_without_sense_is_refused_at_the_start_and_not_shown(tmp_path: Path, text: str) -> None:
+    _write(tmp_path / "tokens", text)
+    with pytest.raises(InvalidSettings) as refused:
+        TokenBook("admin", "", str(tmp_path / "tokens"), ManualClock(), lambda _: None)
+    assert text not in str(refused.value)
+
+
+# Where it may listen
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3", "[::1]"])
+def test_loopback_needs_no_tokens(host: str) -> None:
+    settings = ServerSettings(host=host)
+    check_listening(settings, read_tokens(settings, {}, ManualClock(), lambda _: None))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "gateway.example"])
+def test_elsewhere_tokens_of_workers_and_admins_are_needed(host: str) -> None:
+    assert not is_loopback(host)
+    settings = ServerSettings(host=host)
+    both = {"PARCELPOST_WORKER_TOKENS": "w", "PARCELPOST_ADMIN_TOKENS": "a"}
+    for missing in both:
+        some = {name: text for name, text in both.items() if name != missing}
+        with pytest.raises(InvalidSettings) as refused:
+            check_listening(settings, read_tokens(settings, some, ManualClock(), lambda _: None))
+        assert missing in refused.value.hint
+    check_listening(settings, read_tokens(settings, both, ManualClock(), lambda _: None))

@@ -1,0 +1,300 @@
+"""The workers' contract, asked of the application itself on a real SQLite ledger."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import zstandard
+
+from parcelpost.clock import ManualClock
+from parcelpost.errors import LedgerAway
+from parcelpost.events import Event
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.parts import Parts
+from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with some_parts(tmp_path) as parts:
+        yield parts
+
+
+@pytest.fixture
+async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(parts) as client:
+        yield client
+
+
+# Work
+
+
+async def test_a_task_is_handed_out_under_a_lease(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task(url="https://county.example/1"))
+    answer = (await client.get("/internal/work?capacity=5&platforms=echo&platforms=other")).json()
+    (task,) = answer["tasks"]
+    assert answer["retry_after"] == 5
+    assert task["task_id"] == "t1"
+    assert task["target"] == {
+        "parcel_id": "parcel-t1",
+        "state": "CT",
+        "county": "hartford",
+        "url": "https://county.example/1",
+    }
+    assert (task["attempt"], task["lease_expires_at"]) == (1, "2026-01-01T00:15:00Z")
+    assert (await client.get("/internal/work?capacity=5&platforms=echo")).json() == {"tasks": [], "retry_after": 30}
+
+
+@pytest.mark.parametrize(("asked", "given"), [("0", 1), ("-5", 1), ("3", 3), ("100000000", 100)])
+async def test_capacity_is_taken_as_one_to_a_hundred(
+    parts: Parts, client: httpx2.AsyncClient, asked: str, given: int
+) -> None:
+    await add_tasks(parts, *(a_task(f"t{number}") for number in range(120)))
+    answer = await client.get(f"/internal/work?capacity={asked}&platforms=echo")
+    assert len(answer.json()["tasks"]) == given
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["capacity=1", "capacity=1&platforms=", "capacity=x&platforms=echo", "platforms=%00", f"platforms={'x' * 600}"],
+)
+async def test_a_wish_that_makes_no_sense_is_refused(client: httpx2.AsyncClient, query: str) -> None:
+    answer = await client.get(f"/internal/work?{query}")
+    assert answer.status_code == 422
+    assert answer.json()["error"]["message"]
+
+
+# Results
+
+
+async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Parts, client: httpx2.AsyncClient) -> None:
+    batch = [a_result("t1"), a_result("t2", data=[]), a_result("t3"), a_result("t1")]
+    answer = (await client.post("/internal/results", json=batch)).json()
+    assert (answer["inserted"], answer["updated"], answer["failed"]) == (2, 1, 1)
+    assert [receipt["status"] for receipt in answer["receipts"]] == ["stored", "rejected", "stored", "duplicate"]
+    assert answer["errors"] == ["parcel-t2: data is not an object"]
+
+
+async def test_the_same_batch_again_changes_nothing(client: httpx2.AsyncClient) -> None:
+    await client.post("/internal/results", json=[a_result()])
+    again = (await client.post("/internal/results", json=[a_result()])).json()
+    assert (again["inserted"], again["updated"], again["failed"], again["errors"]) == (0, 1, 0, None)
+    assert again["receipts"] == [{"task_id": "t1", "status": "duplicate"}]
+
+
+async def test_a_result_completes_its_task(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    await client.get("/internal/work?platforms=echo")
+    await client.post("/internal/results", json=[a_result()])
+    row = await parts.ledger.task("t1")
+    assert row is not None and row.state == "done"
+
+
+@pytest.mark.parametrize("body", [b"{}", b"", b"[", b"null", b'"x"', b"[" * 100_000, b"\xff\xfe"])
+async def test_what_is_no_array_is_refused_whole(client: httpx2.AsyncClient, body: bytes) -> None:
+    assert (await client.post("/internal/results", content=body)).status_code == 400
+
+
+async def test_an_empty_batch_is_no_error(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/internal/results", content=b"[]")
+    assert answer.json() == {"inserted": 0, "updated": 0, "failed": 0, "errors": None, "receipts": []}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstandard.ZstdCompressor().compress), ("identity", bytes)]
+)
+async def test_packed_bodies_are_understood(client: httpx2.AsyncClient, encoding: str, pack: Any) -> None:
+    body = pack(json.dumps([a_result()]).encode())
+    answer = await client.post("/internal/results", content=body, headers={"Content-Encoding": encoding})
+    assert answer.json()["inserted"] == 1
+    assert answer.headers["accept-encoding"] == "gzip, zstd"
+
+
+async def test_a_body_packed_in_another_way_is_refused_with_what_is_taken(client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/internal/results", content=b"x", headers={"Content-Encoding": "br"})
+    assert answer.status_code == 415
+    assert "gzip" in answer.json()["error"]["message"]
+
+
+class _Away:
+    """A ledger whose database has gone away."""
+
+    def __getattr__(self, _: str) -> Any:
+        async def away(*_: Any, **__: Any) -> Any:
+            raise LedgerAway("the database does not answer")
+
+        return away
+
+
+async def test_a_ledger_that_is_away_is_503_and_nothing_is_called_bad(parts: Parts) -> None:
+    ledger: Ledger = _Away()
+    async with a_client(msgspec.structs.replace(parts, ledger=ledger)) as client:
+        for call in (
+            client.post("/internal/results", json=[a_result()]),
+            client.get("/internal/work?platforms=echo"),
+            client.post("/internal/heartbeat", json={}),
+            client.get("/health"),
+            client.get("/metrics"),
+        ):
+            assert (await call).status_code == 503
+        answer = await client.post("/internal/results", json=[a_result()])
+        assert answer.headers["retry-after"] == "5"
+        assert answer.json()["error"]["code"] == "NOT_NOW"
+
+
+# Ends
+
+
+async def test_a_task_ends_by_the_word_of_its_worker_only(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task("a/b"), a_task("c d"))
+    await client.get("/internal/work?platforms=echo&capacity=2")
+    stranger = {"X-Worker-ID": "w-2"}
+    assert (await client.post("/internal/tasks/a%2Fb/complete", headers=stranger)).json()["success"] is False
+    assert (await client.post("/internal/tasks/a%2Fb/complete")).json() == {"status": "reported", "success": True}
+    failed = await client.post("/internal/tasks/c%20d/fail", json={"error": "no\nluck", "permanent": True})
+    assert failed.json()["success"] is True
+    row = await parts.ledger.task("c d")
+    assert row is not None and (row.state, row.error) == ("failed", "no luck")
+
+
+async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    await client.get("/internal/work?platforms=echo")
+    await client.post("/internal/tasks/t1/fail", json={"permanent": False})
+    (task,) = (await client.get("/internal/work?platforms=echo")).json()["tasks"]
+    assert task["attempt"] == 2
+
+
+@pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "a%2F..%2Fb"])
+async def test_an_unknown_task_is_no_error(client: httpx2.AsyncClient, task_id: str) -> None:
+    answer = await client.post(f"/internal/tasks/{task_id}/fail", content=b"nonsense")
+    assert (answer.status_code, answer.json()["success"]) == (200, False)
+
+
+# The fleet
+
+
+async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    await client.get("/internal/work?platforms=echo")
+    await client.post("/internal/heartbeat", json={"active_tasks": 1})
+    await parts.ledger.order("pause", "w-1", parts.clock.now(), parts.clock.now())
+    assert isinstance(parts.clock, ManualClock)
+    parts.clock.advance(600)
+    beat = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "blocked": ["slow"], "version": "1"}
+    answer = await client.post("/internal/heartbeat", json=beat)
+    assert answer.json() == {"acknowledged": True, "commands": ["pause"]}
+    row = await parts.ledger.task("t1")
+    assert row is not None and row.leases[0].expires_at.isoformat() == "2026-01-01T00:25:00+00:00"
+    (worker,) = await parts.ledger.workers()
+    assert (worker.beat.blocked, worker.beat.platforms) == (("slow",), ("echo",))
+
+
+async def test_signals_become_ranked_selectors(client: httpx2.AsyncClient) -> None:
+    signal = {"platform": "echo", "field": "owner", "selector": "#o", "selector_type": "css", "success": True}
+    answer = await client.post("/internal/signals", json=[signal, {**signal, "success": False}, {"platform": 1}])
+    assert answer.json() == {"accepted": 2, "failed": 1}
+    (found,) = (await client.get("/internal/selectors?platform=echo")).json()["selectors"]
+    assert (found["selector"], found["success_rate"], found["samples"]) == ("#o", 0.5, 2)
+
+
+async def test_figures_are_kept(parts: Parts, client: httpx2.AsyncClient) -> None:
+    samples = [{"timestamp": "2026-01-01T00:00:00Z", "cpu_percent": 1.5, "odd": "x"}, {"timestamp": "yesterday"}]
+    assert (await client.post("/internal/metrics", json=samples)).json() == {"accepted": 1, "failed": 1}
+    (kept,) = await parts.ledger.metrics("w-1", parts.clock.now(), 10)
+    assert kept.figures == {"cpu_percent": 1.5}
+
+
+# Raw files
+
+
+async def test_a_page_is_kept_under_its_hash(parts: Parts, client: httpx2.AsyncClient) -> None:
+    answer = await client.post("/internal/raw-files", **a_form())
+    assert answer.json()["status"] == "ok"
+    sha256 = answer.json()["path"].rsplit("/", 1)[-1].removesuffix(".html.gz")
+    kept = await parts.raw_store.open(sha256)
+    assert kept is not None
+    assert gzip.decompress(b"".join([chunk async for chunk in kept.chunks])) == PAGE
+
+
+async def test_a_page_that_is_not_what_its_hash_says_is_refused(client: httpx2.AsyncClient) -> None:
+    for packed in (True, False):
+        answer = await client.post("/internal/raw-files", **a_form(packed=packed, sha256="0" * 64))
+        assert answer.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"data": {}},
+        {"files": {}},
+        {"data": {"metadata": "{}"}},
+        {"data": {"metadata": "x" * 100_000}},
+        {"files": {"file": ("a", b"no gzip", "text/html")}},
+        {"files": {"file": ("a", gzip.compress(PAGE)[:-4], "text/html")}},
+        {"files": {"file": ("a", gzip.compress(PAGE) + b"more", "text/html")}},
+    ],
+)
+async def test_a_form_that_is_not_whole_is_refused(client: httpx2.AsyncClient, broken: dict[str, Any]) -> None:
+    answer = await client.post("/internal/raw-files", **{**a_form(), **broken})
+    assert answer.status_code in {400, 422}
+    assert answer.json()["error"]["message"]
+
+
+async def test_a_raw_file_that_is_no_form_is_refused(client: httpx2.AsyncClient) -> None:
+    for kind in ("text/html", "multipart/form-data", "multipart/form-data; boundary=x; charset=punycode"):
+        headers = {"Content-Type": kind}
+        answer = await client.post("/internal/raw-files", content=b"--x\r\n\r\n\xff", headers=headers)
+        assert answer.status_code == 400
+
+
+# What every answer has
+
+
+async def test_every_answer_is_strict_and_has_a_number(client: httpx2.AsyncClient) -> None:
+    for path in ("/health", "/internal/work?platforms=a", "/nowhere", "/openapi.json"):
+        headers = (await client.get(path)).headers
+        assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert len(headers["x-request-id"]) == 16
+
+
+async def test_the_documents_page_loads_nothing(client: httpx2.AsyncClient) -> None:
+    answer = await client.get("/docs")
+    assert "/internal/results" in answer.text
+    assert "http://" not in answer.text and "https://" not in answer.text
+    assert answer.headers["content-security-policy"].startswith("default-src 'none';")
+
+
+async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_path: Path) -> None:
+    class Broken:
+        async def check(self) -> None:
+            raise ZeroDivisionError("secret")
+
+    events: list[Event] = []
+    async with some_parts(tmp_path, events=events) as parts:
+        ledger: Ledger = Broken()  # type: ignore[assignment]
+        async with a_client(msgspec.structs.replace(parts, ledger=ledger)) as client:
+            answer = await client.get("/health")
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "secret" in str(events[-1])
+
+
+async def test_metrics_say_how_the_queue_stands(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task("t1"), a_task("t2"))
+    await client.get("/internal/work?platforms=echo")
+    await client.post("/internal/heartbeat", json={})
+    text = (await client.get("/metrics")).text
+    assert 'parcelpost_gateway_tasks{platform="echo",state="queued"} 1.0' in text
+    assert 'parcelpost_gateway_events_total{outcome="granted",platform="echo"} 1.0' in text
+    assert "parcelpost_gateway_workers_alive 1.0" in text

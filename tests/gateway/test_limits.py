@@ -1,0 +1,117 @@
+"""How often, how large, how slow: what a request may be."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import zlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from parcelpost.clock import ManualClock
+from parcelpost.gateway.bodies import Patience
+from parcelpost.gateway.limits import Limits
+from parcelpost.gateway.refusals import Refusal
+from tests.gateway.stage import PAGE, a_client, a_form, some_parts
+
+WORK = "/internal/work?platforms=echo"
+
+
+async def test_a_worker_that_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with some_parts(tmp_path, clock=clock, requests_per_second=2.0) as parts, a_client(parts) as client:
+        assert [(await client.get(WORK)).status_code for _ in range(5)] == [200] * 4 + [429]
+        refused = await client.get(WORK)
+        assert refused.headers["retry-after"] == "1"
+        assert (refused.headers["x-ratelimit-limit"], refused.headers["x-ratelimit-remaining"]) == ("2", "0")
+        assert (await client.get(WORK, headers={"X-Worker-ID": "w-2"})).status_code == 200
+        clock.advance(0.5)
+        assert [(await client.get(WORK)).status_code for _ in range(2)] == [200, 429]
+
+
+def test_many_workers_are_asked_to_rest_longer() -> None:
+    clock = ManualClock()
+    limits = Limits(1.0, clock)
+    for number in range(2_000):
+        limits.take(f"w-{number}")
+    assert (limits.rest(1), limits.rest(0)) == (5, 100)
+    clock.advance(301)
+    assert limits.rest(0) == 30
+
+
+def test_the_table_of_workers_is_bounded() -> None:
+    limits = Limits(0.5, ManualClock())
+    limits.take("first")
+    with pytest.raises(Refusal):
+        limits.take("first")
+    for number in range(20_000):
+        limits.take(f"w-{number}")
+    assert not limits.knows("first")
+    limits.take("first")
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_read(tmp_path: Path) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"["
+        raise AssertionError("nobody should ask for more")
+
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        headers = {"Content-Length": "1000000000"}
+        answer = await client.post("/internal/results", content=body(), headers=headers)
+    assert (answer.status_code, answer.headers["connection"]) == (413, "close")
+
+
+async def test_a_body_that_becomes_too_large_is_refused(tmp_path: Path) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 1024
+
+    async with some_parts(tmp_path, max_body_bytes=10_240) as parts, a_client(parts) as client:
+        assert (await client.post("/internal/results", content=body())).status_code == 413
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+async def test_a_bomb_is_refused(tmp_path: Path, encoding: str) -> None:
+    zeros = b"0" * 50_000_000
+    bomb = gzip.compress(zeros) if encoding == "gzip" else zstandard.ZstdCompressor().compress(zeros)
+    async with some_parts(tmp_path, max_body_bytes=1_000_000) as parts, a_client(parts) as client:
+        answer = await client.post("/internal/results", content=bomb, headers={"Content-Encoding": encoding})
+        assert answer.status_code == 413
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+async def test_a_body_that_does_not_unpack_is_refused(tmp_path: Path, encoding: str) -> None:
+    packed = gzip.compress(b"[]" * 500) if encoding == "gzip" else zstandard.ZstdCompressor().compress(b"[]" * 500)
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        for body in (b"nonsense", packed[:-3], b"\0" + packed):
+            answer = await client.post("/internal/results", content=body, headers={"Content-Encoding": encoding})
+            assert answer.status_code == 400
+
+
+async def test_a_page_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None:
+    async with some_parts(tmp_path, max_raw_bytes=100_000) as parts, a_client(parts) as client:
+        assert (await client.post("/internal/raw-files", **a_form(b"0" * 100_001))).status_code == 413
+        assert (await client.post("/internal/raw-files", **a_form(b"0" * 300_000, packed=False))).status_code == 413
+        assert (await client.post("/internal/raw-files", **a_form(b"0" * 100_000))).status_code == 200
+
+
+async def test_pages_of_several_members_are_one_page(tmp_path: Path) -> None:
+    form = a_form()
+    halves = [zlib.compress(half, wbits=31) for half in (PAGE[:100], PAGE[100:])]
+    form["files"] = {"file": ("p", b"".join(halves), "application/gzip")}
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        assert (await client.post("/internal/raw-files", **form)).status_code == 200
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        yield b"["
+        await asyncio.Event().wait()
+
+    async with some_parts(tmp_path, patience=Patience(seconds=0.05)) as parts, a_client(parts) as client:
+        for path in ("/internal/results", "/internal/heartbeat"):
+            answer = await client.post(path, content=body())
+            assert (answer.status_code, answer.headers["connection"]) == (408, "close")

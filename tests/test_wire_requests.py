@@ -1,0 +1,209 @@
+"""What workers send is foreign until it is read: one bad entry never spoils its neighbours."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parcelpost import wire
+from parcelpost.errors import InvalidInput
+from parcelpost.wire import BadEntry, SentResult
+from tests.client.making import NOW, a_beat, an_entry
+
+GOOD = {
+    "task_id": "t1",
+    "parcel_id": "p1",
+    "platform": "echo",
+    "state": "CT",
+    "county": "hartford",
+    "data": {"a": 1},
+    "scraped_at": "2026-01-01T12:00:00Z",
+    "parse_duration_ms": 3,
+}
+
+
+def read(*entries: Any) -> list[SentResult | BadEntry]:
+    return list(wire.read_batch(json.dumps(entries).encode(), NOW))
+
+
+def problem_of(entry: dict[str, Any]) -> str:
+    """Of an entry between two good ones, which stay good."""
+    before, found, after = read(GOOD, entry, GOOD)
+    assert isinstance(before, SentResult) and isinstance(after, SentResult)
+    assert isinstance(found, BadEntry), found
+    return found.problem
+
+
+def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
+    entry = an_entry(page=True, data=b'{"x": [1, 2.50]}')
+    (found,) = wire.read_batch(wire.results_body([entry], NOW), NOW)
+    assert isinstance(found, SentResult)
+    assert bytes(found.data) == b'{"x": [1, 2.50]}'
+    assert (found.task_id, found.raw_html_hash) == (entry.task_id, entry.raw_sha256)
+    assert (found.idempotency_key, found.scraped_at) == (entry.idempotency_key, entry.scraped_at)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"task_id": 7}, "task_id"),
+        ({"task_id": ""}, "task_id"),
+        ({"task_id": "  "}, "blank"),
+        ({"parcel_id": None}, "parcel_id"),
+        ({"parcel_id": "x" * 513}, "parcel_id"),
+        ({"platform": "a\0b"}, "control"),
+        ({"county": "a\nb"}, "control"),
+        ({"idempotency_key": "a\0b"}, "control"),
+        ({"county": "\u20ac" * 512, "parcel_id": "\u20ac" * 512}, "too long"),
+        ({"data": []}, "object"),
+        ({"data": None}, "object"),
+        ({"data": "{}"}, "object"),
+        ({"scraped_at": "2026-01-01T12:00:00"}, "scraped_at"),
+        ({"scraped_at": "yesterday"}, "scraped_at"),
+        ({"scraped_at": 17}, "scraped_at"),
+        ({"scraped_at": "2026-01-02T12:00:01Z"}, "future"),
+        ({"scraped_at": "9999-12-31T23:59:59-14:00"}, "future"),
+        ({"scraped_at": "0001-01-01T00:00:00+14:00"}, "1970"),
+        ({"parse_duration_ms": "3"}, "parse_duration_ms"),
+        ({"parse_duration_ms": -1}, "parse_duration_ms"),
+        ({"parse_duration_ms": 10**30}, "parse_duration_ms"),
+        ({"raw_html_hash": "abc"}, "SHA-256"),
+        ({"late": "yes"}, "late"),
+    ],
+)
+def test_a_bad_entry_is_refused_alone_and_says_why(change: dict[str, Any], says: str) -> None:
+    assert says in problem_of({**GOOD, **change})
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_a_missing_field_is_named(name: str) -> None:
+    assert name in problem_of({field: value for field, value in GOOD.items() if field != name})
+
+
+@pytest.mark.parametrize("change", [{"raw_file": None, "late": None}, {"state": "", "county": ""}, {"new_field": [1]}])
+def test_what_may_be_left_out_or_is_unknown_is_no_fault(change: dict[str, Any]) -> None:
+    (found,) = read({**GOOD, **change})
+    assert isinstance(found, SentResult)
+
+
+@pytest.mark.parametrize("data", [b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"a": 1e999}', b'{"a": "\xff"}', b'{"a" 1}'])
+def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
+    good = json.dumps(GOOD).encode()
+    bad = good.replace(b'{"a": 1}', data).replace(b'"t1"', b'"t2"')
+    before, found, after = wire.read_batch(b"[" + good + b"," + bad + b"," + good + b"]", NOW)
+    assert isinstance(before, SentResult) and isinstance(after, SentResult)
+    assert isinstance(found, BadEntry)
+    assert found.task_id == "t2"
+
+
+def test_deep_data_is_refused_alone() -> None:
+    deep = json.dumps(GOOD).encode().replace(b'{"a": 1}', b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}")
+    found = wire.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]", NOW)
+    assert [type(one) for one in found] == [BadEntry, SentResult]
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[1,", b"null", b"[" * 100_000, b"[{}]]", b"\x00"])
+def test_what_is_no_array_is_refused_whole(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        wire.read_batch(body, NOW)
+
+
+def test_a_batch_has_its_bounds() -> None:
+    with pytest.raises(InvalidInput, match="1,000"):
+        read(*[GOOD] * 1_001)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(sorted(GOOD)) | st.text(), json_values, max_size=9), max_size=4))
+def test_whatever_comes_is_read_or_told_apart(entries: list[dict[str, Any]]) -> None:
+    found = wire.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW)
+    assert len(found) == len(entries)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
+    for reader in (wire.read_beat, wire.read_signals, lambda given: wire.read_batch(given, NOW)):
+        try:
+            reader(body)
+        except InvalidInput:
+            continue
+    wire.read_failure(body)
+
+
+def test_a_heartbeat_is_read_as_it_was_meant() -> None:
+    beat = a_beat()
+    body = wire.heartbeat_body(**{name: getattr(beat, name) for name in beat.__struct_fields__})
+    found = wire.read_beat(body)
+    for name in ("active_tasks", "cpu_percent", "version", "paused", "disk_free_bytes"):
+        assert getattr(found, name) == getattr(beat, name)
+    assert found.queue is not None and found.queue["pending"] == beat.queue.pending
+
+
+def test_a_heartbeat_of_nonsense_says_nothing() -> None:
+    found = wire.read_beat(
+        json.dumps(
+            {
+                "active_tasks": -1,
+                "completed_last_minute": 2**60,
+                "platforms": ["echo", 7, "a\0", ""],
+                "cpu_percent": "much",
+                "queue": {"pending": "x", "other": 1},
+                "version": ["1"],
+                "paused": "yes",
+                "blocked": {"a": 1},
+            }
+        ).encode()
+    )
+    assert (found.active_tasks, found.completed_last_minute, found.cpu_percent, found.version) == (0, 0, 0.0, "")
+    assert (found.platforms, found.blocked, found.paused) == (("echo",), (), False)
+    assert found.queue is not None and set(found.queue.values()) == {0}
+
+
+def test_a_failure_needs_no_words() -> None:
+    assert wire.read_failure(b"") == wire.SentEnd("the worker gave no reason", True)
+    assert wire.read_failure(wire.failure_body("no\0luck", 3)) == wire.SentEnd("no?luck", True)
+    assert wire.read_failure(b'{"permanent": false}').permanent is False
+
+
+def test_samples_with_odd_times_or_figures_are_told_apart() -> None:
+    samples = [
+        {"timestamp": "2026-01-01T12:00:00Z", "cpu_percent": 1, "name": "x", "up": True, "nothing": None},
+        {"timestamp": "2027-01-01T12:00:00Z"},
+        {"timestamp": "2026-01-01T12:00:00"},
+        17,
+    ]
+    found, bad = wire.read_samples(json.dumps(samples).encode(), NOW)
+    assert bad == 3
+    assert found[0].at == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert found[0].figures == {"cpu_percent": 1, "nothing": None}
+
+
+METADATA = {
+    **dict.fromkeys(("task_id", "parcel_id", "platform", "state", "county", "content_type"), "x"),
+    "sha256": "a" * 64,
+    "scraped_at": "2026-01-01T00:00:00Z",
+}
+
+
+def test_the_metadata_of_a_worker_is_read() -> None:
+    found = wire.read_raw_metadata(wire.raw_file_metadata(an_entry(page=True)).decode())
+    assert found.content_encoding == "gzip"
+
+
+@pytest.mark.parametrize(
+    "change", [{"sha256": "A" * 64}, {"sha256": "../x"}, {"content_encoding": "br"}, {"task_id": ""}, {"scraped_at": 1}]
+)
+def test_metadata_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="metadata"):
+        wire.read_raw_metadata(json.dumps({**METADATA, **change}))
