@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -30,9 +29,19 @@ class Connections:
     def __init__(self, most: int, terms: Terms) -> None:
         self.most = most
         self.terms = terms
-        self.open = 0
+        self._open: set[Connection] = set()
         self._silent: dict[Connection, float] = {}
         self._resting: dict[Connection, float] = {}
+
+    def opened(self, connection: Connection, now: float) -> None:
+        self._open.add(connection)
+        self.silent(connection, now)
+        while len(self._open) > self.most and (self._silent or self._resting):
+            self._close(self._silent or self._resting)
+
+    def lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        self.busy(connection)
 
     def silent(self, connection: Connection, now: float) -> None:
         self.busy(connection)
@@ -49,10 +58,6 @@ class Connections:
         self._silent.pop(connection, None)
         self._resting.pop(connection, None)
 
-    def make_room(self) -> None:
-        while self.open > self.most and (self._silent or self._resting):
-            self._close(self._silent or self._resting)
-
     def close_overdue(self, now: float) -> None:
         for waiting in (self._silent, self._resting):
             while waiting and next(iter(waiting.values())) <= now:
@@ -60,7 +65,7 @@ class Connections:
 
     def _close(self, waiting: dict[Connection, float]) -> None:
         connection = next(iter(waiting))
-        del waiting[connection]
+        self.lost(connection)
         connection.transport.abort()
 
 
@@ -72,13 +77,10 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._unread: asyncio.TimerHandle | None = None
-        self.connections_of.open += 1
-        self.connections_of.silent(self, self.loop.time())
-        self.connections_of.make_room()
+        self.connections_of.opened(self, self.loop.time())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.connections_of.open -= 1
-        self.connections_of.busy(self)
+        self.connections_of.lost(self)
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -115,11 +117,6 @@ class Connection(HttpToolsProtocol):
 def protocol(connections: Connections) -> type[asyncio.Protocol]:
     """The class that uvicorn makes its connections of."""
     return type("OurConnection", (Connection,), {"connections_of": connections})
-
-
-def most_open(raise_limit: Callable[[], int]) -> int:
-    """Four fifths of the files that this process may have open: the ledger and raw files need some."""
-    return max(raise_limit() * 4 // 5, 64)
 
 
 def raise_file_limit() -> int:

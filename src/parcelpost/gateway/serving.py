@@ -19,7 +19,7 @@ from parcelpost.events import Emit, GatewayStarted, GatewayStopped
 from parcelpost.gateway.access import check_listening
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.bodies import Patience
-from parcelpost.gateway.connections import Connections, Terms, most_open, protocol, raise_file_limit
+from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.raw_store import open_raw_store
@@ -29,7 +29,7 @@ from parcelpost.gateway.tokens import read_tokens
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
 
-_BACKLOG = 4_096
+_MOST_WAITING = 4_096
 _GRACE_SECONDS = 30
 _LOOK_SECONDS = 0.5
 
@@ -67,14 +67,16 @@ async def serve(
             patience=patience,
             stopping=stop,
         )
-        connections = Connections(most_open(raise_file_limit), terms)
+        files = raise_file_limit()
+        connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
+        waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
         with _listening(server) as listener:
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=shown(server.database), raw=server.raw))
             async with asyncio.TaskGroup() as group:
                 group.create_task(Sweeper(parts).run(stop))
                 group.create_task(_mind(connections, clock, stop))
-                group.create_task(_serve(_server(parts, connections), listener, stop, lambda: ready(address)))
+                group.create_task(_serve(_server(parts, connections, waiting), listener, stop, lambda: ready(address)))
     emit(GatewayStopped())
 
 
@@ -100,7 +102,7 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(parts: Parts, connections: Connections) -> _Server:
+def _server(parts: Parts, connections: Connections, waiting: int) -> _Server:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # events say what there is to say
     config = uvicorn.Config(
         make_app(parts),
@@ -112,7 +114,7 @@ def _server(parts: Parts, connections: Connections) -> _Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=waiting,
         timeout_keep_alive=int(connections.terms.rest) + 1,
         timeout_graceful_shutdown=_GRACE_SECONDS,
         ssl_certfile=parts.settings.tls_certificate or None,
@@ -128,7 +130,7 @@ async def _serve(server: _Server, listener: socket.socket, stop: asyncio.Event, 
 
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(stopping())
-        listener.listen(_BACKLOG)
+        listener.listen(server.config.backlog)
         ready()
         await server.serve(sockets=[listener])
         waiting.cancel()

@@ -1,0 +1,72 @@
+"""A gateway in a process of its own: `python -m tests.gateway.process PATIENCE section.key=value ...`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from parcelpost.clock import SystemClock
+from parcelpost.gateway.bodies import Patience
+from parcelpost.gateway.connections import Terms
+from parcelpost.gateway.serving import new_loop, serve
+from parcelpost.log import make_log
+from parcelpost.settings.sources import load
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def a_gateway(
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    patience: float = 10.0,
+    files: int = 0,
+    **server: object,
+) -> Iterator[str]:
+    """Its address. It is told to stop at the end, and must have ended well. `files`: how many it may have open."""
+    chosen = {"port": 0, "database": folder / "gateway.db", "raw": folder / "raw", **server}
+    options = [f"server.{name}={value}" for name, value in chosen.items()]
+    command = [sys.executable, "-m", "tests.gateway.process", str(patience), *options]
+    if files:
+        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
+    given = {**os.environ, **(environment or {})}
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=log, text=True)
+    with process:
+        try:
+            assert process.stdout is not None
+            address = process.stdout.readline().strip()
+            assert address, (folder / "log").read_text()
+            yield address
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0, (folder / "log").read_text()
+        finally:
+            process.kill()
+
+
+async def _main(patience: float, options: list[str]) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    flags = dict(option.split("=", 1) for option in options)
+    await serve(
+        load(config=None, environment={}, flags=flags).settings,
+        os.environ,
+        SystemClock(),
+        make_log("info", "human", sys.stderr),
+        stop=stop,
+        ready=lambda address: print(address, flush=True),  # noqa: T201 - for the test that started it
+        terms=Terms(head=patience),
+        patience=Patience(seconds=patience),
+    )
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_main(float(sys.argv[1]), sys.argv[2:]))

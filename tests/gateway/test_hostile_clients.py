@@ -1,0 +1,218 @@
+"""Clients that mean harm or are broken, against a real process: the well-behaved one beside them is served on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import resource
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from tests.gateway.process import ROOT, a_gateway
+from tests.gateway.stage import a_result
+
+TOKEN = "right-token"
+ENVIRONMENT = {"PARCELPOST_WORKER_TOKENS": TOKEN}
+GOOD = {"X-Worker-Token": TOKEN, "X-Worker-ID": "good"}
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+class Worker:
+    """Sends results one after the other, and must never be turned away."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+        self._sent = 0
+        self._news = asyncio.Condition()
+        self._running = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            answer = await self._client.post("/internal/results", json=[a_result(f"t{self._sent}")])
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["inserted"] == 1
+            async with self._news:
+                self._sent += 1
+                self._news.notify_all()
+
+    async def goes_on(self, times: int = 5) -> None:
+        """Returns when it has been served that often from now on."""
+        goal = self._sent + times
+        served = asyncio.create_task(self._until(goal))
+        await asyncio.wait([served, self._running], return_when=asyncio.FIRST_COMPLETED)
+        served.cancel()
+        if self._running.done():
+            self._running.result()
+
+    async def stop(self) -> None:
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+
+    async def _until(self, goal: int) -> None:
+        async with self._news:
+            await self._news.wait_for(lambda: self._sent >= goal)
+
+
+@asynccontextmanager
+async def working(address: str) -> AsyncIterator[Worker]:
+    async with httpx2.AsyncClient(base_url=address, headers=GOOD, timeout=60) as client:
+        worker = Worker(client)
+        try:
+            await worker.goes_on()
+            yield worker
+        finally:
+            await worker.stop()
+
+
+async def exchange(address: str, request: bytes, *, cut: bool = False) -> bytes:
+    """What the gateway says to these bytes until it hangs up; with `cut` we do, after sending."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+    try:
+        writer.write(request)
+        await writer.drain()
+        if cut:
+            return b""
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+def post(path: str, body: bytes, *headers: str, length: int | None = None, token: str = TOKEN) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"X-Worker-Token: {token}", *headers]
+    lines += [f"Content-Length: {len(body) if length is None else length}", "Connection: close", "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer else 0
+
+
+async def test_strange_requests_harm_nobody(tmp_path: Path) -> None:
+    bomb = gzip.compress(b"0" * 100_000_000)
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
+        async with working(address) as worker:
+            wrong = [exchange(address, post("/internal/results", b"[]", token=f"guess{n}")) for n in range(50)]
+            assert {status(answer) for answer in await asyncio.gather(*wrong)} == {401}
+            cut = [exchange(address, post("/internal/results", b"[", length=1_000), cut=True) for _ in range(50)]
+            await asyncio.gather(*cut)
+            for path in ("/internal/results", "/internal/raw-files", "/internal/heartbeat"):
+                kind = "Content-Type: multipart/form-data; boundary=x"
+                assert status(await exchange(address, post(path, b"", kind, length=1_000_000_000))) == 413
+            deep = b"[" * 1_000_000
+            assert status(await exchange(address, post("/internal/results", deep))) == 400
+            assert status(await exchange(address, post("/internal/heartbeat", b'{"a":' + deep))) == 400
+            packed = post("/internal/results", bomb, "Content-Encoding: gzip")
+            assert status(await exchange(address, packed)) == 413
+            assert status(await exchange(address, b"\x16\x03\x01 not http\r\n\r\n")) == 400
+            await exchange(address, b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n")
+            await exchange(address, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", cut=True)
+            slow = await exchange(address, post("/internal/results", b"[", length=100))
+            assert status(slow) == 408
+            await worker.goes_on()
+    assert "500" not in (tmp_path / "log").read_text()
+
+
+async def test_requests_that_never_end_are_hung_up_on(tmp_path: Path) -> None:
+    """Slowloris: headers, or a body, a byte at a time."""
+
+    async def trickle(address: str, start: bytes) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+        writer.write(start)
+        with contextlib.suppress(ConnectionError):
+            while not reader.at_eof():
+                writer.write(b"x")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.1):
+                        await reader.read(1_000)
+        writer.transport.abort()
+
+    starts = [b"GET /internal/work HTTP/1.1\r\nX-Slow: ", post("/internal/results", b"[", length=1_000_000), b""]
+    starts.append(post("/internal/results", b"[", length=1_000_000, token="wrong").replace(b"close", b"keep-alive"))
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
+        async with working(address) as worker:
+            await asyncio.gather(*(trickle(address, start) for start in starts for _ in range(25)))
+            await worker.goes_on()
+
+
+SILENT = """
+import socket, sys
+port, number = int(sys.argv[1]), int(sys.argv[2])
+held = []
+for _ in range(number):
+    held.append(socket.create_connection(("127.0.0.1", port)))
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+async def _crowd(address: str, number: int) -> asyncio.subprocess.Process:
+    """A process that holds so many connections and says nothing."""
+    command = [sys.executable, "-c", SILENT, str(urlsplit(address).port), str(number)]
+    pipe = asyncio.subprocess.PIPE
+    crowd = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=ROOT)
+    assert crowd.stdout is not None
+    assert int(await crowd.stdout.readline()) == number
+    return crowd
+
+
+async def _leave(crowd: asyncio.subprocess.Process) -> None:
+    assert crowd.stdin is not None
+    crowd.stdin.close()
+    await crowd.wait()
+
+
+@pytest.mark.slow
+async def test_ten_thousand_connections_that_say_nothing_keep_nobody_out(tmp_path: Path) -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    number = min(10_000, limit - 200)
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
+        async with working(address) as worker:
+            crowd = await _crowd(address, number)
+            try:
+                await worker.goes_on(20)
+                async with httpx2.AsyncClient(timeout=60) as newcomer:
+                    assert (await newcomer.get(f"{address}/health")).status_code == 200
+            finally:
+                await _leave(crowd)
+
+
+async def test_where_few_files_may_be_open_the_oldest_silent_connection_gives_way(tmp_path: Path) -> None:
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, files=200) as address:
+        async with working(address) as worker:
+            crowd = await _crowd(address, 300)
+            try:
+                await worker.goes_on()
+                async with httpx2.AsyncClient(timeout=60) as newcomer:
+                    for _ in range(5):
+                        assert (await newcomer.get(f"{address}/health")).status_code == 200
+            finally:
+                await _leave(crowd)
+
+
+async def test_an_answer_that_nobody_reads_ends_with_its_connection(tmp_path: Path) -> None:
+    """A client that only ever asks does not fill our memory."""
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
+        async with working(address) as worker:
+            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
+            body = json.dumps([{"task_id": "x" * 500}] * 100).encode()
+            request = post("/internal/results", body).replace(b"close", b"keep-alive")
+            for _ in range(200):
+                writer.write(request)
+            await worker.goes_on(20)
+            writer.transport.abort()

@@ -1,0 +1,213 @@
+"""The gateway as it is served: the worker's own client against it, TLS, and a stop that loses no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from msgspec.structs import replace
+
+from parcelpost.client.gateway import GatewayClient
+from parcelpost.clock import ManualClock, SystemClock
+from parcelpost.errors import InvalidSettings, LedgerAway, NotAllowed, Refused
+from parcelpost.events import Event
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.serving import serve, shown
+from parcelpost.gateway.sweeping import Sweeper
+from parcelpost.model import Signal
+from parcelpost.settings.keys import GatewaySettings, ServerSettings, Settings
+from tests.client.making import a_beat, an_end, an_entry
+from tests.gateway.process import a_gateway
+from tests.gateway.stage import PAGE, a_task, add_tasks, kinds, some_parts
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@asynccontextmanager
+async def served(folder: Path, **server: Any) -> AsyncIterator[tuple[str, asyncio.Event, list[Event]]]:
+    """Address, the word to stop, and what happened. It must have ended when the block does."""
+    events: list[Event] = []
+    settings = Settings(
+        server=ServerSettings(**{"port": 0, "database": str(folder / "g.db"), "raw": str(folder / "raw"), **server})
+    )
+    stop, address = asyncio.Event(), asyncio.get_running_loop().create_future()
+    clock = SystemClock()
+    serving = asyncio.create_task(serve(settings, {}, clock, events.append, stop=stop, ready=address.set_result))
+    try:
+        await asyncio.wait([serving, address], return_when=asyncio.FIRST_COMPLETED)
+        if serving.done():
+            await serving
+        yield address.result(), stop, events
+    finally:
+        stop.set()
+        await serving
+
+
+async def test_the_workers_client_is_content(tmp_path: Path) -> None:
+    environment = {"PARCELPOST_WORKER_TOKENS": "other, secret"}
+    clock = SystemClock()
+    raw = tmp_path / "page.gz"
+    raw.write_bytes(gzip.compress(PAGE))
+    async with open_ledger(str(tmp_path / "gateway.db"), 5, clock, lambda _: None) as ledger:
+        await ledger.add_tasks([a_task(f"t/{number}", extra={"odd": [1]}) for number in range(3)], clock.now())
+        with a_gateway(tmp_path, environment) as address:
+            settings = GatewaySettings(url=address)
+            async with GatewayClient.open(settings, "secret", "w-1", clock.now) as client:
+                work = await client.get_work(10, ["echo"])
+                assert (len(work.tasks), work.bad, work.retry_after) == (3, [], 5)
+                assert work.tasks[0].lease_expires_at is not None
+                entry = an_entry("t/0", page=True, scraped_at=clock.now(), data=b'{"pad": "%s"}' % (b"x" * 2_000))
+                entry = replace(entry, raw_sha256=hashlib.sha256(PAGE).hexdigest())
+                await client.upload_raw_file(entry, raw)
+                for status in (1, 1):
+                    submitted = await client.submit_results([entry])
+                    assert (submitted.stored, submitted.failed, submitted.receipts["t/0"].stored) == (status, 0, True)
+                await client.report_end(an_end("t/1"))
+                assert await client.heartbeat(a_beat()) == []
+                signal = Signal(platform="echo", field="f", selector="#a", selector_type="css", success=True)
+                await client.submit_signals([signal])
+                assert [found.selector for found in await client.get_selectors("echo")] == ["#a"]
+                with pytest.raises(Refused):
+                    await client.upload_raw_file(replace(entry, raw_sha256="0" * 64), raw)
+            async with GatewayClient.open(settings, "wrong", "w-1", clock.now) as client:
+                with pytest.raises(NotAllowed):
+                    await client.get_work(1, ["echo"])
+        states = [row.state if (row := await ledger.task(f"t/{number}")) else None for number in range(3)]
+    assert states == ["done", "failed", "leased"]
+
+
+async def test_a_request_that_has_begun_is_answered_before_the_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as (address, stop, events):
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+        head = b"POST /internal/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n"
+        writer.write(head + b"[")
+        await writer.drain()
+        async with httpx2.AsyncClient() as client:  # a turn for the server: it has begun with the first request
+            assert (await client.get(f"{address}/health")).status_code == 200
+        stop.set()
+        writer.write(b"]")
+        answer = await reader.read()
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert kinds(events)[0] == "GatewayStarted"
+    assert kinds(events)[-1] == "GatewayStopped"
+
+
+async def test_an_address_in_use_is_a_matter_of_settings(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(InvalidSettings, match=str(port)):
+            async with served(tmp_path, port=port):
+                pass
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        {"host": "0.0.0.0"},
+        {"tls_certificate": "here"},
+        {"tls_certificate": "nowhere.pem", "tls_key": "nowhere.pem"},
+        {"raw": "s3://"},
+        {"worker_tokens_file": "nowhere"},
+        {"host": "no.such.host.invalid", "worker_tokens_file": "nowhere"},
+    ],
+)
+async def test_settings_that_cannot_be_served_are_refused(tmp_path: Path, server: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings):
+        async with served(tmp_path, **server):
+            pass
+
+
+async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    files = ["-out", str(certificate), "-keyout", str(key)]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    async with served(tmp_path, tls_certificate=str(certificate), tls_key=str(key)) as (address, _, _):
+        assert address.startswith("https://")
+        context = ssl.create_default_context(cafile=str(certificate))
+        async with httpx2.AsyncClient(verify=context) as client:
+            assert (await client.get(f"{address}/health")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("database", "said"),
+    [
+        ("postgresql://ann:secret@db.example/ledger?password=x", "postgresql://db.example/ledger"),
+        ("gateway_data/gateway.db", "gateway_data/gateway.db"),
+    ],
+)
+def test_no_password_is_shown(database: str, said: str) -> None:
+    assert shown(database) == said
+
+
+# What it does by itself
+
+
+async def test_leases_that_are_over_come_back(tmp_path: Path) -> None:
+    events: list[Event] = []
+    clock = ManualClock()
+    async with some_parts(tmp_path, clock=clock, events=events, max_attempts=1) as parts:
+        await add_tasks(parts, a_task())
+        await parts.ledger.grant("w-1", ["echo"], 1, clock.now(), clock.now() + timedelta(seconds=10))
+        sweeper = Sweeper(parts)
+        await sweeper.step()
+        clock.advance(11)
+        await sweeper.step()
+        row = await parts.ledger.task("t1")
+        assert row is not None and row.state == "dead"
+        counted = {(row.platform, row.outcome): row.count for row in await parts.ledger.activity(clock.now() - DAY)}
+    assert counted == {("", "expired"): 1, ("", "dead"): 1}
+    assert kinds(events) == ["LeasesEnded"]
+
+
+DAY = timedelta(days=1)
+
+
+async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: Path) -> None:
+    events: list[Event] = []
+    clock = ManualClock()
+    async with some_parts(tmp_path, clock=clock, events=events) as parts:
+        away = _Away(parts.ledger)
+        sweeper = Sweeper(replace(parts, ledger=away))
+        parts.tally.count("echo", "stored", 3)
+        await sweeper.step()
+        clock.advance(70)
+        parts.tally.count("echo", "stored", 4)
+        await sweeper.step()
+        away.is_away = False
+        await sweeper.step()
+        rows = await parts.ledger.activity(clock.now() - DAY)
+    assert [row.count for row in rows] == [3, 4]
+    assert kinds(events) == ["LedgerLost", "LedgerFound"]
+
+
+class _Away:
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self.is_away = True
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def call(*given: Any) -> Any:
+            if self.is_away and name == "add_activity":
+                raise LedgerAway
+            return await getattr(self._ledger, name)(*given)
+
+        return call
