@@ -13,8 +13,8 @@ from msgspec.json import encode
 
 from parcelpost.cli.importing import tasks
 from parcelpost.cli.importing.columns import EXPECTED, Columns, Plan
+from parcelpost.cli.importing.importer import Tally
 from parcelpost.cli.importing.readers import Bad, Reader, Row
-from parcelpost.cli.importing.storing import Tally
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Task
