@@ -63,6 +63,12 @@ async def test_a_page_is_as_large_as_asked_for(size: int) -> None:
     assert len(page.body) == size
 
 
+@pytest.mark.parametrize("no", [False, "false"])
+async def test_a_page_may_be_unwanted(no: Json) -> None:
+    assert (await done(page=no)).page is None
+    assert (await done(page="117")).page is not None
+
+
 async def test_a_delay_is_slept_on_the_clock() -> None:
     clock = ManualClock()
     assert isinstance(await echo(clock, delay_ms=1_500), Done)

@@ -27,7 +27,8 @@ _PIECE = b" " * 1024**2
 
 
 class Echo:
-    """In `target.extra`: `delay_ms` makes it slow, `size_bytes` pads its page, `fail` is how it fails.
+    """In `target.extra`: `delay_ms` makes it slow, `size_bytes` pads its page, `page` is false for none at all, and
+    `fail` is how it fails.
 
     `fail` is true or "retry", "give_up", "blocked", "not_found", "raise" (an exception), "exit" (sys.exit), "hang"
     (never ends) or "block" (holds its thread for `delay_ms`, then goes on).
@@ -51,6 +52,8 @@ class Echo:
         if fail and fail != "block":
             return await _fail("retry" if fail is True else str(fail))
         record = _record(task.target)
+        if extra.get("page") in (False, "false"):
+            return Done(data=record)
         return Done(data=record, page=Page(body=_page(record, size_bytes), url=task.target.url))
 
 
