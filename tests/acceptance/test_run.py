@@ -246,7 +246,7 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
         (["--mode", "standalone", "--slots", "many"], "executor.slots"),
         (["--mode", "standalone", "--set", "sync.bach_size=3"], "sync.batch_size"),
         (["--gateway", "ftp://example.org"], "gateway.url"),
-        (["--gateway", "http://127.0.0.1:9"], "no token is"),
+        (["--gateway", "http://gateway.example.org"], "no token is"),
         (["--mode", "standalone", "--platforms", "ecko"], "not installed"),
     ],
 )

@@ -7,7 +7,9 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,6 +33,7 @@ from parcelpost.worker.control import Control
 from parcelpost.worker.worker import Tools, Worker
 
 _MOST_SISTERS = 1_000
+_NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
 
 
 class _Identity(Struct, frozen=True):
@@ -50,7 +53,7 @@ async def working(
     token = read_token(settings.gateway, environment)
     for warning in token.warnings:
         print(f"note: {warning}", file=sys.stderr)
-    if settings.gateway.url and token.secret is None:
+    if settings.gateway.url and token.secret is None and not _is_own_machine(settings.gateway.url):
         raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")
     factory = ScraperFactory()
     if unknown := sorted(set(settings.worker.platforms) - set(factory.names())):
@@ -67,7 +70,7 @@ async def working(
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream: Upstream = Nowhere()
         if settings.gateway.url:
-            secret = token.secret.reveal() if token.secret else ""
+            secret = token.secret.reveal() if token.secret else _NO_TOKEN
             client = GatewayClient.open(settings.gateway, secret, worker_id, clock.now)
             upstream = await stack.enter_async_context(client)
         worker = Worker(
@@ -88,6 +91,15 @@ async def working(
         )
         await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
+
+
+def _is_own_machine(url: str) -> bool:
+    """A gateway on this machine may serve it without tokens."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def _own_id(lpm: LocalPersistenceManager) -> str:
