@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from parcelpost import __version__
-from parcelpost.cli import add_command, config, demo, import_command, log_command, run, status_command, store
+from parcelpost.cli import add_command, config, demo, gateway, import_command, log_command, run, status_command, store
 from parcelpost.cli.output import printable
 from parcelpost.errors import ParcelpostError
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.add_typer(store.app, name="store")
 app.add_typer(config.app, name="config")
+app.add_typer(gateway.app, name="gateway")
 app.command("add", epilog=add_command.EXAMPLES)(add_command.add)
 app.command("import", epilog=import_command.EXAMPLES)(import_command.import_)
 app.command("status", epilog=status_command.EXAMPLES)(status_command.status)

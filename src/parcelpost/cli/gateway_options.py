@@ -1,0 +1,72 @@
+"""Which ledger a command means, and what it says where the gateway's packages are missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.errors import LedgerError, ParcelpostError
+
+if TYPE_CHECKING:
+    from parcelpost.gateway.ledger import Ledger
+    from parcelpost.settings import Settings
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        "--database", metavar="WHERE", help="The ledger: an SQLite file or postgresql://...; else server.database."
+    ),
+]
+
+_POSTGRES = ("postgresql://", "postgres://")
+_IN_EXTRA = {"asyncpg": "postgres"}
+
+
+def settled(config: Path | None = None) -> Settings:
+    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
+    from parcelpost.settings.sources import load
+
+    return load(config=config, environment=os.environ, flags={}).settings
+
+
+@contextmanager
+def needed_packages() -> Iterator[None]:
+    """Raises ParcelpostError that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("parcelpost"):
+            raise
+        extras = ",".join(dict.fromkeys(("gateway", _IN_EXTRA.get(error.name or "", "gateway"))))
+        raise ParcelpostError(
+            f"the gateway needs the package {error.name}, which is not installed",
+            hint=f"pip install 'parcelpost[{extras}]'",
+        ) from error
+
+
+@asynccontextmanager
+async def ledger(database: str | None, *, make: bool = False) -> AsyncIterator[Ledger]:
+    """The ledger that was named, else the settings'. An SQLite file that is not there is made only if `make` is set.
+
+    Raises LedgerError, LedgerAway and InvalidSettings.
+    """
+    from parcelpost.cli.running import CLOCK
+    from parcelpost.events import ignore
+
+    server = settled().server
+    where = database or server.database
+    if not make and not where.startswith(_POSTGRES) and not Path(where).exists():
+        raise LedgerError(
+            f"there is no ledger at {where}",
+            hint="name it with --database or server.database; 'parcelpost gateway serve' and 'gateway add' make one",
+        )
+    with needed_packages():
+        from parcelpost.gateway.opening import open_ledger
+
+        async with open_ledger(where, server.max_attempts, CLOCK, ignore) as opened:
+            yield opened

@@ -1,0 +1,60 @@
+"""`parcelpost gateway order`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from parcelpost.cli.gateway_options import Database
+from parcelpost.cli.options import AsJson
+from parcelpost.cli.output import count, print_json, printable
+from parcelpost.errors import InvalidInput
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost gateway order pause --worker hartford-1
+  parcelpost gateway order resume --all
+  parcelpost gateway order platforms:vgsi,beacon --worker hartford-1
+"""
+
+_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
+_PLATFORMS = re.compile(r"platforms:[\w.-]+(,[\w.-]+)*", re.ASCII)
+
+
+def order(
+    command: Annotated[
+        str, typer.Argument(metavar="COMMAND", help="pause, resume, drain, stop, sync-now or platforms:A,B.")
+    ],
+    worker: Annotated[str, typer.Option("--worker", metavar="ID", help="This worker.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="All workers that are alive.")] = False,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give workers an order. Each hears it with its next heartbeat, and once."""
+    import asyncio
+
+    if command not in _COMMANDS and not _PLATFORMS.fullmatch(command):
+        raise InvalidInput(f"{command!r} is no order", hint=f"give one of {', '.join(_COMMANDS)} or platforms:A,B")
+    if bool(worker) == all_:
+        raise InvalidInput("which workers?", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them")
+    told = asyncio.run(_order(command, worker, database))
+    if as_json:
+        print_json({"command": command, "workers": told})
+    else:
+        print(printable(f"{command}: {count(told, 'worker')} will hear it with the next heartbeat."))
+
+
+async def _order(command: str, worker: str, database: str | None) -> int:
+    from parcelpost.cli.gateway_options import ledger
+    from parcelpost.cli.gateway_overview import ALIVE
+    from parcelpost.cli.running import CLOCK
+
+    now = CLOCK.now()
+    async with ledger(database) as opened:
+        if worker and worker not in {row.beat.worker_id for row in await opened.workers()}:
+            raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
+        return await opened.order(command, worker, now, now - ALIVE)

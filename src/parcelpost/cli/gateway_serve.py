@@ -1,0 +1,114 @@
+"""`parcelpost gateway serve`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.gateway_options import Database
+from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import fields, print_lines
+from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost gateway serve
+  parcelpost gateway serve --port 9000 --database postgresql://gateway@db.example.org/parcelpost --raw s3://pages/raw
+  parcelpost gateway serve --host 0.0.0.0 --set server.worker_tokens_file=/etc/parcelpost/worker_tokens \\
+      --set server.admin_tokens_file=/etc/parcelpost/admin_tokens
+"""
+
+_FLAGS = {"host": "server.host", "port": "server.port", "database": "server.database", "raw": "server.raw"}
+
+Text = str | None
+
+
+def serve(
+    host: Annotated[Text, typer.Option("--host", metavar="ADDRESS", help="Listen here; loopback unless told.")] = None,
+    port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Listen on this port; 8700 unless told.")] = None,
+    database: Database = None,
+    raw: Annotated[
+        Text, typer.Option("--raw", metavar="WHERE", help="Raw files go here: a folder or s3://bucket/prefix.")
+    ] = None,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Serve a gateway: tasks for workers, a place for their results and raw files, and a dashboard for people.
+
+    Without options it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM ends it
+    once running requests are answered; a second one ends it at once. What was answered is safe either way.
+    """
+    import asyncio
+
+    from parcelpost.cli.gateway_options import needed_packages
+    from parcelpost.settings.sources import load, pairs
+
+    given = {"host": host, "port": port, "database": database, "raw": raw}
+    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
+    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
+    loaded = load(config=config, environment=os.environ, flags={**pairs(settings or []), **own}, named=named)
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    with needed_packages():
+        from parcelpost.gateway.serving import new_loop
+
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_serve(loaded.settings))
+
+
+async def _serve(settings: Settings) -> None:
+    import asyncio
+    import contextlib
+    import signal
+
+    from parcelpost.cli.running import CLOCK
+    from parcelpost.gateway.serving import serve
+    from parcelpost.log import make_log
+
+    stop = asyncio.Event()
+    emit = make_log(settings.log.level, settings.log.format, sys.stderr)
+    serving = asyncio.ensure_future(
+        serve(settings, os.environ, CLOCK, emit, stop=stop, ready=lambda address: _announce(settings, address))
+    )
+
+    def interrupt() -> None:
+        if stop.is_set():
+            serving.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, interrupt)
+    with contextlib.suppress(asyncio.CancelledError):
+        await serving
+
+
+def _announce(settings: Settings, address: str) -> None:
+    from parcelpost.gateway.serving import shown
+
+    server = settings.server
+    kinds = {
+        "workers": server.worker_tokens_file or os.environ.get(WORKER_TOKENS_VARIABLE),
+        "readers": server.read_tokens_file or os.environ.get(READ_TOKENS_VARIABLE),
+        "admins": server.admin_tokens_file or os.environ.get(ADMIN_TOKENS_VARIABLE),
+    }
+    needed = [kind for kind, given in kinds.items() if given]
+    print_lines(
+        fields(
+            [
+                ("gateway", f"{address}   (parcelpost run --gateway {address})"),
+                ("dashboard", f"{address}/"),
+                ("ledger", shown(server.database)),
+                ("raw files", server.raw),
+                ("tokens", f"needed by {', '.join(needed)}" if needed else "not needed: it serves this machine only"),
+            ]
+        )
+    )
+    sys.stdout.flush()

@@ -1,0 +1,99 @@
+"""`parcelpost gateway serve` as an operator uses it: a real process, real signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str, path: str = "") -> Iterator[subprocess.Popen[str]]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
+    with subprocess.Popen(
+        [sys.executable, "-m", "parcelpost", "gateway", "serve", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment | ({"PYTHONPATH": path} if path else {}),
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def announced(process: subprocess.Popen[str]) -> dict[str, str]:
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(5)]
+    return {line[:11].strip(): line[11:].strip() for line in lines}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_where_it_is_serves_and_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path, "--port", "0") as process:
+        said = announced(process)
+        assert said["ledger"] == "gateway_data/gateway.db"
+        assert said["raw files"] == "gateway_data/raw"
+        assert said["tokens"] == "not needed: it serves this machine only"
+        with urlopen(f"{said['dashboard']}health") as answer:
+            assert answer.status == 200
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "GatewayStopped" in err
+    assert "Traceback" not in err
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "--port", "0") as process:
+        (port,) = re.findall(r":(\d+)/", announced(process)["dashboard"])
+        with socket.create_connection(("127.0.0.1", int(port))) as slow:
+            head = (
+                "POST /internal/results HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Worker-ID: w\r\nContent-Length: 100\r\n\r\n["
+            )
+            slow.sendall(head.encode())
+            with urlopen(f"http://127.0.0.1:{port}/health"):
+                pass  # it has seen the one before by now
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+def test_a_port_that_is_taken_and_a_door_without_lock_are_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with serving(tmp_path, "--port", str(taken.getsockname()[1])) as process:
+            _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "cannot be used" in err
+    assert "hint: " in err
+    with serving(tmp_path, "--host", "0.0.0.0", "--port", "0") as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "no tokens are set" in err
+
+
+def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "fastapi.py").write_text("raise ModuleNotFoundError(\"No module named 'fastapi'\", name='fastapi')\n")
+    with serving(tmp_path, "--port", "0", path=str(hidden)) as process:
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.splitlines() == [
+        "error: the gateway needs the package fastapi, which is not installed",
+        "hint: pip install 'parcelpost[gateway]'",
+    ]

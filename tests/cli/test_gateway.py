@@ -1,0 +1,178 @@
+"""`parcelpost gateway` on a ledger of its own: what goes in, what is shown, what is ordered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from parcelpost.clock import SystemClock
+from parcelpost.events import ignore
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.words import Beat
+from tests.cli.support import Run, run_process, task
+
+T = TypeVar("T")
+CSV = "PIN,County\n1-1,Hartford\n,Hartford\n1-2,Hartford\n"
+ATTEMPTS = 1
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    """Where a ledger will be."""
+    return str(tmp_path / "gateway" / "gateway.db")
+
+
+def at(ledger: str, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_ledger(ledger, ATTEMPTS, SystemClock(), ignore) as opened:
+            return await work(opened)
+
+    return asyncio.run(run())
+
+
+def file(tmp_path: Path, text: str = CSV) -> Path:
+    path = tmp_path / "parcels.csv"
+    path.write_text(text)
+    return path
+
+
+async def beat(ledger: Ledger, worker_id: str, at: datetime) -> None:
+    queue = {"pending": 3, "unsynced": 4}
+    await ledger.beat(
+        Beat(worker_id=worker_id, active_tasks=2, queue=queue, version="1.0"), at, at, at - timedelta(hours=1)
+    )
+
+
+async def kill_a_task(ledger: Ledger) -> None:
+    """It was the worker's last attempt."""
+    await ledger.add_tasks([task("lost")], long_ago())
+    await ledger.grant("gone", ["vgsi"], 1, long_ago(), long_ago() + timedelta(minutes=1))
+    await ledger.bring_back(SystemClock().now(), 10)
+
+
+def long_ago() -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_rows_become_tasks_and_a_bad_one_is_listed(tmp_path: Path, ledger: str, run: Run) -> None:
+    ran = run("gateway", "add", file(tmp_path), "--platform", "vgsi", "--state", "CT", "--database", ledger)
+    assert ran.code == 1
+    assert ran.err == "line 3: parcel_id is empty\n"
+    assert ran.out.splitlines()[-1] == "2 new tasks, 0 known already, 1 bad row."
+    (grant, _) = at(ledger, lambda one: one.grant("w", ["vgsi"], 5, long_ago(), long_ago()))
+    assert (grant.task.target.parcel_id, grant.task.target.state) == ("1-1", "CT")
+
+
+def test_the_same_again_changes_nothing(tmp_path: Path, ledger: str, run: Run) -> None:
+    arguments = ("gateway", "add", file(tmp_path), "--platform", "vgsi", "--allow-bad", "--json", "--database", ledger)
+    assert run(*arguments).document["new"] == 2
+    at(ledger, lambda one: one.grant("w", ["vgsi"], 1, long_ago(), long_ago() + timedelta(days=9_000)))
+    again = run(*arguments)
+    assert (again.code, again.document["new"], again.document["known"]) == (0, 0, 2)
+    assert run("gateway", "status", "--json", "--database", ledger).document["totals"]["leased"] == 1
+
+
+def test_a_dry_run_makes_no_ledger(tmp_path: Path, ledger: str, run: Run) -> None:
+    ran = run("gateway", "add", file(tmp_path), "--platform", "vgsi", "--dry-run", "--database", ledger)
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "Nothing was stored.")
+    assert not Path(ledger).exists()
+
+
+def test_a_task_id_of_another_parcel_and_what_no_worker_could_store_are_bad(
+    tmp_path: Path, ledger: str, run: Run
+) -> None:
+    rows = f"id,PIN,note\na,1-1,\na,1-2,\nb,1-3,{'x' * 300_000}\nc,1-4,\n"
+    ran = run("gateway", "add", file(tmp_path, rows), "--platform", "vgsi", "--json", "--database", ledger)
+    assert (ran.code, ran.document["new"], ran.document["bad"]) == (1, 2, 2)
+    clash, large = ran.document["first_bad"]
+    assert "is that of parcel '1-1' already" in clash["reason"]
+    assert large["line"] == 4
+
+
+def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> None:
+    at(ledger, kill_a_task)
+    at(ledger, lambda one: one.add_tasks([task("t1"), task("t2")], long_ago()))
+    ran = run("gateway", "status", "--database", ledger)
+    assert ran.code == 0
+    assert "Attention: 2 tasks to do and no worker is alive." in ran.out
+    assert "parcelpost gateway requeue --state dead" in ran.out
+    assert "2 queued, 0 leased, 0 done, 0 failed, 1 dead" in ran.out
+    at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
+    found = run("gateway", "status", "--json", "--database", ledger).document
+    assert found["queue"][0]["queued"] == 2
+    assert (found["workers"][0]["alive"], found["workers"][0]["unsynced"]) == (True, 4)
+    assert [one["what"] for one in found["problems"]] == ["no worker came back with 1 task"]
+
+
+def test_workers_are_listed(ledger: str, run: Run) -> None:
+    at(ledger, lambda one: one.add_tasks([], long_ago()))
+    assert "No worker has called yet" in run("gateway", "workers", "--database", ledger).out
+    at(ledger, lambda one: beat(one, "old", long_ago()))
+    at(ledger, lambda one: beat(one, "new", SystemClock().now()))
+    lines = run("gateway", "workers", "--database", ledger).out.splitlines()
+    states = {line.split()[0]: line.split()[1] for line in lines[1:]}
+    assert states == {"old": "gone", "new": "alive"}
+
+
+def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: Run) -> None:
+    now = SystemClock().now()
+    for worker_id, seen in (("old", long_ago()), ("w1", now), ("w2", now)):
+        at(ledger, lambda one, name=worker_id, seen=seen: beat(one, name, seen))  # type: ignore[misc]
+    assert run("gateway", "order", "pause", "--worker", "w1", "--json", "--database", ledger).document["workers"] == 1
+    assert run("gateway", "order", "sync-now", "--all", "--json", "--database", ledger).document["workers"] == 2
+    waiting = {
+        one["worker_id"]: one["pending_commands"]
+        for one in run("gateway", "workers", "--json", "--database", ledger).document["workers"]
+    }
+    assert waiting == {"old": [], "w1": ["pause", "sync-now"], "w2": ["sync-now"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("order", "dance", "--all"), "'dance' is no order"),
+        (("order", "pause"), "which workers?"),
+        (("order", "pause", "--all", "--worker", "w1"), "which workers?"),
+        (("order", "pause", "--worker", "nobody"), "no worker 'nobody' has called here"),
+        (("requeue",), "which tasks?"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_what_to_do(
+    ledger: str, run: Run, arguments: tuple[str, ...], message: str
+) -> None:
+    at(ledger, lambda one: one.add_tasks([], long_ago()))
+    ran = run("gateway", *arguments, "--database", ledger)
+    assert ran.code == 1
+    assert message in ran.err
+    assert "hint: " in ran.err
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("workers",), ("order", "pause", "--all"), ("requeue", "--state", "dead")]
+)
+def test_only_adding_and_serving_make_a_ledger(ledger: str, run: Run, command: tuple[str, ...]) -> None:
+    ran = run("gateway", *command, "--database", ledger)
+    assert (ran.code, ran.err.splitlines()[0]) == (1, f"error: there is no ledger at {ledger}")
+    assert not Path(ledger).exists()
+
+
+def test_dead_tasks_are_queued_again(ledger: str) -> None:
+    at(ledger, kill_a_task)
+    arguments = ("gateway", "requeue", "--state", "dead", "--database", ledger)
+    assert run_process(*arguments, answer="n\n").code == 1
+    asked = run_process(*arguments, answer="y\n")
+    assert (asked.code, asked.out) == (0, "1 task queued again.\n")
+    assert run_process(*arguments, "--json").document == {"requeued": 0}
+
+
+def test_a_token_is_random_and_alone_on_stdout(run: Run) -> None:
+    one, other = run("gateway", "token"), run("gateway", "token")
+    assert len(one.out.strip()) >= 40
+    assert one.out != other.out
+    assert "PARCELPOST_WORKER_TOKENS" in one.err
