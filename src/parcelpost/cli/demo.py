@@ -1,64 +1,89 @@
-"""`parcelpost demo`: a worker is killed half-way, and nothing is missing."""
+"""`parcelpost demo`: a gateway and a worker, both killed on the way, and nothing is missing."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parcelpost.cli.output import print_lines, table
 from parcelpost.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from parcelpost.cli.demo_story import Story
+
 EXAMPLES = """
 Examples:
 
 \b
   parcelpost demo
-  parcelpost demo --tasks 20000
-  parcelpost demo --dir /tmp/parcelpost-demo
+  parcelpost demo --stay
+  parcelpost demo --tasks 10000 --dir /tmp/parcelpost-demo
 """
 
 
 def demo(
-    tasks: Annotated[int, typer.Option("--tasks", min=200, max=100_000, help="How many tasks to store.")] = 3_000,
+    tasks: Annotated[int, typer.Option("--tasks", min=100, max=100_000, help="How many parcels to scrape.")] = 1_200,
     folder: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Work here, and leave the files in place.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the temporary folder in place.")] = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Keep the gateway and its dashboard up at the end, until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """Kill a worker half-way and show that nothing is missing.
+    """Run a gateway and a worker, kill both on the way, and show that nothing is missing.
 
-    A worker stores tasks and works through them, is killed with SIGKILL half-way, and is started again. Works in a
-    temporary folder, which is removed at the end. Exits with 1 if anything is missing.
+    A made-up county's parcels are queued at a gateway and scraped by a worker. The gateway is killed and started again,
+    then the worker is. At the end both sides are compared; exits with 1 if anything is missing or differs. Works in a
+    temporary folder, which is removed at the end.
     """
     import tempfile
 
     if folder is not None:
-        _show(folder, tasks)
+        _show(folder, tasks, stay=stay)
         return
     temporary = Path(tempfile.mkdtemp(prefix="parcelpost-demo-"))
     try:
-        _show(temporary, tasks)
+        _show(temporary, tasks, stay=stay)
     finally:
         if not keep:
             shutil.rmtree(temporary, ignore_errors=True)
             print("The temporary folder is removed; --keep leaves it in place.")
 
 
-def _show(folder: Path, tasks: int) -> None:
-    from parcelpost.cli import demo_run, running
+def _show(folder: Path, tasks: int, *, stay: bool) -> None:
+    import asyncio
 
-    store = folder / "parcelpost.db"
-    if store.exists():
-        raise InvalidInput(f"there is a store in {folder} already", hint="name another folder with --dir")
-    proofs = running.run(store, demo_run.run(store, tasks))
-    print()
-    print_lines(table(("what", "expected", "found"), [(one.what, one.expected, one.found) for one in proofs]))
-    print()
-    print(f"The files: {store}, pages in {folder / 'data'}")
-    if any(one.expected != one.found for one in proofs):
-        print("Something is missing.")
+    from parcelpost.cli.demo_files import Files
+    from parcelpost.cli.gateway_options import needed_packages
+
+    files = Files(folder.absolute())
+    if files.store.exists() or files.ledger.exists():
+        raise InvalidInput(f"there is a demo in {folder} already", hint="name another folder with --dir")
+    files.make()
+    with needed_packages():
+        from parcelpost.cli.demo_story import Story
+
+        story = Story(files, tasks)
+        try:
+            asyncio.run(_tell(story, stay=stay))
+        except KeyboardInterrupt:
+            if not story.is_told:
+                raise
+    if not story.is_whole:
         raise typer.Exit(1)
-    print("Nothing is missing.")
+
+
+async def _tell(story: Story, *, stay: bool) -> None:
+    async with story:
+        lines = await story.run()
+        print()
+        print_lines(table(("what", "worker", "gateway", ""), [one.cells for one in lines]))
+        print()
+        print_lines(story.files.lines())
+        print("Nothing is missing." if story.is_whole else "Something is missing.", flush=True)
+        if stay:
+            await story.stay()

@@ -1,0 +1,149 @@
+"""What happens in the demonstration."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+
+from parcelpost.cli.demo_compare import Line, compare
+from parcelpost.cli.demo_files import Files, write_county
+from parcelpost.cli.demo_processes import Child, free_port, listening
+from parcelpost.cli.demo_progress import Bars
+from parcelpost.cli.output import count
+from parcelpost.cli.running import CLOCK, looking
+from parcelpost.events import ignore
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.words import TaskState
+from parcelpost.storage import queue_state
+from parcelpost.storage.lpm import LocalPersistenceManager
+
+_LOOK_SECONDS = 0.1
+_DOWN_SECONDS = 3.0
+_ATTEMPTS = 5
+
+_WORKER_SETTINGS = {
+    "executor.slots": "8",
+    "collector.low_water": "200",
+    "collector.high_water": "400",
+    "sync.backoff_min_seconds": "0.5",
+    "sync.backoff_max_seconds": "1",
+    "collector.poll_seconds": "0.5",
+    "heartbeat.seconds": "1",
+    "gateway.timeout_seconds": "5",
+    "log.format": "human",
+}
+_GATEWAY_SETTINGS = {"log.format": "human", "server.requests_per_second": "1000"}
+
+
+class Story:
+    """Tells it on stdout. No process outlives it, however it ends."""
+
+    def __init__(self, files: Files, tasks: int) -> None:
+        self.files = files
+        self._tasks = tasks
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
+        self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
+        wanted = ["--gateway", self.url, "--store", str(files.store), "--until-empty"]
+        self._worker = Child(["run", *wanted], _WORKER_SETTINGS, files.log("worker"))
+        self._stack = AsyncExitStack()
+        self._ledger: Ledger
+        self.is_told = False
+        self.is_whole = False
+        """Whether both sides have the same, once it is told."""
+
+    async def __aenter__(self) -> Story:
+        for child in (self._gateway, self._worker):
+            self._stack.push_async_callback(child.kill)
+        opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK, ignore)
+        self._ledger = await self._stack.enter_async_context(opened)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def run(self) -> list[Line]:
+        await self._begin()
+        with Bars(self._tasks, CLOCK) as bars:
+            await self._until_stored(self._tasks // 3, bars)
+            await self._kill_gateway(bars)
+            await self._until_stored(self._tasks * 2 // 3, bars)
+            await self._kill_worker()
+            while not self._worker.has_ended:
+                await self._look(bars)
+            await self._worker.finish()
+        _say("Everything is delivered, and the worker has ended by itself. Now both sides are compared.")
+        lines = await compare(self.files, self._ledger, self._tasks)
+        self.is_told, self.is_whole = True, all(line.is_same for line in lines)
+        return lines
+
+    async def stay(self) -> None:
+        """Until it is cancelled."""
+        _say(f"The dashboard stays up at {self.url}/ until Ctrl-C.")
+        await self._gateway.finish()
+
+    async def _begin(self) -> None:
+        write_county(self.files, self._tasks)
+        async with LocalPersistenceManager.open(self.files.store, clock=CLOCK, worker="cli"):
+            pass  # makes it, so that it can be looked at from the start
+        adding = ["gateway", "add", str(self.files.tasks), "--database", str(self.files.ledger)]
+        adder = Child(adding, {}, self.files.log("add"))
+        self._stack.push_async_callback(adder.kill)
+        await adder.start()
+        await adder.finish()
+        _say(f"{count(self._tasks, 'task')} of a made-up county are queued.")
+        process = await self._gateway.start()
+        await listening(self._port, self._gateway, CLOCK)
+        _say(f"A gateway runs (process {process}). Its dashboard: {self.url}/")
+        process = await self._worker.start()
+        _say(f"A worker runs (process {process}) and scrapes them, eight at a time.")
+
+    async def _kill_gateway(self, bars: Bars) -> None:
+        await self._gateway.kill()
+        scraped, stored = await self._counts()
+        _say(f"The gateway was killed with SIGKILL; it has {count(stored, 'result')}. The worker goes on.")
+        until = CLOCK.monotonic() + _DOWN_SECONDS
+        while CLOCK.monotonic() < until:
+            await self._look(bars)
+        more = (await self._counts())[0] - scraped
+        process = await self._gateway.start()
+        await listening(self._port, self._gateway, CLOCK)
+        _say(f"While it was away, {count(more, 'parcel was', 'parcels were')} scraped. It is back (process {process}).")
+
+    async def _kill_worker(self) -> None:
+        await self._worker.kill()
+        scraped, stored = await self._counts()
+        waiting = count(scraped - stored, "result was", "results were")
+        process = await self._worker.start()
+        _say(
+            f"The worker was killed with SIGKILL; {waiting} not yet delivered. "
+            f"Another goes on with its store (process {process})."
+        )
+
+    async def _until_stored(self, wanted: int, bars: Bars) -> None:
+        while await self._look(bars) < wanted:
+            for child in (self._gateway, self._worker):
+                if child.has_ended:
+                    child.complain("ended before its time")
+
+    async def _look(self, bars: Bars) -> int:
+        scraped, stored = await self._counts()
+        bars.show(scraped, stored)
+        await CLOCK.sleep(_LOOK_SECONDS)
+        return stored
+
+    async def _counts(self) -> tuple[int, int]:
+        """Scraped and in the worker's store; stored at the gateway. Both are read from their files."""
+        rows = await self._ledger.queue()
+        stored = sum(row.tasks for row in rows if row.state is TaskState.DONE)
+        async with looking(self.files.store) as database:
+            depth = await database.read(queue_state.depth, CLOCK.now())
+        return depth.completed, stored
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
