@@ -1,0 +1,1 @@
+"""The gateway beside bare inserts and beside a handler as most would write it."""

@@ -1,0 +1,144 @@
+"""`python -m bench gateway`: the gateway beside bare inserts and beside a plain handler, and how its queue grows."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.gateway import granting, servers, storing
+from bench.gateway.storing import Trio
+from bench.report import Report, Table, Target, at_least, at_most, progress
+from bench.store.disk import fresh_folder, machine, scratch
+
+NAME = "gateway"
+HELP = "results stored through HTTP against bare inserts and a plain handler, and granting from a long queue"
+
+BARE_GOAL = 0.4
+PEER_GOAL = 10
+GRANT_GOAL = 1.5
+
+Trios = dict[str, list[Trio]]
+"""By database."""
+Grants = dict[str, dict[int, list[float]]]
+"""Seconds of each grant, by database and tasks queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    batches: int
+    peer_batches: int
+    repetitions: int
+    few: int
+    many: int
+
+
+_FULL = Plan(batches=400, peer_batches=40, repetitions=3, few=1_000, many=1_000_000)
+_QUICK = Plan(batches=100, peer_batches=16, repetitions=3, few=1_000, many=100_000)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dir", type=Path, default=Path(), help="where to measure (default: the current folder's disk)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> Report:
+    plan = _QUICK if arguments.quick else _FULL
+    with scratch(arguments.dir) as folder, servers.postgres(folder / "postgres") as server:
+        where = machine(folder)
+        progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
+        trios = _store(plan, folder, server)
+        grants = asyncio.run(_grant(plan, folder, server))
+    tables = [_stored_table(trios), _grants_table(grants)]
+    data = {"machine": where, "plan": asdict(plan), "stored": _stored(trios), "grants": _granted(grants)}
+    return Report(NAME, _targets(trios, grants, plan), tables, data)
+
+
+def _store(plan: Plan, folder: Path, server: str) -> Trios:
+    trios: Trios = {"SQLite": [], "PostgreSQL": []}
+    for number in range(plan.repetitions):
+        for name, found in trios.items():
+            progress(f"repetition {number + 1} of {plan.repetitions}: storing results in {name}")
+            with fresh_folder(folder) as place:
+                if name == "SQLite":
+                    found.append(storing.on_sqlite(place, plan.batches, plan.peer_batches))
+                else:
+                    found.append(storing.on_postgres(server, place, plan.batches, plan.peer_batches))
+    return trios
+
+
+async def _grant(plan: Plan, folder: Path, server: str) -> Grants:
+    grants: Grants = {}
+    for name in ("SQLite", "PostgreSQL"):
+        databases = {}
+        for queued in (plan.few, plan.many):
+            progress(f"granting: queueing {queued:,} tasks in {name}")
+            if name == "SQLite":
+                databases[queued] = str(folder / f"queue-{queued}.db")
+            else:
+                databases[queued] = await servers.fresh_database(server, f"queue-{queued}")
+            await granting.fill(databases[queued], queued)
+        grants[name] = await granting.measure(databases)
+    return grants
+
+
+def _targets(trios: Trios, grants: Grants, plan: Plan) -> list[Target]:
+    found = []
+    for name, runs in trios.items():
+        found += [
+            at_least(f"{name}: results stored / bare bulk insert", BARE_GOAL, median(one.to_bare for one in runs)),
+            at_least(f"{name}: results stored / plain handler", PEER_GOAL, median(one.to_peer for one in runs)),
+        ]
+    for name, seconds in grants.items():
+        ratio = median(seconds[plan.many]) / median(seconds[plan.few])
+        found.append(at_most(f"{name}: a grant at {plan.many:,} queued / at {plan.few:,}", GRANT_GOAL, ratio))
+    return found
+
+
+def _stored_table(trios: Trios) -> Table:
+    rows = [
+        [
+            name,
+            f"{median(one.ours.rate for one in runs):,.0f}",
+            f"{median(one.bare.rate for one in runs):,.0f}",
+            f"{median(one.peer.rate for one in runs):,.0f}",
+            f"{median(one.to_bare for one in runs):.2f}",
+            f"{median(one.to_peer for one in runs):.1f}",
+        ]
+        for name, runs in trios.items()
+    ]
+    header = ["database", "the gateway", "bare insert", "plain handler", "to bare", "to handler"]
+    return Table("Results of 2 KB stored per second, 100 a batch", header, rows)
+
+
+def _grants_table(grants: Grants) -> Table:
+    rows = [
+        [name, f"{queued:,}", f"{median(seconds) * 1000:.2f}"]
+        for name, found in grants.items()
+        for queued, seconds in found.items()
+    ]
+    return Table(f"A grant of {granting.TASKS} tasks", ["database", "queued", "ms"], rows)
+
+
+def _stored(trios: Trios) -> list[dict[str, Any]]:
+    return [
+        {
+            "database": name,
+            "gateway_per_second": [one.ours.rate for one in runs],
+            "bare_per_second": [one.bare.rate for one in runs],
+            "handler_per_second": [one.peer.rate for one in runs],
+        }
+        for name, runs in trios.items()
+    ]
+
+
+def _granted(grants: Grants) -> list[dict[str, Any]]:
+    return [
+        {"database": name, "queued": queued, "seconds": seconds}
+        for name, found in grants.items()
+        for queued, seconds in found.items()
+    ]
