@@ -28,9 +28,14 @@ print(peak)
 """
 
 
-def measured(file: Path) -> tuple[str, int]:
+STORE = ("import", "--store")
+LEDGER = ("gateway", "add", "--database")
+
+
+def measured(file: Path, into: tuple[str, ...] = STORE) -> tuple[str, int]:
     """What an import says last, and the most memory it took."""
-    arguments = ["import", str(file), "--platform", "vgsi", "--store", str(file.with_name("parcelpost.db"))]
+    *command, place = into
+    arguments = [*command, str(file), "--platform", "vgsi", place, str(file.with_name("parcelpost.db"))]
     done = subprocess.run([sys.executable, "-c", MEASURED, *arguments], capture_output=True, text=True, check=True)
     *_, summary, peak = done.stdout.splitlines()
     return summary, int(peak)
@@ -42,10 +47,11 @@ def parcels(count: int) -> str:
 
 
 @pytest.mark.slow
-def test_two_hundred_thousand_lines_fit_into_150_mb(tmp_path: Path) -> None:
+@pytest.mark.parametrize("into", [STORE, LEDGER], ids=["store", "ledger"])
+def test_two_hundred_thousand_lines_fit_into_150_mb(tmp_path: Path, into: tuple[str, ...]) -> None:
     file = tmp_path / "p.csv"
     file.write_text(parcels(200_000))
-    summary, peak = measured(file)
+    summary, peak = measured(file, into)
     assert summary == "200,000 new tasks, 0 known already, 0 bad rows."
     assert peak < MAX_BYTES
 

@@ -60,7 +60,7 @@ def _show(folder: Path, tasks: int, *, stay: bool) -> None:
     from parcelpost.cli.demo_files import Files
     from parcelpost.cli.gateway_options import needed_packages
 
-    files = Files(folder.absolute())
+    files = Files(folder)
     if files.store.exists() or files.ledger.exists():
         raise InvalidInput(f"there is a demo in {folder} already", hint="name another folder with --dir")
     files.make()
