@@ -21,12 +21,11 @@ Rows = Mapping[str, Sequence[tuple[Any, ...]]]
 """By table."""
 
 _TABLES = ("parcels", "results", "liens")
-_ORDER = {"parcels": "parcel_no", "results": "result_no", "liens": "lien_no"}
 
 
 def sqlite_rows(filled: Path) -> Rows:
     with closing(sqlite3.connect(filled)) as db:
-        return {name: db.execute(f"SELECT * FROM {name} ORDER BY {_ORDER[name]}").fetchall() for name in _TABLES}
+        return {name: db.execute(f"SELECT * FROM {name} ORDER BY parcel_no").fetchall() for name in _TABLES}
 
 
 def insert_sqlite(rows: Rows, empty: Path, batches: int) -> Run:
@@ -47,7 +46,7 @@ async def postgres_rows(filled: str) -> Rows:
     connection = await asyncpg.connect(filled)
     try:
         return {
-            name: [tuple(row) for row in await connection.fetch(f"SELECT * FROM {name} ORDER BY {_ORDER[name]}")]
+            name: [tuple(row) for row in await connection.fetch(f"SELECT * FROM {name} ORDER BY parcel_no")]
             for name in _TABLES
         }
     finally:
