@@ -1,0 +1,111 @@
+"""Real gateways and workers, by the dozen, on one PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.acceptance.processes import FAST, command
+
+GATEWAY_SETTINGS = {
+    "server.lease_seconds": "5",
+    "server.max_attempts": "100",
+    "server.requests_per_second": "10000",
+    "log.level": "warning",
+}
+WORKER_SETTINGS = {
+    **FAST,
+    "collector.low_water": "200",
+    "collector.high_water": "400",
+    "executor.slots": "8",
+    "sync.batch_size": "100",
+    "log.level": "warning",
+}
+
+
+class Member:
+    """A process that can be killed and started again."""
+
+    def __init__(self, arguments: list[str], settings: Mapping[str, str], folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._command = command(*arguments, settings=settings)
+        self._folder = folder
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command, cwd=self._folder, env={**os.environ}, stdout=log, stderr=log
+            )
+
+    async def kill(self) -> None:
+        if self._process and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def ended(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return (self._folder / "log").read_text()
+
+
+class Fleet:
+    """Kills what still runs when it is left."""
+
+    def __init__(self, database: str, folder: Path, *, gateways: int, workers: int) -> None:
+        self._database = database
+        self._folder = folder
+        self._ports = [free_port() for _ in range(gateways)]
+        self.gateways = [self._gateway(number) for number in range(gateways)]
+        self.workers = [self.worker(number) for number in range(workers)]
+
+    async def __aenter__(self) -> Fleet:
+        for gateway, port in zip(self.gateways, self._ports, strict=True):
+            await gateway.start()
+            await _listening(port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for member in (*self.workers, *self.gateways):
+            await member.kill()
+
+    def worker(self, number: int) -> Member:
+        url = f"http://127.0.0.1:{self._ports[number % len(self._ports)]}"
+        arguments = ["run", "--gateway", url, "--store", "store.db", "--until-empty"]
+        return Member(arguments, WORKER_SETTINGS | {"worker.id": f"w{number}"}, self._folder / f"worker-{number}")
+
+    async def add(self, tasks: Path) -> None:
+        """`parcelpost gateway add`."""
+        arguments = ["gateway", "add", str(tasks), "--database", self._database]
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "parcelpost", *arguments)
+        assert await process.wait() == 0
+
+    def _gateway(self, number: int) -> Member:
+        place = ["--database", self._database, "--raw", str(self._folder / "raw")]
+        arguments = ["gateway", "serve", "--port", str(self._ports[number]), *place]
+        return Member(arguments, GATEWAY_SETTINGS, self._folder / f"gateway-{number}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _listening(port: int) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            return

@@ -1,0 +1,95 @@
+"""Three gateways on one PostgreSQL, eight workers, and three of them killed on the way: every task once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from tests.gateway.servers import address, postgres
+
+from tests.acceptance.fleet import Fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
+
+TASKS = 20_000
+WITH_PAGE = 50
+"""One task in so many brings a page: what is tried here is the ledger."""
+
+DONE = "SELECT count(*) FROM tasks WHERE state = 'done'"
+RESULTS_OF_A_TASK = """
+SELECT results, count(*) FROM (SELECT count(r.task_id) AS results FROM tasks t LEFT JOIN results r USING (task_id)
+                               GROUP BY t.task_id) AS found
+GROUP BY results
+"""
+OVERLAPS = """
+SELECT one.task_id, one.worker_id, other.worker_id FROM leases one JOIN leases other USING (task_id)
+WHERE one.lease_id < other.lease_id
+AND tstzrange(one.granted_at, one.ended_at) && tstzrange(other.granted_at, other.ended_at)
+"""
+ENDS = "SELECT ended_as, count(*) AS number FROM leases GROUP BY ended_as"
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    with postgres() as server:
+        yield address(server)
+
+
+@pytest.fixture
+async def ledger(database: str) -> AsyncIterator[asyncpg.Connection]:
+    """The tables themselves, beside every gateway."""
+    connection = await asyncpg.connect(database)
+    yield connection
+    await connection.close()
+
+
+def write_tasks(file: Path) -> Path:
+    with file.open("w") as out:
+        for number in range(TASKS):
+            task = {"platform": "echo", "parcel_id": f"{number:06}", "state": "CT", "county": "hartford"}
+            out.write(json.dumps({**task, "page": number % WITH_PAGE == 0}) + "\n")
+    return file
+
+
+async def until_done(ledger: asyncpg.Connection, tasks: int) -> None:
+    while await ledger.fetchval(DONE) < tasks:
+        await asyncio.sleep(0.1)
+
+
+async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
+    tmp_path: Path, database: str, ledger: asyncpg.Connection
+) -> None:
+    async with Fleet(database, tmp_path, gateways=3, workers=8) as fleet:
+        await fleet.add(write_tasks(tmp_path / "tasks.jsonl"))
+        for worker in fleet.workers:
+            await worker.start()
+        lost, restarted, *others = fleet.workers
+        await until_done(ledger, TASKS // 10)
+        await lost.kill()  # never comes back: what it held does, when its leases end
+        await until_done(ledger, TASKS // 5)
+        await fleet.gateways[1].kill()
+        await until_done(ledger, TASKS * 3 // 10)
+        await restarted.kill()
+        await restarted.start()
+        await fleet.gateways[1].start()  # the workers that call it have scraped on meanwhile
+        assert [await worker.ended() for worker in (restarted, *others)] == [0] * 7
+        await finish(fleet, ledger)
+    assert [tuple(row) for row in await ledger.fetch(RESULTS_OF_A_TASK)] == [(1, TASKS)]
+    assert await ledger.fetch(OVERLAPS) == []
+    ends = {row["ended_as"]: row["number"] for row in await ledger.fetch(ENDS)}
+    assert None not in ends
+    assert ends["done"] + ends.get("superseded", 0) <= TASKS
+    assert ends["expired"] > 0, "nobody lost a lease: the test has tried nothing"
+
+
+async def finish(fleet: Fleet, ledger: asyncpg.Connection) -> None:
+    """Leases that end after the others went home: one more worker takes what they held."""
+    late = fleet.worker(len(fleet.workers))
+    fleet.workers.append(late)
+    while await ledger.fetchval(DONE) < TASKS:
+        await late.start()
+        assert await late.ended() == 0
