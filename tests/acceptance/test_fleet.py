@@ -9,9 +9,9 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from tests.gateway.servers import address, postgres
 
 from tests.acceptance.fleet import Fleet
+from tests.gateway.servers import address, postgres
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("fleet")]
 
