@@ -13,6 +13,7 @@ from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import arrival, task
 
 HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
 
 
 async def granted(ledger: Ledger, now: datetime, capacity: int = 100, worker: str = "w1") -> list[str]:
@@ -133,6 +134,17 @@ async def test_a_worker_that_holds_nothing_extends_nothing(ledger: Ledger, now: 
     idle = Beat(worker_id="w1", queue={"pending": 0, "completed": 5})
     await ledger.beat(idle, now, now + 2 * HOUR, oldest_grant=now - HOUR)
     assert (await known(ledger, "a")).leases[0].expires_at == now + HOUR
+
+
+async def test_what_a_worker_does_not_hold_is_queued_again_at_once(ledger: Ledger, now: datetime) -> None:
+    await ledger.add_tasks([task("lost"), task("on-its-way"), task("other")], now)
+    await ledger.grant("w1", ["echo"], 1, now - MINUTE, now + HOUR)
+    await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
+    await ledger.grant("w2", ["echo"], 1, now - MINUTE, now + HOUR)
+    await ledger.let_go("w1", now - MINUTE / 2, now)
+    assert await ledger.bring_back(now, 100) == BroughtBack(1, 0)
+    states = [(await known(ledger, name)).state for name in ("lost", "on-its-way", "other")]
+    assert states == [TaskState.QUEUED, TaskState.LEASED, TaskState.LEASED]
 
 
 async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetime) -> None:

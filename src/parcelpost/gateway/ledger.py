@@ -84,6 +84,12 @@ class Ledger(Protocol):
         Answers the commands that wait for this worker, oldest first; each is answered once.
         """
 
+    async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
+        """The worker holds nothing: its leases granted before then are over, and `bring_back` does the rest.
+
+        So come back tasks whose answer was lost on its way to the worker, long before their lease would have ended.
+        """
+
     async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
         """Queues a command for that worker, or with '' for all that have beaten since. Answers for how many: 0 for a
         worker that has never beaten.

@@ -57,6 +57,10 @@ def router(parts: Parts) -> APIRouter:
     return routes
 
 
+_ON_ITS_WAY_SECONDS = 30.0
+"""A task granted so lately may not be in the worker's store yet."""
+
+
 class _WorkerApi:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -113,7 +117,11 @@ class _WorkerApi:
         beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
         until = now + timedelta(seconds=self._settings.lease_seconds)
         oldest = now - timedelta(hours=self._settings.max_lease_hours)
-        return _answer(wire.BeatWords(True, await self._ledger.beat(beat, now, until, oldest)))
+        commands = await self._ledger.beat(beat, now, until, oldest)
+        if beat.holds_nothing:
+            on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
+            await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
+        return _answer(wire.BeatWords(True, commands))
 
     async def signals(self, request: Request) -> Response:
         """How selectors did."""

@@ -18,6 +18,11 @@ INSERT INTO workers (worker_id, beat, first_seen_at, last_seen_at) VALUES (?, ?,
 ON CONFLICT (worker_id) DO UPDATE SET beat = excluded.beat, last_seen_at = excluded.last_seen_at
 """
 
+_LET_GO = """
+UPDATE leases SET expires_at = ?
+WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
+"""
+
 _WORKERS = """
 SELECT w.beat, w.first_seen_at, w.last_seen_at,
        (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
@@ -58,6 +63,9 @@ _MAX_FIELD_BYTES = 300
 
 class Fleet(Reading, Protocol):
     """What is known of the workers, and what they have seen."""
+
+    async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
+        await self._run_all(_LET_GO, [(now, worker_id, granted_before, now)])
 
     async def workers(self) -> Sequence[WorkerRow]:
         waiting = defaultdict(list)
