@@ -283,9 +283,11 @@ def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
         version="1",
         paused=True,
         disk_free_bytes=5,
+        blocked=("vgsi",),
     )
     beat = json.loads(body)
     assert (beat["cpu_percent"], beat["memory_percent"], beat["oldest_unsynced_seconds"]) == (0.0, 0.0, 2.5)
+    assert beat["blocked"] == ["vgsi"]
     assert beat["queue"].keys() == {"pending", "processing", "completed", "failed", "expired", "unsynced", "rejected"}
 
 

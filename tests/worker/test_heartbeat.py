@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -57,6 +58,16 @@ async def test_it_tells_how_the_worker_is(scene: Scene, rig: Rig) -> None:
     assert (beat["version"], beat["paused"], beat["disk_free_bytes"]) == ("1.2.3", True, 12_345)
     assert 0 <= beat["cpu_percent"] <= 100
     assert 0 < beat["memory_percent"] <= 100
+
+
+async def test_it_names_the_platforms_that_are_left_alone_until_they_are_not(scene: Scene, rig: Rig) -> None:
+    for platform in ("vgsi", "echo"):
+        await rig.lpm.pause_platform(platform, rig.clock.now() + timedelta(seconds=300), "captcha")
+    await rig.lpm.pause_platform("qpublic", reason="by an operator, until resumed")
+    await scene.heartbeat.step()
+    rig.clock.advance(301)
+    await scene.heartbeat.step()
+    assert [beat["blocked"] for beat in rig.gateway.beats] == [["echo", "vgsi"], []]
 
 
 COMMANDS: list[tuple[str, Callable[[Scene], bool]]] = [

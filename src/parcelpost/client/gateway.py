@@ -101,6 +101,7 @@ class GatewayClient:
             version=beat.version,
             paused=beat.paused,
             disk_free_bytes=beat.disk_free_bytes,
+            blocked=beat.blocked,
         )
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
         return self._exchange.read(answer, wire.read_commands)

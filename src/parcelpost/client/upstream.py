@@ -65,6 +65,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     version: str
     paused: bool
     disk_free_bytes: int
+    blocked: Sequence[str] = ()
+    """Platforms that are left alone for now, because a site of theirs wants no more of us."""
 
 
 class MetricsSample(Struct, frozen=True, kw_only=True):

@@ -54,7 +54,9 @@ def heartbeat_body(
     version: str,
     paused: bool,
     disk_free_bytes: int,
+    blocked: Sequence[str] = (),
 ) -> bytes:
+    """`blocked`: the platforms in cool-down."""
     return _encode(
         {
             "active_tasks": active_tasks,
@@ -76,6 +78,7 @@ def heartbeat_body(
             "version": version,
             "paused": paused,
             "disk_free_bytes": disk_free_bytes,
+            "blocked": list(blocked),
         }
     )
 

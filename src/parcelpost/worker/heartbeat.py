@@ -55,6 +55,7 @@ class Heartbeat:
         self._emit = emit
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
+        self._blocked: Sequence[str] = ()
         self._absence = Absence(STATE, lpm, sync, clock, emit)
 
     @property
@@ -77,6 +78,8 @@ class Heartbeat:
         try:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
+            paused = await self._lpm.paused_platforms()
+            self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
         load = resources.load()
@@ -91,6 +94,7 @@ class Heartbeat:
             version=self._version,
             paused=self._control.paused,
             disk_free_bytes=self._disk_free(),
+            blocked=self._blocked,
         )
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
