@@ -1,0 +1,131 @@
+"""What changed between the scrapes of a parcel, and when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal, DecimalException
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.gateway.words import Version
+from parcelpost.model import Json
+
+VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
+"""Differ between two scrapes of the same facts."""
+
+
+class Change(Struct, frozen=True):
+    """null: the page did not say. `field` is a name of the record, or `liens[certificate]` and a name of the lien."""
+
+    field: str
+    before: Json
+    after: Json
+
+
+class Scrape(Struct, frozen=True, kw_only=True):
+    """One scrape beside the one before it."""
+
+    scraped_at: datetime
+    received_at: datetime
+    worker_id: str
+    task_id: str
+    late: bool
+    parse_duration_ms: int
+    raw_sha256: str | None
+    first: bool
+    """Nothing older is known: there is nothing to compare it with."""
+    changes: Sequence[Change]
+
+
+def history(versions: Sequence[Version], most: int) -> list[Scrape]:
+    """Up to `most` scrapes, the newest first, as `versions` are; one version more shows what the last one changed."""
+    records = [record(version.data) for version in versions[: most + 1]]
+    return [
+        Scrape(
+            scraped_at=version.scraped_at,
+            received_at=version.received_at,
+            worker_id=version.worker_id,
+            task_id=version.task_id,
+            late=version.late,
+            parse_duration_ms=version.parse_duration_ms,
+            raw_sha256=version.raw_sha256,
+            first=place + 1 == len(versions),
+            changes=changes(records[place + 1], records[place]) if place + 1 < len(records) else [],
+        )
+        for place, version in enumerate(versions[:most])
+    ]
+
+
+def record(data: bytes) -> Mapping[str, Json]:
+    """What was sent, its numbers exact."""
+    try:
+        found = _decode(data)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change]:
+    """Field by field, in the order of the newer record; liens by their certificates."""
+    names = [*newer, *(name for name in older if name not in newer)]
+    found: list[Change] = []
+    for name in names:
+        before, after = older.get(name), newer.get(name)
+        if name in VOLATILE or _same(before, after):
+            continue
+        if name == "liens" and _are_objects(before) and _are_objects(after):
+            found += _lien_changes(before or (), after or ())
+        else:
+            found.append(Change(name, before, after))
+    return found
+
+
+def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
+    before, after = _by_certificate(older), _by_certificate(newer)
+    for name in [*after, *(name for name in before if name not in after)]:
+        if name not in before or name not in after:
+            yield Change(f"liens[{name}]", before.get(name), after.get(name))
+            continue
+        for change in changes(before[name], after[name]):
+            yield Change(f"liens[{name}].{change.field}", change.before, change.after)
+
+
+def _by_certificate(liens: Sequence[Mapping[str, Json]]) -> dict[str, Mapping[str, Json]]:
+    """One without a certificate goes by its case, else by its place; a name that comes again is numbered."""
+    found: dict[str, Mapping[str, Json]] = {}
+    for place, lien in enumerate(liens, 1):
+        name = str(lien.get("certificate_number") or lien.get("case_number") or f"no. {place}")
+        times = 1
+        unique = name
+        while unique in found:
+            times += 1
+            unique = f"{name} ({times})"
+        found[unique] = lien
+    return found
+
+
+def _are_objects(given: Json) -> bool:
+    return given is None or (isinstance(given, list) and all(isinstance(one, dict) for one in given))
+
+
+def _same(before: Json, after: Json) -> bool:
+    """Python holds that True is 1; a page does not. None and an empty list both say nothing."""
+    if _says_nothing(before) or _says_nothing(after):
+        return _says_nothing(before) and _says_nothing(after)
+    return isinstance(before, bool) is isinstance(after, bool) and bool(before == after)
+
+
+def _says_nothing(given: Json) -> bool:
+    return given is None or given == []
+
+
+def _exact(digits: str) -> Decimal | float:
+    try:
+        return Decimal(digits)
+    except DecimalException:
+        return float(digits)
+
+
+_decode = msgspec.json.Decoder(float_hook=_exact).decode

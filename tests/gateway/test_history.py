@@ -1,0 +1,91 @@
+"""What changed between the scrapes of a parcel."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pytest
+
+from parcelpost.gateway.history import Change, changes, history, record
+from parcelpost.gateway.words import Version
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+CASES: list[tuple[dict[str, Any], dict[str, Any], list[Change]]] = [
+    ({"tax_due": 1}, {"tax_due": 1}, []),
+    ({"tax_due": 0}, {"tax_due": None}, [Change("tax_due", 0, None)]),
+    ({"tax_due": 0}, {}, [Change("tax_due", 0, None)]),
+    ({"zoning": None}, {}, []),
+    ({"exemptions": []}, {"exemptions": None}, []),
+    ({"homestead": True}, {"homestead": 1}, [Change("homestead", True, 1)]),
+    ({"homestead": False}, {"homestead": 0}, [Change("homestead", False, 0)]),
+    ({"owner_names": ["A"]}, {"owner_names": ["A", "B"]}, [Change("owner_names", ["A"], ["A", "B"])]),
+    ({"scraped_at": 1, "raw_html_hash": "a", "parser_version": 1}, {"scraped_at": 2, "raw_html_hash": "b"}, []),
+    ({"a": 1, "b": 1}, {"b": 2, "a": 2}, [Change("b", 1, 2), Change("a", 1, 2)]),
+    ({"liens": "none"}, {"liens": []}, [Change("liens", "none", [])]),
+]
+
+
+@pytest.mark.parametrize(("older", "newer", "expected"), CASES)
+def test_a_change_is_told_by_field(older: dict[str, Any], newer: dict[str, Any], expected: list[Change]) -> None:
+    assert changes(older, newer) == expected
+
+
+def test_liens_go_by_their_certificates_whatever_their_order() -> None:
+    old = [{"certificate_number": "7", "status": "open"}, {"certificate_number": "8", "status": "open"}]
+    new = [{"certificate_number": "9"}, {"certificate_number": "8", "status": "redeemed"}]
+    assert changes({"liens": old}, {"liens": new}) == [
+        Change("liens[9]", None, {"certificate_number": "9"}),
+        Change("liens[8].status", "open", "redeemed"),
+        Change("liens[7]", {"certificate_number": "7", "status": "open"}, None),
+    ]
+    assert changes({"liens": old}, {"liens": old[::-1]}) == []
+
+
+def test_liens_without_a_certificate_go_by_case_or_place_and_the_same_number_twice_is_two_liens() -> None:
+    old = {"liens": [{"case_number": "C1", "status": "open"}, {"status": "open"}, {"status": "open"}]}
+    new = {"liens": [{"case_number": "C1", "status": "sold"}, {"status": "open"}, {"status": "sold"}]}
+    assert [change.field for change in changes(old, new)] == ["liens[C1].status", "liens[no. 3].status"]
+    same = {"certificate_number": "7", "tax_year": 2020}
+    assert changes({"liens": [same, same]}, {"liens": [same, {**same, "tax_year": 2021}]}) == [
+        Change("liens[7 (2)].tax_year", 2020, 2021)
+    ]
+
+
+def a_version(data: dict[str, Any] | bytes, days: int = 0) -> Version:
+    at = NOW + timedelta(days=days)
+    return Version(
+        task_id=f"t{days}",
+        worker_id="w",
+        scraped_at=at,
+        received_at=at,
+        late=False,
+        parse_duration_ms=3,
+        raw_sha256=None,
+        raw_file=None,
+        data=data if isinstance(data, bytes) else msgspec.json.encode(data),
+    )
+
+
+def test_each_scrape_is_compared_with_the_one_before_it() -> None:
+    versions = [a_version({"tax_due": due}, days) for due, days in ((3, 2), (2, 1), (2, 0))]
+    told = history(versions, 10)
+    assert [scrape.changes for scrape in told] == [[Change("tax_due", 2, 3)], [], []]
+    assert [scrape.first for scrape in told] == [False, False, True]
+
+
+def test_the_oldest_one_told_is_not_the_first_where_there_are_more() -> None:
+    versions = [a_version({"tax_due": due}, due) for due in (3, 2, 1)]
+    told = history(versions, 2)
+    assert [(scrape.first, len(scrape.changes)) for scrape in told] == [(False, 1), (False, 1)]
+    assert history([], 2) == []
+
+
+def test_money_is_compared_and_told_exactly() -> None:
+    assert record(b'{"a": 10.10, "b": 1e99999999999999999999}')["a"] == Decimal("10.10")
+    assert changes(record(b'{"a": 10.10}'), record(b'{"a": 10.1}')) == []
+    told = changes(record(b'{"a": 0.1}'), record(b'{"a": 12345678901234567890.01}'))
+    assert msgspec.json.Encoder(decimal_format="number").encode(told[0].after) == b"12345678901234567890.01"
