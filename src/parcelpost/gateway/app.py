@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from parcelpost.gateway import docs_page, pages, problems, worker_api
+from parcelpost.gateway import dashboard, docs_page, pages, problems, read_api, worker_api
 from parcelpost.gateway.headers import Headers
 from parcelpost.gateway.parts import Parts
 
@@ -14,6 +14,8 @@ def make_app(parts: Parts) -> FastAPI:
     app.add_middleware(Headers)
     problems.answer_for(app, parts)
     app.include_router(worker_api.router(parts))
+    app.include_router(read_api.router(parts))
     app.include_router(pages.router(parts))
     app.include_router(docs_page.router(app))
+    app.include_router(dashboard.router())
     return app

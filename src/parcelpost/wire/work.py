@@ -52,13 +52,13 @@ def read_work(body: bytes) -> WorkAnswer:
     bad: list[UnreadTask] = []
     for piece in given:
         try:
-            tasks.append(_task(piece))
+            tasks.append(read_task(piece))
         except InvalidInput as error:
-            bad.append(UnreadTask(task_id=_name_of(piece), problem=str(error)))
+            bad.append(UnreadTask(task_id=name_of(piece), problem=str(error)))
     return WorkAnswer(tasks=tasks, bad=bad, retry_after=bounded(member(found, "retry_after")))
 
 
-def _task(piece: Piece) -> Task:
+def read_task(piece: Piece) -> Task:
     """Raises InvalidInput that names the field at fault. Optional fields that make no sense count as not given."""
     given = value(piece)
     if not isinstance(given, dict):
@@ -129,7 +129,7 @@ def _moment(given: Json) -> datetime | None:
         return None
 
 
-def _name_of(piece: Piece) -> str:
+def name_of(piece: Piece) -> str:
     try:
         name = member(members(piece), "task_id")
     except NotNow:

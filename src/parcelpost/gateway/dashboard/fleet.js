@@ -1,0 +1,53 @@
+// Who works, how far behind they are, and how to tell them something.
+
+import { h } from "./dom.js";
+import { bytes, compact, duration, NOTHING, number } from "./format.js";
+import { badge, command, empty, table } from "./table.js";
+
+const SILENT_SECONDS = 120;
+const COLUMNS = [
+  { label: "Worker" },
+  { label: "State" },
+  { label: "Heard", class: "num" },
+  { label: "At work", class: "num" },
+  { label: "Done / failed a minute", class: "num" },
+  { label: "Waiting", class: "num" },
+  { label: "Not delivered", class: "num" },
+  { label: "Lag", class: "num" },
+  { label: "CPU / memory / disk", class: "num" },
+  { label: "", class: "act" },
+];
+
+export function fleet(workers) {
+  if (!workers.length) {
+    return empty(h("p", null, "No worker has reported yet. Start one:"), command(`parcelpost run --gateway ${location.origin}`));
+  }
+  return table("Workers", COLUMNS, workers.map((worker) => ({ key: `worker ${worker.worker_id}`, cells: cells(worker) })));
+}
+
+function cells(worker) {
+  return [
+    [h("span", { class: "name" }, worker.worker_id), h("small", null, worker.version || "no version")],
+    [state(worker), waiting(worker)],
+    `${duration(worker.silent_seconds)} ago`,
+    number(worker.active_tasks),
+    [number(worker.completed_last_minute), " / ", h("span", { class: worker.failed_last_minute ? "bad" : "" }, number(worker.failed_last_minute))],
+    worker.queue ? compact(worker.queue.pending ?? 0) : NOTHING,
+    worker.queue ? compact(worker.unsynced) : NOTHING,
+    worker.unsynced ? h("span", { class: worker.lag_seconds > 600 ? "warn" : "" }, duration(worker.lag_seconds)) : NOTHING,
+    `${Math.round(worker.cpu_percent)} % / ${Math.round(worker.memory_percent)} % / ${worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING}`,
+    h("button", { type: "button", class: "small", "data-command": worker.worker_id, "aria-label": `Command for ${worker.worker_id}` }, "Command"),
+  ];
+}
+
+function state(worker) {
+  if (!worker.alive) return badge("bad", "Away");
+  if (worker.silent_seconds > SILENT_SECONDS) return badge("warn", "Silent");
+  if (worker.paused) return badge("warn", "Paused");
+  return badge("good", "Alive");
+}
+
+function waiting(worker) {
+  if (!worker.pending_commands.length) return null;
+  return h("small", null, `told: ${worker.pending_commands.join(", ")}`);
+}

@@ -1,0 +1,48 @@
+// Figures as people read them.
+
+import { h } from "./dom.js";
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en-US", { notation: "compact", maximumSignificantDigits: 3 });
+const rates = new Intl.NumberFormat("en-US", { maximumFractionDigits: 1 });
+const dollars = new Intl.NumberFormat("en-US", { style: "currency", currency: "USD" });
+const moments = new Intl.DateTimeFormat("en-US", { dateStyle: "medium", timeStyle: "short" });
+const clock = new Intl.DateTimeFormat("en-US", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+
+export const NOTHING = "–";
+
+export const number = (value) => whole.format(value);
+export const compact = (value) => (value < 10_000 ? whole.format(value) : short.format(value));
+export const rate = (value) => rates.format(value);
+export const money = (value) => (value === null || value === undefined ? NOTHING : dollars.format(value));
+export const timeOfDay = (date) => clock.format(date);
+export const plural = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+export function percent(share) {
+  if (share === null) return NOTHING;
+  const points = share * 100;
+  return `${points > 99 && points < 100 ? points.toFixed(1) : Math.round(points)} %`;
+}
+
+export function duration(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 2 * 86_400) return `${Math.floor(seconds / 3_600)} h`;
+  return `${Math.floor(seconds / 86_400)} days`;
+}
+
+export function bytes(count) {
+  if (count < 1024 ** 2) return `${Math.round(count / 1024)} KB`;
+  return count < 1024 ** 3 ? `${Math.round(count / 1024 ** 2)} MB` : `${rate(count / 1024 ** 3)} GB`;
+}
+
+export function moment(text) {
+  const date = new Date(text);
+  const known = !Number.isNaN(date.getTime());
+  return h("time", { datetime: text, title: text }, known ? moments.format(date) : text);
+}
+
+// A date as the page gives it: a day has no time zone.
+export const day = (text) => text ?? NOTHING;
+
+export const words = (name) => (name.charAt(0).toUpperCase() + name.slice(1)).replaceAll("_", " ");

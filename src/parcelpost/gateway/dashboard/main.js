@@ -1,0 +1,183 @@
+// Which page is shown, how fresh it is, and what to do when the gateway does not answer.
+
+import { ask, Away, Forbidden, NeedsToken, token } from "./api.js";
+import { chooseCommand, confirm } from "./commands.js";
+import { h, patch } from "./dom.js";
+import { duration, plural } from "./format.js";
+import { OverviewPage } from "./overview.js";
+import { ParcelPage } from "./parcel.js";
+import { SearchPage } from "./search.js";
+import { TokenPage } from "./token.js";
+
+const EVERY_MS = 3_000;
+const LONGEST_MS = 15_000;
+const STALE_MS = 12_000;
+
+const at = (id) => document.getElementById(id);
+
+class Page {
+  hours = "3";
+  view = null;
+  overview = null;
+  heardAt = null;
+  problem = null;
+  failures = 0;
+  timer = 0;
+  asking = null;
+
+  start() {
+    addEventListener("hashchange", () => this.route());
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.poll()));
+    addEventListener("online", () => this.poll());
+    document.querySelector(".skip").addEventListener("click", (event) => {
+      event.preventDefault();
+      at("main").focus();
+    });
+    at("forget").addEventListener("click", () => {
+      token.forget();
+      location.reload();
+    });
+    setInterval(() => this.showState(), 1_000);
+    this.route();
+    this.poll();
+  }
+
+  route() {
+    const [path, query = ""] = (location.hash.slice(1) || "/").split("?");
+    const asked = new URLSearchParams(query);
+    if (path.startsWith("/parcel/")) this.show(new ParcelPage(this, path.replace("/parcel", "/v1/parcels")));
+    else if (path === "/parcels" || path === "/liens") this.show(new SearchPage(this, path.slice(1), asked));
+    else this.show(new OverviewPage(this));
+    for (const link of document.querySelectorAll("nav a")) {
+      const here = link.getAttribute("href") === `#${path}` || (path.startsWith("/parcel/") && link.getAttribute("href") === "#/parcels");
+      if (here) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+  }
+
+  show(view) {
+    const moved = this.view !== null;
+    this.view?.leave?.();
+    this.view = view;
+    at("main").replaceChildren(view.root);
+    this.name(view.title);
+    if (moved) {
+      scrollTo(0, 0);
+      at("main").focus({ preventScroll: true });
+    }
+    if (this.overview && !(view instanceof TokenPage)) this.poll();
+  }
+
+  name(title) {
+    document.title = `${title} – Parcelpost gateway`;
+  }
+
+  rest() {
+    clearTimeout(this.timer);
+    this.asking?.abort();
+  }
+
+  async poll() {
+    this.rest();
+    if (document.hidden || this.view instanceof TokenPage) return;
+    this.asking = new AbortController();
+    const { signal } = this.asking;
+    try {
+      this.overview = await ask(`/v1/overview?hours=${this.hours}`, { signal });
+      await this.view.update?.(this.overview, signal);
+      this.heard();
+    } catch (error) {
+      if (signal.aborted) return;
+      this.failed(error);
+    }
+    if (!signal.aborted) this.timer = setTimeout(() => this.poll(), Math.min(LONGEST_MS, EVERY_MS * 2 ** Math.min(this.failures, 3)));
+  }
+
+  heard() {
+    this.heardAt = performance.now();
+    this.failures = 0;
+    this.problem = null;
+    at("version").textContent = `Gateway ${this.overview.version}`;
+    this.showState();
+  }
+
+  failed(error) {
+    if (!(error instanceof NeedsToken || error instanceof Forbidden || error instanceof Away || error.status)) {
+      reportError(error); // a bug of ours: what is shown stays, and the next answer may be better
+      return;
+    }
+    this.failures += 1;
+    this.problem = error;
+    if (error instanceof NeedsToken && !(this.view instanceof TokenPage)) this.askForToken();
+    this.showState();
+  }
+
+  askForToken() {
+    this.rest();
+    const wrong = Boolean(token.get());
+    token.forget();
+    this.show(new TokenPage(wrong, (given) => {
+      token.set(given);
+      this.problem = null;
+      this.route();
+      this.poll();
+    }));
+  }
+
+  showHours(hours) {
+    this.hours = hours;
+    this.poll();
+  }
+
+  showState() {
+    const age = this.heardAt === null ? null : performance.now() - this.heardAt;
+    const [tone, word] = this.stateNow(age);
+    const state = at("state");
+    if (state.textContent !== word) state.textContent = word;
+    state.className = `badge ${tone}`;
+    at("age").textContent = age === null || word === "Live" ? "" : `${duration(age / 1_000)} old`;
+    at("forget").hidden = !token.get();
+    document.body.classList.toggle("stale", age !== null && word !== "Live");
+    const shown = this.problem && !(this.problem instanceof NeedsToken);
+    patch(at("notice"), shown ? h("p", { class: "notice" }, h("b", null, this.problem.message), " ", h("span", null, advice(this.problem))) : null);
+  }
+
+  stateNow(age) {
+    if (this.problem instanceof NeedsToken) return ["warn", "Token needed"];
+    if (this.problem instanceof Forbidden) return ["bad", "Not allowed"];
+    if (this.problem) return ["bad", "Gateway away"];
+    if (age === null) return ["", "Connecting"];
+    return age > STALE_MS ? ["warn", "Stale"] : ["good", "Live"];
+  }
+
+  async command(workerId) {
+    const alive = this.overview.workers.filter((worker) => worker.alive).length;
+    const choice = await chooseCommand(workerId ? `Command for ${workerId}` : `Command for ${plural(alive, "worker")}`);
+    if (choice) await this.order("/v1/commands", workerId ? { command: choice, worker_id: workerId } : { command: choice });
+  }
+
+  async requeue() {
+    const sure = await confirm("Queue failed tasks again?", "Every task that failed or is dead is queued again, its attempts forgotten.", "Queue again");
+    if (sure) await this.order("/v1/tasks/requeue", { states: ["failed", "dead"] });
+  }
+
+  async order(path, body) {
+    try {
+      await ask(path, { body });
+      this.poll();
+    } catch (error) {
+      if (error instanceof NeedsToken) {
+        const sure = await confirm("An admin token is needed", "The gateway takes commands only with an admin token. Enter one now?", "Enter token");
+        if (sure) this.askForToken();
+      } else this.failed(error);
+    }
+  }
+}
+
+function advice(problem) {
+  if (problem instanceof Away) return "It is asked again by itself. If it stays away: parcelpost gateway serve";
+  if (problem instanceof Forbidden) return "Open the dashboard at the gateway's own address, or set a read token for it.";
+  return "";
+}
+
+new Page().start();

@@ -1,0 +1,65 @@
+// Parcels and liens as tables, wherever they are listed.
+
+import { h } from "./dom.js";
+import { day, moment, money, NOTHING, number } from "./format.js";
+import { badge, table } from "./table.js";
+
+const PARCELS = [
+  { label: "Parcel" },
+  { label: "Owner" },
+  { label: "Address" },
+  { label: "Place" },
+  { label: "Tax due", class: "num" },
+  { label: "Liens", class: "num" },
+  { label: "Scraped" },
+];
+const LIENS = [
+  { label: "Certificate" },
+  { label: "Parcel" },
+  { label: "Owner" },
+  { label: "Tax year", class: "num" },
+  { label: "Status" },
+  { label: "Amount", class: "num" },
+  { label: "Holder" },
+  { label: "Sold" },
+];
+const TONES = { redeemed: "good", paid: "good", open: "warn", unpaid: "warn", sold: "warn", delinquent: "bad", expired: "bad" };
+
+export const linkTo = (address) => `#${address.replace("/v1/parcels", "/parcel")}`;
+
+export const parcelTable = (parcels) =>
+  table("Parcels", PARCELS, parcels.map((parcel) => ({ key: `parcel ${parcel.address}`, cells: parcelCells(parcel) })));
+
+export const lienTable = (liens) =>
+  table("Liens", LIENS, liens.map((lien) => ({ key: `lien ${lien.address} ${lien.position}`, cells: lienCells(lien) })));
+
+export const status = (text) => (text ? badge(TONES[text.toLowerCase()] ?? "", text) : NOTHING);
+
+function parcelCells(parcel) {
+  return [
+    [h("a", { class: "name", href: linkTo(parcel.address) }, parcel.parcel_id), h("small", null, parcel.platform)],
+    parcel.owner || NOTHING,
+    parcel.situs || NOTHING,
+    place(parcel),
+    [money(parcel.tax_due), parcel.delinquent ? h("small", { class: "bad" }, "delinquent") : null],
+    parcel.lien_count ? number(parcel.lien_count) : NOTHING,
+    moment(parcel.scraped_at),
+  ];
+}
+
+function lienCells(lien) {
+  return [
+    [h("span", { class: "name" }, lien.certificate_number ?? NOTHING), lien.certificate_year ? h("small", null, lien.certificate_year) : null],
+    [h("a", { class: "name", href: linkTo(lien.address) }, lien.parcel_id), h("small", null, place(lien))],
+    lien.owner || NOTHING,
+    lien.tax_year ?? NOTHING,
+    status(lien.status),
+    money(lien.amount),
+    lien.holder_name ?? NOTHING,
+    day(lien.sale_date),
+  ];
+}
+
+const titled = (slug) => slug.replaceAll("_", " ").replace(/(^|[\s-])\p{Ll}/gu, (letter) => letter.toUpperCase());
+
+export const place = ({ county, state }) => [titled(county), state].filter(Boolean).join(", ") || NOTHING;

@@ -1,0 +1,43 @@
+// How the platforms' sites treat us.
+
+import { h, s } from "./dom.js";
+import { compact, NOTHING, percent, plural } from "./format.js";
+import { badge, empty, table } from "./table.js";
+
+const COLUMNS = [
+  { label: "Platform" },
+  { label: "Success, 24 h", class: "num" },
+  { label: "Stored / failed", class: "num" },
+  { label: "Blocked" },
+  { label: "Failing selectors" },
+];
+
+export function platforms(rows) {
+  if (!rows.length) return empty(h("p", null, "Nothing is known of any platform yet. Figures come with the first worker."));
+  return table("Platform health", COLUMNS, rows.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })));
+}
+
+function cells(row) {
+  return [
+    h("span", { class: "name" }, row.platform),
+    success(row.success_rate),
+    `${compact(row.succeeded)} / ${compact(row.failed)}`,
+    row.blocked_workers.length ? [badge("warn", plural(row.blocked_workers.length, "worker")), h("small", null, row.blocked_workers.slice(0, 3).join(", "))] : NOTHING,
+    selectors(row.failing_selectors),
+  ];
+}
+
+function success(share) {
+  if (share === null) return NOTHING;
+  const tone = share >= 0.95 ? "good" : share >= 0.8 ? "warn" : "bad";
+  const meter = s("svg", { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
+    s("rect", { class: "track", width: 48, height: 6, rx: 3 }), s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }));
+  return h("span", { class: `success ${tone}` }, meter, percent(share));
+}
+
+function selectors(failing) {
+  if (!failing.length) return NOTHING;
+  const items = failing.slice(0, 20).map((one) =>
+    h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, `${percent(one.success_rate)} of ${compact(one.samples)}`)));
+  return h("details", { class: "selectors" }, h("summary", null, plural(failing.length, "selector")), h("ul", null, items));
+}

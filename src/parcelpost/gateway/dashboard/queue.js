@@ -1,0 +1,69 @@
+// What waits, by platform and priority.
+
+import { h, s } from "./dom.js";
+import { compact, duration, NOTHING, number } from "./format.js";
+import { command, empty, table } from "./table.js";
+
+const PRIORITIES = [[1, "urgent"], [2, "high"], [3, "normal"], [4, "batch"]];
+const COLUMNS = [
+  { label: "Platform" },
+  { label: "Queued", class: "wide" },
+  { label: "Tasks", class: "num" },
+  { label: "Oldest", class: "num" },
+  { label: "At work", class: "num" },
+  { label: "Failed", class: "num" },
+  { label: "Dead", class: "num" },
+];
+
+export const legend = () =>
+  h("ul", { class: "legend" }, PRIORITIES.map(([level, name]) => h("li", { class: `level-${level}` }, name)));
+
+export function queue(rows) {
+  const platforms = gather(rows);
+  if (!platforms.length) {
+    return empty(h("p", null, "No task has been added yet. Add some:"), command("parcelpost gateway add tasks.csv"));
+  }
+  const most = Math.max(1, ...platforms.map(({ queued }) => queued));
+  return table("Tasks by platform and priority", COLUMNS, platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most) })));
+}
+
+export const inState = (rows, state) => rows.filter((row) => row.state === state).reduce((sum, row) => sum + row.tasks, 0);
+
+function gather(rows) {
+  const names = [...new Set(rows.map((row) => row.platform))].sort();
+  return names.map((platform) => {
+    const own = rows.filter((row) => row.platform === platform);
+    const levels = PRIORITIES.map(([level]) => inState(own.filter((row) => row.priority === level), "queued"));
+    const ages = own.map((row) => row.oldest_seconds).filter((age) => age !== null);
+    return {
+      platform, levels,
+      queued: inState(own, "queued"),
+      oldest: ages.length ? Math.max(...ages) : null,
+      leased: inState(own, "leased"), failed: inState(own, "failed"), dead: inState(own, "dead"),
+    };
+  });
+}
+
+function cells(one, most) {
+  return [
+    h("span", { class: "name" }, one.platform),
+    bar(one, most),
+    compact(one.queued),
+    one.oldest === null ? NOTHING : duration(one.oldest),
+    compact(one.leased),
+    one.failed ? h("span", { class: "bad" }, compact(one.failed)) : "0",
+    one.dead ? h("span", { class: "bad" }, compact(one.dead)) : "0",
+  ];
+}
+
+function bar({ levels }, most) {
+  const label = levels.map((count, place) => `${PRIORITIES[place][1]} ${number(count)}`).join(", ");
+  let left = 0;
+  const parts = levels.map((count, place) => {
+    const width = (count / most) * 100;
+    const part = count ? s("rect", { class: `level-${place + 1}`, x: `${left}%`, y: 0, width: `${width}%`, height: 10 }) : null;
+    left += width;
+    return part;
+  });
+  return s("svg", { class: "bar-line", height: 10, role: "img", "aria-label": label }, s("title", null, label), parts);
+}

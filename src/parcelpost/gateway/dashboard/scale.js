@@ -1,0 +1,37 @@
+// Where things stand in a chart. Pure.
+
+const STEPS = [1, 2, 2.5, 5, 10];
+const MINUTE_STEPS = [5, 10, 15, 30, 60, 120, 180, 240, 360];
+
+// Round marks from 0 up to the first that holds the largest value: about `wanted` of them.
+export function marks(largest, wanted = 4) {
+  if (largest <= 0) return [0, 1];
+  const rough = largest / wanted;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * STEPS.find((one) => one * power >= rough * 0.999);
+  const count = Math.ceil(largest / step - 1e-9);
+  return Array.from({ length: count + 1 }, (_, place) => Number((place * step).toPrecision(12)));
+}
+
+// Round moments (ms) of the local day between two moments, not more than `most`.
+export function moments(from, to, most) {
+  const minutes = (to - from) / 60_000;
+  const step = (MINUTE_STEPS.find((one) => minutes / one <= most) ?? 720) * 60_000;
+  const zone = new Date(from).getTimezoneOffset() * 60_000;
+  const found = [];
+  for (let at = Math.ceil((from - zone) / step) * step + zone; at <= to; at += step) found.push(at);
+  return found;
+}
+
+// Counts per minute. The bucket that still runs is left out, unless it is all there is.
+export function perMinute(activity, now) {
+  const since = Date.parse(activity.since);
+  const bucket = activity.bucket_seconds;
+  const lists = Object.values(activity.series);
+  const length = Math.max(0, ...lists.map((counts) => counts.length));
+  const elapsed = Math.max(1, (now - since) / 1_000 - (length - 1) * bucket);
+  const used = lists.some((counts) => counts.slice(0, -1).some(Boolean)) ? length - 1 : length;
+  const rates = (counts) => counts.slice(0, used).map((count, place) => (count * 60) / (place === length - 1 ? elapsed : bucket));
+  const series = Object.fromEntries(Object.entries(activity.series).map(([name, counts]) => [name, rates(counts)]));
+  return { since, bucketMs: bucket * 1_000, length: used, series };
+}

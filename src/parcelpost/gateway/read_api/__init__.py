@@ -1,0 +1,28 @@
+"""What people and their programs ask of the gateway: /v1. Every route needs a reader's word, some an admin's."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends, Request
+
+from parcelpost.gateway.access import Access
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.read_api import fleet_routes, parcel_routes
+
+
+def router(parts: Parts) -> APIRouter:
+    access = Access(parts.settings, parts.tokens)
+
+    async def reader(request: Request) -> None:
+        access.reader(request)
+
+    reading = APIRouter(tags=["reading"], dependencies=[Depends(reader)])
+    parcel_routes.add_lists(reading, parts)
+    parcel_routes.add_one(reading, parts)
+    parcel_routes.add_exports(reading, parts)
+    fleet_routes.add_views(reading, parts)
+    ordering = APIRouter(tags=["ordering"])
+    fleet_routes.add_orders(ordering, parts, access)
+    routes = APIRouter(prefix="/v1")
+    routes.include_router(reading)
+    routes.include_router(ordering)
+    return routes

@@ -1,0 +1,109 @@
+"""What may be asked for, and how a list goes on."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, TypeVar
+
+import msgspec
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+
+from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.words import ParcelFilter, ParcelKey
+
+T = TypeVar("T")
+
+NO_NUL = r"^[^\x00]*$"
+
+
+def _in_utc(at: datetime) -> datetime:
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is out of range") from None
+
+
+Text = Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)]
+Dollars = Annotated[Decimal, Field(ge=0, le=10**12, decimal_places=2)]
+
+
+class Filters(BaseModel):
+    """Every condition that is set must hold."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    platform: Text = ""
+    state: Text = ""
+    county: Text = ""
+    owner: Annotated[Text, Field(description="somewhere in the owner's names")] = ""
+    q: Annotated[Text, Field(description="somewhere in the parcel's number, owner or address")] = ""
+    delinquent: bool | None = None
+    lien_status: Text = ""
+    min_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
+    max_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
+    changed_since: Annotated[
+        Annotated[AwareDatetime, AfterValidator(_in_utc)] | None, Field(description="RFC 3339 with a zone")
+    ] = None
+
+    def wanted(self) -> ParcelFilter:
+        return ParcelFilter(
+            platform=self.platform,
+            state=self.state,
+            county=self.county,
+            owner=self.owner,
+            search=self.q,
+            delinquent=self.delinquent,
+            lien_status=self.lien_status,
+            min_lien_cents=_cents(self.min_amount),
+            max_lien_cents=_cents(self.max_amount),
+            changed_since=self.changed_since,
+        )
+
+
+class Latest(Filters):
+    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+
+
+class Listed(Latest):
+    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
+    records: Annotated[bool, Field(description="the whole record with each")] = False
+
+
+def parcel_cursor(key: ParcelKey) -> str:
+    return _cursor([key.platform, key.state, key.county, key.parcel_id])
+
+
+def lien_cursor(key: ParcelKey, position: int) -> str:
+    return _cursor([key.platform, key.state, key.county, key.parcel_id, position])
+
+
+def after_parcel(cursor: str) -> ParcelKey | None:
+    """Raises Refusal for one that was not made here."""
+    return ParcelKey(*_read(cursor, tuple[str, str, str, str])) if cursor else None
+
+
+def after_lien(cursor: str) -> tuple[ParcelKey, int] | None:
+    if not cursor:
+        return None
+    *key, position = _read(cursor, tuple[str, str, str, str, Annotated[int, msgspec.Meta(ge=0, lt=2**31)]])
+    return ParcelKey(*key), position
+
+
+def _cents(amount: Decimal | None) -> int | None:
+    return None if amount is None else int(amount * 100)
+
+
+def _cursor(place: list[str | int]) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def _read(cursor: str, kind: type[T]) -> T:
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        if b"\\u0000" in text:
+            raise ValueError
+        return msgspec.json.decode(text, type=kind)
+    except ValueError:
+        raise Refusal(422, "cursor: it was not made here; leave it out to start anew") from None

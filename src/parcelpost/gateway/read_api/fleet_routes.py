@@ -1,0 +1,160 @@
+"""The fleet and its queue: what is to be seen, and an operator's word to it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Depends, Request
+from msgspec import Struct
+from starlette.responses import Response
+
+from parcelpost.errors import InvalidInput
+from parcelpost.gateway.access import Access
+from parcelpost.gateway.bodies import read_body
+from parcelpost.gateway.declared import BODIES
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.read_api.answers import (
+    AddedTasks,
+    BadTask,
+    OneTask,
+    Ordered,
+    Queue,
+    Requeued,
+    json_answer,
+    queue_answer,
+    task_answer,
+)
+from parcelpost.gateway.read_api.declaring import answers, body_of
+from parcelpost.gateway.read_api.fleet_answers import AWAY_AFTER, Overview, Workers, worker_answer
+from parcelpost.gateway.read_api.overview import OverviewDesk
+from parcelpost.gateway.refusals import Refusal
+from parcelpost.wire.orders import Orders, TaskOrder, read_orders
+
+T = TypeVar("T")
+
+_MOST_TASKS = 10_000
+_MOST_SMALL_BYTES = 64 * 1024
+_BODY = (400, *BODIES)
+_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
+
+
+class Order(Struct, frozen=True, forbid_unknown_fields=True):
+    command: str
+    """pause, resume, drain, stop, sync-now, or `platforms:a,b`."""
+    worker_id: str = ""
+    """All that are alive, where it is left out."""
+
+
+class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
+    states: list[Literal["failed", "dead"]]
+    platform: str = ""
+
+
+def add_views(routes: APIRouter, parts: Parts) -> None:
+    ledger, desk = parts.ledger, OverviewDesk(parts)
+
+    @routes.get("/overview", responses=answers(Overview))
+    async def overview(hours: Literal["1", "3", "6", "24"] = "3") -> Response:
+        """Everything the dashboard's live part shows, with the activity of the last hours."""
+        return json_answer(await desk.overview(int(hours)))
+
+    @routes.get("/workers", responses=answers(Workers))
+    async def workers() -> Response:
+        """Every worker that has ever reported."""
+        now = parts.clock.now()
+        return json_answer(Workers([worker_answer(row, now) for row in await ledger.workers()]))
+
+    @routes.get("/queue", responses=answers(Queue))
+    async def queue() -> Response:
+        """How many tasks of each platform and priority are in each state."""
+        now = parts.clock.now()
+        return json_answer(Queue([queue_answer(row, now) for row in await ledger.queue()]))
+
+    @routes.get("/tasks/{task_id:path}", responses=answers(OneTask, 404))
+    async def task(task_id: str) -> Response:
+        """A task, and who held it when."""
+        row = await ledger.task(task_id) if "\0" not in task_id else None
+        if row is None:
+            raise Refusal(404, "no such task is known here")
+        return json_answer(task_answer(row))
+
+
+def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
+    ledger, patience = parts.ledger, parts.patience
+
+    async def admin(request: Request) -> None:
+        access.admin(request)
+
+    only_admins = [Depends(admin)]
+
+    @routes.post(
+        "/commands",
+        dependencies=only_admins,
+        responses=answers(Ordered, 404, *_BODY),
+        openapi_extra=body_of(Order),
+    )
+    async def command(request: Request) -> Response:
+        """Waits for the worker's next heartbeat, or for that of each worker that is alive."""
+        order = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Order)
+        now = parts.clock.now()
+        told = await ledger.order(_command(order), _worker_id(order.worker_id), now, now - AWAY_AFTER)
+        if not told and order.worker_id:
+            raise Refusal(404, "no such worker has reported")
+        return json_answer(Ordered(told))
+
+    @routes.post(
+        "/tasks",
+        dependencies=only_admins,
+        responses=answers(AddedTasks, *_BODY),
+        openapi_extra=body_of(list[TaskOrder], "application/x-ndjson"),
+    )
+    async def add(request: Request) -> Response:
+        """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued."""
+        body = await read_body(request, parts.settings.max_body_bytes, patience)
+        orders = _orders(body)
+        added = await ledger.add_tasks(orders.tasks, parts.clock.now())
+        bad = [BadTask(position=one.position, task_id=one.task_id, problem=one.problem) for one in orders.bad]
+        return json_answer(AddedTasks(new=added.new, known=added.known, bad=bad))
+
+    @routes.post(
+        "/tasks/requeue",
+        dependencies=only_admins,
+        responses=answers(Requeued, *_BODY),
+        openapi_extra=body_of(Requeue),
+    )
+    async def requeue(request: Request) -> Response:
+        """Tasks that failed or died are queued again, their attempts forgotten."""
+        asked = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Requeue)
+        if "\0" in asked.platform:
+            raise Refusal(422, "platform: holds a NUL character")
+        return json_answer(Requeued(await ledger.requeue(asked.states, asked.platform, parts.clock.now())))
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(422, f"the body: {error}") from None
+
+
+def _orders(body: bytes) -> Orders:
+    try:
+        return read_orders(body, _MOST_TASKS)
+    except InvalidInput as error:
+        raise Refusal(422, str(error)) from None
+
+
+def _command(order: Order) -> str:
+    verb, colon, names = order.command.partition(":")
+    if order.command in _COMMANDS:
+        return order.command
+    if verb == "platforms" and colon and names.isprintable() and len(names) <= 900:
+        return order.command
+    raise Refusal(422, f"command: one of {', '.join(_COMMANDS)} or platforms:a,b")
+
+
+def _worker_id(given: str) -> str:
+    if "\0" in given:
+        raise Refusal(422, "worker_id: holds a NUL character")
+    return given

@@ -1,0 +1,139 @@
+"""Parcels and liens: lists, one with its history, its raw file, and whole exports."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from parcelpost.gateway import exporting
+from parcelpost.gateway.history import history
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.read_api.addresses import read_address
+from parcelpost.gateway.read_api.answers import Liens, OneParcel, Parcels, json_answer, lien_answer, parcel_answer
+from parcelpost.gateway.read_api.asking import (
+    Filters,
+    Latest,
+    Listed,
+    after_lien,
+    after_parcel,
+    lien_cursor,
+    parcel_cursor,
+)
+from parcelpost.gateway.read_api.declaring import answers, download
+from parcelpost.gateway.read_api.downloads import download_of
+from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.words import ParcelKey
+
+_MOST_HISTORY = 100
+_MOST_VERSIONS = 10_000
+_NO_PARCEL = "no such parcel is known here"
+_NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
+_NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
+
+
+def add_lists(routes: APIRouter, parts: Parts) -> None:
+    ledger = parts.ledger
+
+    @routes.get("/parcels", responses=answers(Parcels))
+    async def parcels(asked: Annotated[Listed, Query()]) -> Response:
+        """Parcels in the order of their keys, a page at a time."""
+        rows = await ledger.parcels(asked.wanted(), after_parcel(asked.cursor), asked.limit + 1)
+        page = rows[: asked.limit]
+        more = parcel_cursor(page[-1].parcel) if len(rows) > asked.limit else None
+        return json_answer(Parcels([parcel_answer(row, record=asked.records) for row in page], more))
+
+    @routes.get("/parcels/latest", responses=answers(Parcels))
+    async def latest(asked: Annotated[Latest, Query()]) -> Response:
+        """Those that came last, the newest first."""
+        rows = await ledger.latest_parcels(asked.wanted(), asked.limit)
+        return json_answer(Parcels([parcel_answer(row) for row in rows], None))
+
+    @routes.get("/liens", responses=answers(Liens))
+    async def liens(asked: Annotated[Listed, Query()]) -> Response:
+        """Liens that themselves have the status and amount asked for."""
+        rows = await ledger.liens(asked.wanted(), after_lien(asked.cursor), asked.limit + 1)
+        page = rows[: asked.limit]
+        more = lien_cursor(page[-1].parcel, page[-1].position) if len(rows) > asked.limit else None
+        return json_answer(Liens([lien_answer(row, record=asked.records) for row in page], more))
+
+
+def add_one(routes: APIRouter, parts: Parts) -> None:
+    """Two routes, for the documents' sake: which of them is meant shows only in the path as it was sent."""
+    path = "/parcels/{platform}/{state}/{county}/{parcel_id:path}"
+
+    @routes.get(f"{path}/raw", responses=download("application/octet-stream", 404))
+    async def raw(
+        request: Request, platform: str, state: str, county: str, parcel_id: str, sha256: str = ""
+    ) -> Response:
+        """The newest page kept of it, or that of a certain scrape, compressed with gzip."""
+        return await _one_or_raw(parts, request, sha256)
+
+    @routes.get(path, responses=answers(OneParcel, 404))
+    async def one(request: Request, platform: str, state: str, county: str, parcel_id: str) -> Response:
+        """The record, and what changed in it and when. What is empty is spelled `-`."""
+        return await _one_or_raw(parts, request, "")
+
+
+async def _one_or_raw(parts: Parts, request: Request, sha256: str) -> Response:
+    found = read_address(request.scope.get("raw_path") or request.url.path.encode())
+    if found is None:
+        raise Refusal(404, _NO_PARCEL)
+    key, wants_raw = found
+    return await (_raw(parts, key, sha256) if wants_raw else _one(parts, key))
+
+
+async def _one(parts: Parts, key: ParcelKey) -> Response:
+    row = await parts.ledger.parcel(key)
+    if row is None:
+        raise Refusal(404, _NO_PARCEL)
+    versions = await parts.ledger.versions(key, _MOST_HISTORY + 1)
+    told = history(versions, _MOST_HISTORY)
+    return json_answer(OneParcel(parcel_answer(row, record=True), told, len(versions) > _MOST_HISTORY))
+
+
+async def _raw(parts: Parts, key: ParcelKey, sha256: str) -> Response:
+    row = await parts.ledger.parcel(key)
+    if row is None:
+        raise Refusal(404, _NO_PARCEL)
+    wanted = sha256 or row.raw_sha256
+    if sha256 and sha256 != row.raw_sha256:
+        versions = await parts.ledger.versions(key, _MOST_VERSIONS)
+        wanted = sha256 if any(version.raw_sha256 == sha256 for version in versions) else None
+    page = await parts.raw_store.open(wanted) if wanted else None
+    if page is None:
+        raise Refusal(404, "no such page of this parcel was kept")
+    name = _NOT_IN_A_FILE_NAME.sub("_", f"{key.platform} {key.parcel_id}")[:100]
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}.gz"',
+        "Content-Length": str(page.size),
+        "Content-Security-Policy": _NEVER_RENDERED,
+    }
+    return StreamingResponse(page.chunks, headers=headers, media_type="application/octet-stream")
+
+
+def add_exports(routes: APIRouter, parts: Parts) -> None:
+    ledger = parts.ledger
+    csv, jsonl = "text/csv; charset=utf-8", "application/x-ndjson"
+
+    @routes.get("/export/parcels.csv", responses=download("text/csv"))
+    async def parcels_csv(request: Request, asked: Annotated[Filters, Query()]) -> Response:
+        pages = exporting.parcel_pages(ledger, asked.wanted())
+        return await download_of(parts, request, pages, exporting.ParcelCsv(), csv)
+
+    @routes.get("/export/parcels.jsonl", responses=download(jsonl))
+    async def parcels_jsonl(request: Request, asked: Annotated[Filters, Query()]) -> Response:
+        pages = exporting.parcel_pages(ledger, asked.wanted())
+        return await download_of(parts, request, pages, exporting.ParcelJsonl(), jsonl)
+
+    @routes.get("/export/liens.csv", responses=download("text/csv"))
+    async def liens_csv(request: Request, asked: Annotated[Filters, Query()]) -> Response:
+        pages = exporting.lien_pages(ledger, asked.wanted())
+        return await download_of(parts, request, pages, exporting.LienCsv(), csv)
+
+    @routes.get("/export/liens.jsonl", responses=download(jsonl))
+    async def liens_jsonl(request: Request, asked: Annotated[Filters, Query()]) -> Response:
+        pages = exporting.lien_pages(ledger, asked.wanted())
+        return await download_of(parts, request, pages, exporting.LienJsonl(), jsonl)

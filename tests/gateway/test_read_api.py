@@ -1,0 +1,368 @@
+"""What people and programs ask of the gateway, over a real ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from parcelpost.gateway.app import make_app
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.read_api.addresses import address_of, read_address
+from parcelpost.gateway.words import ParcelKey
+from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
+from tests.gateway.stage import a_client, a_task, add_tasks, some_parts
+
+TOKENS = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+@pytest.fixture
+async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
+    async with some_parts(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(parts) as made:
+        yield made
+
+
+async def store(parts: Parts, *records: dict[str, Any], page: bytes | None = None) -> None:
+    given = {"platform": "vgsi", "state": "CT", "county": "hartford"}
+    for number, record in enumerate(records):
+        at = parts.clock.now() + timedelta(days=number)
+        await parts.ledger.store([an_arrival({**given, **record}, at, f"t{number}", page)], "w-1", at)
+
+
+async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
+    answer = await client.get(f"/v1/parcels?{query}")
+    assert answer.status_code == 200, answer.text
+    return [parcel["parcel_id"] for parcel in answer.json()["parcels"]]
+
+
+RECORDS: list[dict[str, Any]] = [
+    {
+        "parcel_id": "1",
+        "owner_names": ["ANN LEE"],
+        "delinquent": True,
+        "liens": [{"status": "Open", "face_amount": 10.5}],
+    },
+    {"parcel_id": "2", "owner_names": ["BO LEE"], "situs_address": "9 Elm St", "delinquent": False, "tax_due": 1234.5},
+    {"parcel_id": "3", "state": "FL", "county": "harlow", "liens": [{"status": "redeemed", "face_amount": 99}]},
+]
+
+FILTERS = [
+    ("", ["1", "2", "3"]),
+    ("state=FL", ["3"]),
+    ("county=hartford", ["1", "2"]),
+    ("platform=none", []),
+    ("owner=lee", ["1", "2"]),
+    ("q=elm", ["2"]),
+    ("delinquent=true", ["1"]),
+    ("delinquent=false", ["2"]),
+    ("lien_status=OPEN", ["1"]),
+    ("min_amount=10.50&max_amount=98.99", ["1"]),
+    ("min_amount=10.51", ["3"]),
+    ("changed_since=2026-01-01T12:00:00Z", ["2", "3"]),
+]
+
+
+@pytest.mark.parametrize(("query", "expected"), FILTERS)
+async def test_parcels_are_found_by_what_is_asked(
+    parts: Parts, client: httpx2.AsyncClient, query: str, expected: list[str]
+) -> None:
+    await store(parts, *RECORDS)
+    assert await ids(client, query) == expected
+
+
+async def test_pages_follow_each_other_without_gap_or_repetition(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await store(parts, *({"parcel_id": f"{number:03}"} for number in range(25)))
+    seen: list[str] = []
+    cursor = ""
+    while True:
+        page = (await client.get("/v1/parcels", params={"limit": "10", "cursor": cursor})).json()
+        seen += [parcel["parcel_id"] for parcel in page["parcels"]]
+        if page["next"] is None:
+            break
+        cursor = page["next"]
+    assert seen == [f"{number:03}" for number in range(25)]
+
+
+async def test_liens_are_paged_too_with_exact_amounts(parts: Parts, client: httpx2.AsyncClient) -> None:
+    liens = [{"certificate_number": str(number), "face_amount": number + 0.1} for number in range(5)]
+    await store(parts, {"parcel_id": "a", "liens": liens}, {"parcel_id": "b", "liens": liens})
+    first = await client.get("/v1/liens?limit=7")
+    second = await client.get("/v1/liens", params={"cursor": first.json()["next"]})
+    assert [len(page.json()["liens"]) for page in (first, second)] == [7, 3]
+    assert second.json()["next"] is None
+    assert '"amount":4.10' in second.text
+
+
+async def test_the_latest_come_first(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await store(parts, *RECORDS)
+    answer = (await client.get("/v1/parcels/latest?limit=2")).json()
+    assert [parcel["parcel_id"] for parcel in answer["parcels"]] == ["3", "2"]
+
+
+BAD = [
+    ("limit=0", "limit"),
+    ("limit=1001", "limit"),
+    ("limit=x", "limit"),
+    ("colour=red", "colour"),
+    ("min_amount=abc", "min_amount"),
+    ("min_amount=-1", "min_amount"),
+    ("max_amount=1.005", "max_amount"),
+    ("max_amount=NaN", "max_amount"),
+    ("delinquent=perhaps", "delinquent"),
+    ("changed_since=yesterday", "changed_since"),
+    ("changed_since=2026-01-01T00:00:00", "changed_since"),
+    ("changed_since=0001-01-01T00:00:00%2B14:00", "changed_since"),
+    ("q=%00", "q"),
+    ("q=" + "x" * 201, "q"),
+    ("cursor=nonsense", "cursor"),
+    ("cursor=WzEsMl0", "cursor"),
+]
+
+
+@pytest.mark.parametrize("path", ["/v1/parcels", "/v1/liens"])
+@pytest.mark.parametrize(("query", "named"), BAD)
+async def test_a_bad_parameter_is_named(client: httpx2.AsyncClient, path: str, query: str, named: str) -> None:
+    answer = await client.get(f"{path}?{query}")
+    assert answer.status_code == 422
+    assert f"{named}:" in answer.json()["error"]["message"]
+
+
+KEYS = [
+    ParcelKey("vgsi", "CT", "hartford", "1"),
+    ParcelKey("vgsi", "", "", "12/34 5%2F6?x#y"),
+    ParcelKey("vgsi", "-", "~", "~a"),
+    ParcelKey("a/b", ".", "..", "../../etc"),
+    ParcelKey("vgsi", "CT", "raw", "raw"),
+    ParcelKey("vgsi", "CT", "hartford", "1/raw"),
+    ParcelKey("vgsi", "CT", "São José", "🏠 & <b>"),
+    ParcelKey("vgsi", "CT", "hartford", "+1=2;'\"\\"),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+async def test_every_parcel_has_an_address_of_its_own(parts: Parts, client: httpx2.AsyncClient, key: ParcelKey) -> None:
+    record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
+    await store(parts, record, page=b"a page")
+    await keep_page(parts.raw_store, b"a page")
+    assert read_address(address_of(key).encode()) == (key, False)
+    (listed,) = (await client.get("/v1/parcels")).json()["parcels"]
+    answer = await client.get(listed["address"])
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["parcel"]["record"] == record
+    assert gzip.decompress((await client.get(listed["raw"])).content) == b"a page"
+
+
+def test_slashes_that_were_not_encoded_belong_to_the_number() -> None:
+    assert read_address(b"/v1/parcels/vgsi/CT/x/12/34") == (ParcelKey("vgsi", "CT", "x", "12/34"), False)
+    assert read_address(b"/v1/parcels/vgsi/CT/x/12/34/raw") == (ParcelKey("vgsi", "CT", "x", "12/34"), True)
+    assert read_address(b"/v1/parcels/vgsi/CT/x") is None
+    assert read_address(b"/v1/parcels/vgsi/CT/x/%00") is None
+    assert read_address(b"/v1/parcels/vgsi/CT/x/%ff") is None
+
+
+async def test_one_parcel_comes_with_what_changed(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await store(parts, {"parcel_id": "1", "tax_due": 10.10}, {"parcel_id": "1", "tax_due": 12.5, "scraped_at": "x"})
+    answer = await client.get("/v1/parcels/vgsi/CT/hartford/1")
+    told = answer.json()
+    assert [scrape["changes"] for scrape in told["history"]] == [
+        [{"field": "tax_due", "before": 10.10, "after": 12.5}],
+        [],
+    ]
+    assert '"before":10.1' in answer.text
+    assert (told["history"][1]["first"], told["more_history"]) == (True, False)
+    assert told["parcel"]["tax_due"] == 12.5
+
+
+async def test_a_page_is_a_download_that_no_browser_renders(parts: Parts, client: httpx2.AsyncClient) -> None:
+    page = b"<script>alert(1)</script>"
+    digest = await keep_page(parts.raw_store, page)
+    other = await keep_page(parts.raw_store, b"of another parcel")
+    await store(parts, {"parcel_id": "1"}, page=page)
+    path = "/v1/parcels/vgsi/CT/hartford/1/raw"
+    answer = await client.get(path)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == 'attachment; filename="vgsi_1.gz"'
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "sandbox" in answer.headers["content-security-policy"]
+    assert gzip.decompress(answer.content) == page
+    assert (await client.get(f"{path}?sha256={digest}")).status_code == 200
+    assert (await client.get(f"{path}?sha256={other}")).status_code == 404
+    assert (await client.get(f"{path}?sha256=../../gateway.db")).status_code == 404
+    assert (await client.get("/v1/parcels/vgsi/CT/hartford/2/raw")).status_code == 404
+
+
+@pytest.mark.parametrize("kind", ["parcels", "liens"])
+async def test_an_export_holds_every_row_once_in_either_form(
+    parts: Parts, client: httpx2.AsyncClient, kind: str
+) -> None:
+    lien = [{"certificate_number": "7", "face_amount": 5}]
+    await store(parts, *({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
+    table = await client.get(f"/v1/export/{kind}.csv")
+    lines = await client.get(f"/v1/export/{kind}.jsonl")
+    rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
+    expected = [f"{number:04}" for number in range(601)]
+    assert [row["parcel_id"] for row in rows] == expected
+    assert [json.loads(line)["parcel_id"] for line in lines.text.splitlines()] == expected
+    assert table.headers["content-disposition"] == f'attachment; filename="{kind}.csv"'
+    narrow = await client.get(f"/v1/export/{kind}.csv?q=0007")
+    assert len(narrow.text.splitlines()) == 2
+    assert (await client.get(f"/v1/export/{kind}.csv?limit=5")).status_code == 422
+
+
+async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: Parts) -> None:
+    await store(parts, *({"parcel_id": f"{number:04}"} for number in range(1_000)))
+    app = make_app(parts)
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": "/v1/export/parcels.jsonl",
+        "raw_path": b"/v1/export/parcels.jsonl",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8700),
+        "scheme": "http",
+        "http_version": "1.1",
+        "root_path": "",
+    }
+    sent: list[Any] = []
+    gone = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == 3:
+            gone.set()
+            await asyncio.sleep(0.05)
+
+    await app(scope, receive, send)
+    assert len(sent) < 6
+    assert sent[-1]["more_body"]
+    parts.stopping.set()
+    sent.clear()
+    gone.clear()
+    await app(scope, receive, send)
+    assert [message["type"] for message in sent] == ["http.response.start"]
+
+
+async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await fill(parts.ledger, parts.raw_store, parts.clock.now(), parcels=6)
+    told = (await client.get("/v1/overview?hours=1")).json()
+    assert told["counts"]["parcels"] == 6
+    workers = {worker["worker_id"]: worker for worker in told["workers"]}
+    assert {name: worker["alive"] for name, worker in workers.items()} == {
+        "attic": False,
+        "boat-17": True,
+        "harlow-01": True,
+        "harlow-02": True,
+    }
+    assert workers["boat-17"]["pending_commands"] == ["sync-now"]
+    assert workers["boat-17"]["lag_seconds"] == 57
+    assert told["sync"]["unsynced"] == 1_240 + 3 * 18
+    assert (told["activity"]["bucket_seconds"], len(told["activity"]["series"]["stored"])) == (60, 60)
+    health = {platform["platform"]: platform for platform in told["platforms"]}
+    assert health["qpublic"]["blocked_workers"] == ["harlow-02"]
+    assert {one["field"] for one in health["qpublic"]["failing_selectors"]} == {"owner_names", "tax_due"}
+    assert health["mygov_due"]["success_rate"] == 1
+    assert health["qpublic"]["success_rate"] < 0.5
+    assert sum(row["tasks"] for row in told["queue"] if row["state"] == "leased") == 21
+
+
+async def test_a_task_is_shown_with_its_leases(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task("a/b c"))
+    now = parts.clock.now()
+    await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
+    told = (await client.get("/v1/tasks/a%2Fb%20c")).json()
+    assert (told["state"], [lease["worker_id"] for lease in told["leases"]]) == ("leased", ["w-1"])
+    assert (await client.get("/v1/tasks/none")).status_code == 404
+
+
+async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.AsyncClient) -> None:
+    now = parts.clock.now()
+    for worker_id in ("w-1", "w-2"):
+        await parts.ledger.beat(a_beat(worker_id), now, now, now)
+    assert (await client.post("/v1/commands", json={"command": "pause", "worker_id": "w-1"})).json() == {"workers": 1}
+    assert (await client.post("/v1/commands", json={"command": "platforms:a,b"})).json() == {"workers": 2}
+    told = {one["worker_id"]: one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]}
+    assert told == {"w-1": ["pause", "platforms:a,b"], "w-2": ["platforms:a,b"]}
+    assert (await client.post("/v1/commands", json={"command": "pause", "worker_id": "w-9"})).status_code == 404
+    bodies: list[Any] = [{"command": "reboot"}, {"command": "platforms"}, {"worker_id": "w-1"}, []]
+    for bad in (*bodies, {"command": "platforms:a\nb"}):
+        assert (await client.post("/v1/commands", json=bad)).status_code == 422
+
+
+async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client: httpx2.AsyncClient) -> None:
+    good = {"task_id": "t1", "platform": "echo", "target": {"parcel_id": 7, "state": "CT", "county": ""}, "priority": 1}
+    bad = [{"task_id": "t2"}, 7, {**good, "task_id": "t3", "priority": 9}]
+    answer = (await client.post("/v1/tasks", json=[bad[0], good, bad[1], bad[2]])).json()
+    assert (answer["new"], answer["known"]) == (1, 0)
+    assert [(one["position"], one["task_id"]) for one in answer["bad"]] == [(1, "t2"), (3, ""), (4, "t3")]
+    lines = "\n".join(json.dumps(one) for one in (good, {**good, "task_id": "t4"})) + "\n\n{cut"
+    answer = (await client.post("/v1/tasks", content=lines)).json()
+    assert (answer["new"], answer["known"], len(answer["bad"])) == (1, 1, 1)
+    assert (await client.post("/v1/tasks", json=[good] * 10_001)).status_code == 422
+    assert (await client.post("/v1/tasks", content=b"[{")).status_code == 422
+
+
+async def test_failed_tasks_are_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    now = parts.clock.now()
+    await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
+    await parts.ledger.end_task("t1", "w-1", error="no", again=False, now=now)
+    assert (await client.post("/v1/tasks/requeue", json={"states": ["failed"]})).json() == {"requeued": 1}
+    queued = (await client.get("/v1/queue")).json()["queue"]
+    assert [(row["state"], row["tasks"]) for row in queued] == [("queued", 1)]
+    assert (await client.post("/v1/tasks/requeue", json={"states": ["done"]})).status_code == 422
+
+
+READS = ["/v1/parcels", "/v1/parcels/a/b/c/d", "/v1/parcels/a/b/c/d/raw", "/v1/liens", "/v1/overview", "/v1/workers"]
+READS += ["/v1/queue", "/v1/tasks/a", "/v1/export/parcels.csv", "/v1/export/liens.jsonl", "/v1/parcels?limit=x"]
+
+
+@pytest.mark.parametrize("path", READS)
+async def test_readers_need_a_token_where_there_is_one(tmp_path: Path, path: str) -> None:
+    async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
+        assert (await client.get(path)).status_code == 401
+        assert (await client.get(path, headers=bearer("wrong"))).status_code == 401
+        for token in ("reading", "ruling"):
+            assert (await client.get(path, headers=bearer(token))).status_code in {200, 404, 422}
+
+
+@pytest.mark.parametrize("path", ["/v1/commands", "/v1/tasks", "/v1/tasks/requeue"])
+async def test_orders_need_an_admin_token(tmp_path: Path, path: str) -> None:
+    async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
+        for headers in ({}, bearer("reading")):
+            assert (await client.post(path, json={}, headers=headers)).status_code in {401, 403}
+        assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
+
+
+async def test_the_dashboards_files_are_strict_and_lead_nowhere_else(client: httpx2.AsyncClient) -> None:
+    page = await client.get("/")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    again = await client.get("/", headers={"If-None-Match": page.headers["etag"]})
+    assert again.status_code == 304
+    for name in ("../app.py", "__init__.py", "%2e%2e/app.py", "nothing.js"):
+        assert (await client.get(f"/dashboard/{name}")).status_code == 404
