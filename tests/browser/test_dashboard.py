@@ -1,0 +1,288 @@
+"""The dashboard in a real browser, against the real gateway on a real ledger."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from parcelpost.clock import SystemClock
+from tests.browser.conftest import a_page
+from tests.gateway.filling import a_beat, an_arrival, fill
+from tests.gateway.served import Served, served
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+
+PHONE = {"width": 360, "height": 740}
+SCRIPT = '<img src=x onerror="window.harmed=1;alert(1)"><script>window.harmed=1</script>'
+
+
+async def filled(gateway: Served, parcels: int = 12) -> None:
+    await fill(gateway.ledger, gateway.raw_store, SystemClock().now(), parcels)
+
+
+async def is_live(page: Page) -> None:
+    await expect(page.locator("#state")).to_have_text("Live", timeout=20_000)
+
+
+async def overflow(page: Page) -> int:
+    width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert isinstance(width, int)
+    return width
+
+
+async def test_an_empty_gateway_says_what_to_do(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, a_page(browser, gateway.address) as watched:
+        await is_live(watched.page)
+        await expect(watched.page.get_by_text(f"parcelpost run --gateway {gateway.address}")).to_be_visible()
+        await expect(watched.page.get_by_text("parcelpost gateway add tasks.csv")).to_be_visible()
+        await expect(watched.page.get_by_text("No parcel has come in yet")).to_be_visible()
+        assert await overflow(watched.page) == 0
+
+
+async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="boat-17"))
+            await expect(row).to_contain_text("Paused")
+            await expect(row).to_contain_text("told: sync-now")
+            await expect(page.get_by_role("row", name="attic")).to_contain_text("Away")
+            await expect(page.get_by_role("img", name="urgent 0, high 12, normal 140, batch 0")).to_be_visible()
+            await expect(page.get_by_role("row", name="qpublic").filter(has_text="1 worker")).to_contain_text(
+                "2 selectors"
+            )
+            await expect(page.locator("figure svg")).to_have_count(2)
+            await page.locator("figure svg").first.hover(position={"x": 200, "y": 60})
+            await expect(page.locator(".tip").first).to_contain_text("stored")
+            await page.locator("figure summary").first.click()
+            assert await page.locator("figure table tbody tr").count() > 50
+
+
+async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            await is_live(watched.page)
+            button = watched.page.get_by_role("button", name="Command for harlow-01")
+            await button.focus()
+            now = SystemClock().now()
+            await gateway.ledger.beat(a_beat("aaa-new", queue=None), now, now, now)
+            await expect(watched.page.get_by_role("rowheader", name="aaa-new")).to_be_visible(timeout=20_000)
+            await expect(button).to_be_focused()
+
+
+async def test_a_search_finds_as_one_types_and_shows_only_the_last_answer(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway, parcels=60)
+        async with a_page(browser, f"{gateway.address}/#/parcels") as watched:
+            page = watched.page
+            await expect(page.get_by_role("status").filter(has_text="The latest 50 parcels")).to_be_visible()
+            await page.get_by_role("searchbox").press_sequentially("heron bay", delay=20)
+            await expect(page.locator(".count")).to_have_text("9 parcels")
+            asked = [url for url in watched.requests if "/v1/parcels?" in url]
+            assert len(asked) < len("heron bay")
+            await expect(page.locator(".results tbody tr")).to_have_count(9)
+            async with page.expect_download() as download:
+                await page.get_by_role("link", name="CSV").click()
+            text = Path(await (await download.value).path()).read_text()
+            assert len(text.splitlines()) == 10
+            await page.get_by_role("searchbox").fill("nobody at all")
+            await expect(page.get_by_text("Nothing matches")).to_be_visible()
+
+
+async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, f"{gateway.address}/#/parcels?delinquent=true") as watched:
+            page = watched.page
+            await page.locator(".results tbody a").first.click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("Delinquent")
+            await expect(page.get_by_role("heading", name="Liens")).to_be_visible()
+            await expect(page.locator(".history")).to_contain_text("No change in 2 scrapes")
+            await expect(page.locator(".changes").first).to_contain_text("HOLLOWAY JUNE became")
+            async with page.expect_download() as download:
+                await page.get_by_role("link", name="Raw file", exact=True).click()
+            raw = Path(await (await download.value).path()).read_bytes()
+            assert gzip.decompress(raw).startswith(b"<html>")
+            await page.go_back()
+            await expect(page.locator("select")).to_have_value("true")
+
+
+async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_path: Path) -> None:
+    record: dict[str, Any] = {
+        "platform": SCRIPT,
+        "state": "<b>",
+        "county": "&amp;",
+        "parcel_id": f"1/{SCRIPT}",
+        "owner_names": [SCRIPT],
+        "situs_address": SCRIPT,
+        "source_url": "javascript:window.harmed=1",
+        "legal_description": SCRIPT,
+        SCRIPT: SCRIPT,
+        "liens": [{"certificate_number": SCRIPT, "status": SCRIPT, SCRIPT: {"a": SCRIPT}}],
+    }
+    async with served(tmp_path) as gateway:
+        now = SystemClock().now()
+        await gateway.ledger.store([an_arrival(record, now, "t1")], SCRIPT, now)
+        await gateway.ledger.beat(a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(SCRIPT,)), now, now, now)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            await expect(page.get_by_text(SCRIPT).first).to_be_visible()
+            await page.goto(f"{gateway.address}/#/liens")
+            await expect(page.locator(".results")).to_contain_text(SCRIPT)
+            await page.locator(".results tbody a").first.click()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text(SCRIPT)
+            assert await page.evaluate("window.harmed") is None
+            assert await page.locator("main img, main script, a[href^='javascript']").count() == 0
+            await page.set_viewport_size({"width": 360, "height": 740})
+            assert await overflow(page) == 0
+
+
+async def test_it_says_when_the_gateway_is_away_and_recovers_by_itself(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        port = int(gateway.address.rpartition(":")[2])
+        async with a_page(browser, gateway.address) as watched:
+            await is_live(watched.page)
+            gateway.stop.set()
+            await expect(watched.page.locator("#state")).to_have_text("Gateway away", timeout=20_000)
+            await expect(watched.page.get_by_role("alert")).to_contain_text("parcelpost gateway serve")
+            await expect(watched.page.get_by_role("rowheader", name="harlow-01")).to_be_visible()
+            async with served(tmp_path, port=port):
+                await is_live(watched.page)
+                await expect(watched.page.locator("#notice")).to_be_empty()
+
+
+async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_tab(
+    browser: Browser, tmp_path: Path
+) -> None:
+    tokens = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
+    async with served(tmp_path, tokens) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await page.get_by_label("Read or admin token").fill("wrong")
+            await page.get_by_role("button", name="Open").click()
+            await expect(page.get_by_role("alert").filter(has_text="not known here")).to_be_visible()
+            await page.get_by_label("Read or admin token").fill("reading")
+            await page.keyboard.press("Enter")
+            await is_live(page)
+            await page.reload()
+            await is_live(page)
+            await page.get_by_role("button", name="Command for harlow-01").click()
+            await page.get_by_role("radio", name="Pause Starts").check()
+            await page.get_by_role("button", name="Send").click()
+            await page.get_by_role("button", name="Enter token").click()
+            await page.get_by_label("Read or admin token").fill("ruling")
+            await page.keyboard.press("Enter")
+            await is_live(page)
+            await page.goto(f"{gateway.address}/#/parcels?delinquent=true")
+            async with page.expect_download() as download:
+                await page.get_by_role("link", name="JSONL").click()
+            assert (await download.value).suggested_filename == "parcels.jsonl"
+            assert await page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
+
+
+async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            command = page.get_by_role("button", name="Command for harlow-01")
+            await command.click()
+            await page.get_by_role("radio", name="Drain").check()
+            await page.get_by_role("button", name="Cancel").click()
+            await command.click()
+            await page.get_by_role("radio", name="Pause Starts").check()
+            await page.get_by_role("button", name="Send").click()
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="harlow-01"))
+            await expect(row).to_contain_text("told: pause")
+            await page.get_by_role("button", name="Queue failed again").click()
+            await page.get_by_role("button", name="Queue again").click()
+            await expect(page.get_by_role("button", name="Queue failed again")).to_be_hidden()
+    pending = {worker.beat.worker_id: worker.pending_commands for worker in await _workers(tmp_path)}
+    assert pending["harlow-01"] == ("pause",)
+
+
+async def _workers(folder: Path) -> Any:
+    async with served(folder) as gateway:
+        return await gateway.ledger.workers()
+
+
+async def test_everything_is_reached_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+            await page.keyboard.press("Enter")
+            await expect(page.locator("main")).to_be_focused()
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_role("radio", name="3 h")).to_be_focused()
+            await page.keyboard.press("ArrowLeft")
+            await expect(page.get_by_role("radio", name="1 h")).to_be_checked()
+            await page.keyboard.press("Tab")
+            await expect(page.locator("figure svg").first).to_be_focused()
+            await page.keyboard.press("ArrowLeft")
+            await expect(page.locator(".tip").first).to_be_visible()
+            await page.keyboard.press("Escape")
+            await expect(page.locator(".tip").first).to_be_hidden()
+            await page.get_by_role("button", name="Command all").focus()
+            await page.keyboard.press("Enter")
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            await page.keyboard.press("Escape")
+            await expect(page.get_by_role("button", name="Command all")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_it_fits_a_phone_and_reads_well_by_day_and_night(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address, viewport=PHONE, color_scheme=scheme) as watched:
+            page = watched.page
+            await is_live(page)
+            await page.locator(".results, .short tbody a").first.wait_for()
+            assert await overflow(page) == 0
+            address = await page.locator(".short tbody a").first.get_attribute("href")
+            assert await page.evaluate(CONTRASTS) == []
+            for path in ("#/parcels", "#/liens", address or ""):
+                await page.goto(f"{gateway.address}/{path}")
+                await page.locator("h1").wait_for()
+                await expect(page.locator("main")).not_to_contain_text("Loading")
+                assert await overflow(page) == 0
+                assert await page.evaluate(CONTRASTS) == []
+
+
+CONTRASTS = """() => {
+  const channels = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (rgb) => rgb.slice(0, 3).map((c) => c / 255)
+    .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
+  const ground = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const rgb = channels(getComputedStyle(at).backgroundColor);
+      if (rgb.length === 3 || rgb[3] === 1) return rgb;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    if (!own || !node.checkVisibility() || node.closest("svg")) continue;
+    const [a, b] = [light(channels(getComputedStyle(node).color)), light(ground(node))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) found.push(`${node.className} ${node.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""
+"""Every text below WCAG AA's 4.5."""
