@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -47,6 +49,7 @@ def test_no_answer_is_a_surprise(document: Any, mode: schemathesis.GenerationMod
         def ask(case: Any) -> None:
             case.call_and_validate(headers=HEADERS, checks=CHECKS)
 
-        ask()
-        asked += 1
+        with contextlib.suppress(Unsatisfiable):  # it takes nothing that could be wrong
+            ask()
+            asked += 1
     assert asked >= 11
