@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -298,3 +299,5 @@ async def test_metrics_say_how_the_queue_stands(parts: Parts, client: httpx2.Asy
     assert 'parcelpost_gateway_tasks{platform="echo",state="queued"} 1.0' in text
     assert 'parcelpost_gateway_events_total{outcome="granted",platform="echo"} 1.0' in text
     assert "parcelpost_gateway_workers_alive 1.0" in text
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(re.findall(r"`(parcelpost_gateway_\w+)`", page))

@@ -22,14 +22,24 @@ WORK = "/internal/work?platforms=echo"
 
 async def test_a_worker_that_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with some_parts(tmp_path, clock=clock, requests_per_second=2.0) as parts, a_client(parts) as client:
-        assert [(await client.get(WORK)).status_code for _ in range(5)] == [200] * 4 + [429]
-        refused = await client.get(WORK)
-        assert refused.headers["retry-after"] == "1"
-        assert (refused.headers["x-ratelimit-limit"], refused.headers["x-ratelimit-remaining"]) == ("2", "0")
-        assert (await client.get(WORK, headers={"X-Worker-ID": "w-2"})).status_code == 200
-        clock.advance(0.5)
+    async with some_parts(tmp_path, clock=clock, requests_per_second=0.5) as parts, a_client(parts) as client:
         assert [(await client.get(WORK)).status_code for _ in range(2)] == [200, 429]
+        refused = await client.get(WORK)
+        assert refused.headers["retry-after"] == "2"
+        assert (refused.headers["x-ratelimit-limit"], refused.headers["x-ratelimit-remaining"]) == ("0.5", "0")
+        assert (await client.get(WORK, headers={"X-Worker-ID": "w-2"})).status_code == 200
+        clock.advance(2)
+        assert [(await client.get(WORK)).status_code for _ in range(2)] == [200, 429]
+
+
+def test_a_worker_that_is_a_little_too_fast_is_slowed_down() -> None:
+    clock = ManualClock()
+    limits = Limits(2.0, clock)
+    assert [limits.take("w-1") for _ in range(6)] == [0.0] * 4 + [0.5, 1.0]
+    with pytest.raises(Refusal):
+        limits.take("w-1")
+    clock.advance(0.5)
+    assert limits.take("w-1") == 1.0
 
 
 def test_many_workers_are_asked_to_rest_longer() -> None:

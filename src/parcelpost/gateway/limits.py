@@ -14,6 +14,7 @@ _MOST_WORKERS = 20_000
 _ALIVE_SECONDS = 300.0
 _COUNT_AGAIN_SECONDS = 5.0
 _BURST_SECONDS = 2.0
+_LONGEST_DELAY_SECONDS = 1.0
 _MOST_EMPTY_POLLS_PER_SECOND = 20
 _REST_WITH_TASKS, _REST_WITHOUT, _LONGEST_REST = 5, 30, 600
 
@@ -26,6 +27,8 @@ class _Bucket(Struct):
 class Limits:
     """One bucket of requests for each worker, filled at the rate of the settings, two seconds' worth at most.
 
+    A worker that is a little too fast (it uploads several raw files at a time) is slowed down; one that is far too
+    fast is refused.
     Bounded: the worker that was silent for the longest is forgotten first, and a forgotten one starts anew.
     """
 
@@ -40,8 +43,8 @@ class Limits:
     def knows(self, worker_id: str) -> bool:
         return worker_id in self._buckets
 
-    def take(self, worker_id: str) -> None:
-        """Counts a request. Raises Refusal (429) for one too many."""
+    def take(self, worker_id: str) -> float:
+        """Counts a request, and answers the seconds it is to wait. Raises Refusal (429) for one too many."""
         now = self._clock.monotonic()
         bucket = self._buckets.get(worker_id)
         if bucket is None:
@@ -51,9 +54,11 @@ class Limits:
         self._buckets.move_to_end(worker_id)
         bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
         bucket.at = now
-        if bucket.tokens < 1:
-            raise self._too_many((1 - bucket.tokens) / self._rate)
+        wait = max(0.0, (1 - bucket.tokens) / self._rate)
+        if wait > _LONGEST_DELAY_SECONDS:
+            raise self._too_many(wait)
         bucket.tokens -= 1
+        return wait
 
     def rest(self, tasks: int) -> int:
         """Seconds until asking for work again makes sense: so long that all workers together do not ask too often."""

@@ -71,7 +71,7 @@ class _WorkerApi:
 
     async def work(self, request: Request) -> Response:
         """Tasks for this worker, each under a lease."""
-        worker_id = self._caller(request)
+        worker_id = await self._caller(request)
         capacity, platforms = _wish(request)
         now = self._parts.clock.now()
         until = now + timedelta(seconds=self._settings.lease_seconds)
@@ -83,7 +83,7 @@ class _WorkerApi:
 
     async def results(self, request: Request) -> Response:
         """A batch of results: stored, and answered for one by one."""
-        worker_id = self._caller(request)
+        worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
         try:
             return _answer(await take_results(self._parts, body, worker_id))
@@ -92,7 +92,7 @@ class _WorkerApi:
 
     async def raw_file(self, request: Request) -> Response:
         """A page, with what is told about it."""
-        self._caller(request)
+        await self._caller(request)
         most = self._settings.max_raw_bytes
         upload = await raw_uploads.receive(request, most, self._parts.patience)
         with upload.file, await raw_uploads.checked(upload, most) as page:
@@ -110,7 +110,7 @@ class _WorkerApi:
 
     async def heartbeat(self, request: Request) -> Response:
         """How a worker is; answers what it is to do."""
-        worker_id = self._caller(request)
+        worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
         sent = _read(wire.read_beat, body)
         now = self._parts.clock.now()
@@ -125,7 +125,7 @@ class _WorkerApi:
 
     async def signals(self, request: Request) -> Response:
         """How selectors did."""
-        self._caller(request)
+        await self._caller(request)
         signals, bad = _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
         if signals:
             await self._ledger.add_signals(signals, self._parts.clock.now())
@@ -133,7 +133,7 @@ class _WorkerApi:
 
     async def metrics(self, request: Request) -> Response:
         """What a worker measured of itself."""
-        worker_id = self._caller(request)
+        worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
         samples, bad = _read(lambda given: wire.read_samples(given, self._parts.clock.now()), body)
         if samples:
@@ -143,7 +143,7 @@ class _WorkerApi:
 
     async def selectors(self, request: Request) -> Response:
         """The fleet's selectors of a platform, the best first."""
-        self._caller(request)
+        await self._caller(request)
         platform = _name("platform", request.query_params.get("platform", ""))
         since = self._parts.clock.now() - _SELECTORS_OF
         rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
@@ -151,19 +151,20 @@ class _WorkerApi:
         words = [wire.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
         return _answer(wire.SelectorsWords(words))
 
-    def _caller(self, request: Request) -> str:
+    async def _caller(self, request: Request) -> str:
         """The worker's id, once it may ask and has not asked too often."""
         caller = self._access.worker(request)
         if not self._limits.knows(caller.worker_id):
             self._parts.emit(WorkerJoined(worker_id=caller.worker_id, token=caller.token))
-        self._limits.take(caller.worker_id)
+        if wait := self._limits.take(caller.worker_id):
+            await self._parts.clock.sleep(wait)
         return caller.worker_id
 
     async def _body(self, request: Request, most_bytes: int) -> bytes:
         return await read_body(request, most_bytes, self._parts.patience)
 
     async def _end(self, request: Request, end: wire.SentEnd | None) -> Response:
-        worker_id = self._caller(request)
+        worker_id = await self._caller(request)
         task_id = request.path_params["task_id"]
         if _CONTROL.search(task_id) or len(task_id) > _MOST_NAME_CHARS:
             return _answer(wire.EndWords("reported", False))  # no task has such an id
