@@ -173,7 +173,7 @@ async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: 
     assert task["attempt"] == 2
 
 
-@pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "a%2F..%2Fb"])
+@pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "%E2%82%AC" * 167, "a%2F..%2Fb"])
 async def test_an_unknown_task_is_no_error(client: httpx2.AsyncClient, task_id: str) -> None:
     answer = await client.post(f"/internal/tasks/{task_id}/fail", content=b"nonsense")
     assert (answer.status_code, answer.json()["success"]) == (200, False)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from parcelpost import wire
-from parcelpost.errors import LedgerError, RawStoreAway
+from parcelpost.errors import InvalidInput, LedgerError, RawStoreAway
 from parcelpost.events import AccessDenied, RequestFailed
 from parcelpost.gateway import headers
 from parcelpost.gateway.parts import Parts
@@ -91,6 +91,10 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         said = "; ".join(f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()[:5])
         return problem(request, 422, said)
+
+    @app.exception_handler(InvalidInput)
+    async def unusable(request: Request, error: InvalidInput) -> Response:
+        return problem(request, 422, str(error))
 
     @app.exception_handler(LedgerError)
     @app.exception_handler(RawStoreAway)

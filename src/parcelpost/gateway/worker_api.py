@@ -29,7 +29,6 @@ T = TypeVar("T")
 
 _MOST_TASKS = 100
 _MOST_PLATFORMS = 500
-_MOST_NAME_CHARS = 512
 _MOST_SELECTORS = 10_000
 _SELECTORS_OF = timedelta(days=30)
 _MOST_SMALL_BYTES = 64 * 1024
@@ -166,7 +165,7 @@ class _WorkerApi:
     async def _end(self, request: Request, end: wire.SentEnd | None) -> Response:
         worker_id = await self._caller(request)
         task_id = request.path_params["task_id"]
-        if _CONTROL.search(task_id) or len(task_id) > _MOST_NAME_CHARS:
+        if not _is_name(task_id):
             return _answer(wire.EndWords("reported", False))  # no task has such an id
         ended = await self._ledger.end_task(
             task_id,
@@ -206,6 +205,10 @@ def _wish(request: Request) -> tuple[int, list[str]]:
 
 
 def _name(field: str, given: str) -> str:
-    if len(given) > _MOST_NAME_CHARS or _CONTROL.search(given):
+    if not _is_name(given):
         raise Refusal(422, f"{field} is too long or holds control characters")
     return given
+
+
+def _is_name(given: str) -> bool:
+    return len(given.encode()) <= wire.MOST_NAME_BYTES and not _CONTROL.search(given)

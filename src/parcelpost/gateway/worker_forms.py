@@ -10,7 +10,7 @@ from parcelpost.gateway.declared import json_body, query, schema_of
 from parcelpost.model import Signal
 from parcelpost.wire import RawMetadata, SentBeat
 
-_NAME = {"type": "string", "minLength": 1, "maxLength": 512}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 500}
 
 
 class _Failure(Struct):

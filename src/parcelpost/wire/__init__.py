@@ -34,7 +34,7 @@ from parcelpost.wire.duties import (
 )
 from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
 from parcelpost.wire.reading import error_text, one_line
-from parcelpost.wire.requests import MOST_RESULTS, BadEntry, SentResult, read_batch
+from parcelpost.wire.requests import MOST_NAME_BYTES, MOST_RESULTS, BadEntry, SentResult, read_batch
 from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
 from parcelpost.wire.sent_duties import (
     RawMetadata,
@@ -52,6 +52,7 @@ from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
+    "MOST_NAME_BYTES",
     "MOST_RESULTS",
     "AcceptedWords",
     "BadEntry",

@@ -16,18 +16,20 @@ from parcelpost.wire.reading import Piece, elements, member, members, one_line
 MOST_RESULTS = 1_000
 """No worker sends more in one batch."""
 
+MOST_NAME_BYTES = 500
+"""Of an id, a platform, and each part of a parcel's key."""
+
 _MOST_DATA_BYTES = 16 * 1024 * 1024
 _MOST_PROBLEM_CHARS = 300
 _MOST_ECHOED_CHARS = 4_096
-_SURELY_SHORT = 500
-_MOST_INDEXED_BYTES = 2_000
+_SURELY_SHORT = 125
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_FROM_NOW = timedelta(days=1)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
-Place = Annotated[str, Meta(max_length=512)]
+Name = Annotated[str, Meta(min_length=1, max_length=500)]
+Place = Annotated[str, Meta(max_length=500)]
 Key = Annotated[str, Meta(max_length=1_024)]
 Milliseconds = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Moment = Annotated[datetime, Meta(tz=True)]
@@ -128,8 +130,8 @@ def _problem(entry: SentResult, latest: datetime) -> str:
 
 def _fits(entry: SentResult) -> bool:
     """What a database's index can hold; a letter may take four bytes."""
-    parcel = (entry.platform, entry.state, entry.county, entry.parcel_id)
-    return max(len("".join(names).encode()) for names in (parcel, (entry.task_id,))) <= _MOST_INDEXED_BYTES
+    names = (entry.task_id, entry.platform, entry.state, entry.county, entry.parcel_id)
+    return all(len(name.encode()) <= MOST_NAME_BYTES for name in names)
 
 
 def _data_problem(data: Piece) -> str:
