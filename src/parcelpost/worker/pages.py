@@ -76,7 +76,9 @@ async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pa
                 writer.close()
                 await writer.wait_closed()
     finally:
-        writer.transport.abort()
+        transport = writer.transport
+        if not transport.is_closing() or transport.get_write_buffer_size():  # one that has closed cannot be aborted
+            transport.abort()
 
 
 def _response(request: bytes, pages: dict[str, Page]) -> bytes:
