@@ -12,24 +12,7 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::
 ON CONFLICT (task_id) DO NOTHING
 """
 
-# Of each platform the first of its queue, then the first of all these. Materialized, or the rows that are locked
-# might not be the ones that are taken.
-GRANT = f"""
-WITH first AS MATERIALIZED (
-    SELECT t.seq FROM unnest($2::text[]) AS wanted (platform)
-    CROSS JOIN LATERAL (
-        SELECT q.seq, q.priority FROM tasks q
-        WHERE q.state = 'queued' AND q.platform = wanted.platform
-        ORDER BY q.priority, q.seq LIMIT $3 FOR UPDATE SKIP LOCKED
-    ) t
-    ORDER BY t.priority, t.seq LIMIT $3
-), leased AS (
-    UPDATE tasks t SET state = 'leased', attempts = t.attempts + 1 FROM first WHERE t.seq = first.seq RETURNING t.*
-), opened AS (
-    INSERT INTO leases (task_id, worker_id, granted_at, expires_at) SELECT task_id, $1, $4, $5 FROM leased
-)
-SELECT {TASK_COLUMNS} FROM leased ORDER BY priority, seq
-"""
+GRANT = f"SELECT {TASK_COLUMNS} FROM grant_tasks($1, $2, $3, $4, $5) ORDER BY priority, seq"
 
 BRING_BACK = """
 WITH over AS MATERIALIZED (
