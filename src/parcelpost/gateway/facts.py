@@ -16,25 +16,42 @@ _MAX_LIEN_BYTES = 16_384
 _MAX_DOLLARS = 10**13
 _MAX_MONEY_TEXT = 40
 
-_read_object = msgspec.json.Decoder(dict[str, Json], float_hook=Decimal).decode
-_read_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+class _Record(msgspec.Struct, frozen=True, gc=False):
+    """What is looked at; the rest of a record, most of it, is passed over. A field that was not sent has no bytes."""
+
+    owner_names: msgspec.Raw = msgspec.Raw()
+    situs_address: msgspec.Raw = msgspec.Raw()
+    situs_city: msgspec.Raw = msgspec.Raw()
+    situs_zip: msgspec.Raw = msgspec.Raw()
+    delinquent: msgspec.Raw = msgspec.Raw()
+    tax_due: msgspec.Raw = msgspec.Raw()
+    liens: msgspec.Raw = msgspec.Raw()
+
+
+_read_record = msgspec.json.Decoder(_Record).decode
+_read_json = msgspec.json.Decoder(Json, float_hook=Decimal).decode
 _read_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def facts_of(data: bytes) -> Facts:
     """Never raises: what is not as it should be is not said. At most 200 liens are told apart."""
     try:
-        record = _read_object(data)
+        record = _read_record(data)
+        delinquent = _value(record.delinquent)
+        return Facts(
+            owner="; ".join(_names(_value(record.owner_names)))[:_MAX_TEXT],
+            situs=_situs(record),
+            delinquent=delinquent if isinstance(delinquent, bool) else None,
+            tax_due_cents=_cents(_value(record.tax_due)),
+            liens=_liens(record.liens),
+        )
     except (msgspec.DecodeError, RecursionError, InvalidOperation):
         return Facts()
-    delinquent = record.get("delinquent")
-    return Facts(
-        owner="; ".join(_names(record.get("owner_names")))[:_MAX_TEXT],
-        situs=_situs(record),
-        delinquent=delinquent if isinstance(delinquent, bool) else None,
-        tax_due_cents=_cents(record.get("tax_due")),
-        liens=_liens(record.get("liens"), data),
-    )
+
+
+def _value(sent: msgspec.Raw) -> Json:
+    return _read_json(sent) if sent else None
 
 
 def _names(value: Json) -> list[str]:
@@ -42,17 +59,16 @@ def _names(value: Json) -> list[str]:
     return [name for name in map(_text, names) if name]
 
 
-def _situs(record: dict[str, Json]) -> str:
-    parts = (_text(record.get(field)) for field in ("situs_address", "situs_city", "situs_zip"))
-    return ", ".join(part for part in parts if part)
+def _situs(record: _Record) -> str:
+    sent = (record.situs_address, record.situs_city, record.situs_zip)
+    return ", ".join(part for part in map(_text, map(_value, sent)) if part)
 
 
-def _liens(value: Json, data: bytes) -> tuple[Lien, ...]:
-    if not isinstance(value, list) or not value:
+def _liens(sent: msgspec.Raw) -> tuple[Lien, ...]:
+    if bytes(memoryview(sent)[:1]) != b"[":
         return ()
-    wholes = _read_raw_list(_read_parts(data)["liens"])  # as sent, not as we would write it
-    found = zip(value[:_MAX_LIENS], wholes, strict=False)
-    return tuple(_lien(fields, bytes(whole)) for fields, whole in found if isinstance(fields, dict))
+    found = ((_read_json(whole), bytes(whole)) for whole in _read_raw_list(sent)[:_MAX_LIENS])
+    return tuple(_lien(fields, whole) for fields, whole in found if isinstance(fields, dict))
 
 
 def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
