@@ -1,4 +1,4 @@
-"""Storing a batch of results in few statements."""
+"""Storing a batch of results in few statements. Keys go in, and what is known of them comes back, as one JSON text."""
 
 from __future__ import annotations
 
@@ -7,43 +7,52 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from msgspec.json import Decoder
+
 from parcelpost.clock import iso
+from parcelpost.gateway.ledger_sqlite.bulk import write_rows
 from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.batch import Entry, Sifted, sift
 from parcelpost.gateway.sql.statements import search_text
 from parcelpost.gateway.words import Arrival, ParcelKey, Stored
 
-_PARCEL = """
-SELECT parcel_no, scraped_at, task_id, lien_count FROM parcels
-WHERE platform = ? AND state = ? AND county = ? AND parcel_id = ?
+_PARCELS = """
+SELECT json_group_array(json_array(parcel_id, parcel_no, scraped_at, task_id, lien_count)) FROM parcels
+WHERE platform = ? AND state = ? AND county = ? AND parcel_id IN (SELECT value FROM json_each(?))
 """
 _LAST_PARCEL = "SELECT coalesce(max(parcel_no), 0) FROM parcels"
-_RESULT = "SELECT scraped_at FROM results WHERE parcel_no = ? AND task_id = ?"
+_RESULTS = """
+SELECT json_group_array(json_array(r.parcel_no, r.task_id, r.scraped_at))
+FROM json_each(?) asked CROSS JOIN results r
+    ON r.parcel_no = json_extract(asked.value, '$[0]') AND r.task_id = json_extract(asked.value, '$[1]')
+"""
 
-_NEW_PARCEL = """
+_WRITE_PARCELS = """
 INSERT INTO parcels (task_id, scraped_at, received_at, owner, situs, delinquent, tax_due_cents, lien_count, search,
                      parcel_no, platform, state, county, parcel_id, first_seen_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _NEWER_PARCEL = """
-UPDATE parcels SET task_id = ?, scraped_at = ?, received_at = ?, owner = ?, situs = ?, delinquent = ?,
-                   tax_due_cents = ?, lien_count = ?, search = ?
-WHERE parcel_no = ?
+ON CONFLICT (parcel_no) DO UPDATE
+SET task_id = excluded.task_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
+    owner = excluded.owner, situs = excluded.situs, delinquent = excluded.delinquent,
+    tax_due_cents = excluded.tax_due_cents, lien_count = excluded.lien_count, search = excluded.search
 """
-_ADD_RESULT = """
+_WRITE_RESULTS = """
 INSERT INTO results (parcel_no, task_id, worker_id, scraped_at, received_at, late, parse_duration_ms,
                      idempotency_key, raw_sha256, raw_file, data)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_NEWER_RESULT = """
 ON CONFLICT (parcel_no, task_id) DO UPDATE
 SET worker_id = excluded.worker_id, scraped_at = excluded.scraped_at, received_at = excluded.received_at,
     late = excluded.late, parse_duration_ms = excluded.parse_duration_ms,
     idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256, raw_file = excluded.raw_file,
     data = excluded.data
 """
-_ADD_LIEN = """
+_WRITE_LIENS = """
 INSERT INTO liens (parcel_no, position, certificate_number, certificate_year, tax_year, status, holder_name,
                    amount_cents, sale_date, json)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_NEWER_LIEN = """
 ON CONFLICT (parcel_no, position) DO UPDATE
 SET certificate_number = excluded.certificate_number, certificate_year = excluded.certificate_year,
     tax_year = excluded.tax_year, status = excluded.status, holder_name = excluded.holder_name,
@@ -51,20 +60,28 @@ SET certificate_number = excluded.certificate_number, certificate_year = exclude
 """
 _DROP_LIENS = "DELETE FROM liens WHERE parcel_no = ? AND position >= ?"
 
-_DONE = "UPDATE tasks SET state = 'done', ended_at = ?, error = NULL WHERE task_id = ? AND state <> 'done'"
-_END_LEASE = """
+_DONE = """
+UPDATE tasks SET state = 'done', ended_at = ?, error = NULL
+WHERE task_id IN (SELECT value FROM json_each(?)) AND state <> 'done'
+"""
+_END_LEASES = """
 UPDATE leases SET ended_at = ?, ended_as = CASE WHEN worker_id = ? THEN 'done' ELSE 'superseded' END
-WHERE task_id = ? AND ended_at IS NULL
+WHERE task_id IN (SELECT value FROM json_each(?)) AND ended_at IS NULL
 """
 
 
 class _Known(NamedTuple):
     """A parcel that was here before the batch."""
 
+    parcel_id: str
     parcel_no: int
     scraped_at: str
     task_id: str
     lien_count: int
+
+
+_read_parcels = Decoder(list[_Known]).decode
+_read_results = Decoder(list[tuple[int, str, str]]).decode
 
 
 def store(db: sqlite3.Connection, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> list[Stored]:
@@ -72,13 +89,16 @@ def store(db: sqlite3.Connection, arrivals: Sequence[Arrival], worker_id: str, n
     at = iso(now)
     known = _known_parcels(db, batch)
     numbers = _numbers(db, batch, known)
-    kept = [entry for entry in batch.entries if _is_news(db, entry, known)]
+    kept = _news(db, batch, known)
     winners = {parcel: entry for parcel, entry in batch.newest.items() if _wins(entry, known.get(parcel))}
-    _write_parcels(db, winners, known, numbers, at)
-    db.executemany(_ADD_RESULT, [_result_values(entry, numbers, worker_id, at) for entry in kept])
+    parcels = [_parcel_values(entry, numbers[parcel], at) for parcel, entry in winners.items()]
+    write_rows(db, _WRITE_PARCELS, parcels, _NEWER_PARCEL)
+    results = [_result_values(entry, numbers[entry.arrival.parcel], worker_id, at) for entry in kept]
+    write_rows(db, _WRITE_RESULTS, results, _NEWER_RESULT)
     _write_liens(db, winners, known, numbers)
-    db.executemany(_END_LEASE, [(at, worker_id, task_id) for task_id in batch.task_ids])
-    db.executemany(_DONE, [(at, task_id) for task_id in batch.task_ids])
+    task_ids = _json(batch.task_ids)
+    db.execute(_END_LEASES, (at, worker_id, task_ids))
+    db.execute(_DONE, (at, task_ids))
     answers = [Stored.DUPLICATE] * len(arrivals)
     for entry in kept:
         wins = winners.get(entry.arrival.parcel) is entry
@@ -93,11 +113,13 @@ def _answer(wins: bool, is_known: bool) -> Stored:
 
 
 def _known_parcels(db: sqlite3.Connection, batch: Sifted) -> dict[ParcelKey, _Known]:
-    found = {}
+    by_county: dict[tuple[str, str, str], list[str]] = {}
     for key in batch.newest:
-        row = db.execute(_PARCEL, (key.platform, key.state, key.county, key.parcel_id)).fetchone()
-        if row is not None:
-            found[key] = _Known(*row)
+        by_county.setdefault((key.platform, key.state, key.county), []).append(key.parcel_id)
+    found: dict[ParcelKey, _Known] = {}
+    for county, parcel_ids in by_county.items():
+        ((text,),) = db.execute(_PARCELS, (*county, _json(parcel_ids)))
+        found |= {ParcelKey(*county, parcel.parcel_id): parcel for parcel in _read_parcels(text)}
     return found
 
 
@@ -111,38 +133,34 @@ def _numbers(db: sqlite3.Connection, batch: Sifted, known: dict[ParcelKey, _Know
     return numbers
 
 
-def _is_news(db: sqlite3.Connection, entry: Entry, known: dict[ParcelKey, _Known]) -> bool:
-    parcel = known.get(entry.arrival.parcel)
-    if parcel is None:
-        return True
-    row = db.execute(_RESULT, (parcel.parcel_no, entry.arrival.task_id)).fetchone()
-    return row is None or iso(entry.scraped_at) > row[0]
+def _news(db: sqlite3.Connection, batch: Sifted, known: dict[ParcelKey, _Known]) -> list[Entry]:
+    """Those whose task has brought no result of the parcel yet, or an older one."""
+    asked = {
+        (parcel.parcel_no, entry.arrival.task_id): entry
+        for entry in batch.entries
+        if (parcel := known.get(entry.arrival.parcel)) is not None
+    }
+    if not asked:
+        return batch.entries
+    ((text,),) = db.execute(_RESULTS, (_json(list(asked)),))
+    stale = {
+        entry.place
+        for parcel_no, task_id, scraped_at in _read_results(text)
+        if iso((entry := asked[parcel_no, task_id]).scraped_at) <= scraped_at
+    }
+    return [entry for entry in batch.entries if entry.place not in stale]
 
 
 def _wins(entry: Entry, known: _Known | None) -> bool:
     return known is None or (iso(entry.scraped_at), entry.arrival.task_id) > (known.scraped_at, known.task_id)
 
 
-def _write_parcels(
-    db: sqlite3.Connection,
-    winners: dict[ParcelKey, Entry],
-    known: dict[ParcelKey, _Known],
-    numbers: dict[ParcelKey, int],
-    at: str,
-) -> None:
-    new, newer = [], []
-    for key, entry in winners.items():
-        values = (*_parcel_values(entry, at), numbers[key])
-        if key in known:
-            newer.append(values)
-        else:
-            new.append((*values, key.platform, key.state, key.county, key.parcel_id, at))
-    db.executemany(_NEW_PARCEL, new)
-    db.executemany(_NEWER_PARCEL, newer)
+def _json(keys: Sequence[object]) -> str:
+    return rows.encode(keys).decode()
 
 
-def _parcel_values(entry: Entry, at: str) -> tuple[Any, ...]:
-    arrival, facts = entry.arrival, entry.arrival.facts
+def _parcel_values(entry: Entry, number: int, at: str) -> tuple[Any, ...]:
+    arrival, key, facts = entry.arrival, entry.arrival.parcel, entry.arrival.facts
     return (
         arrival.task_id,
         iso(entry.scraped_at),
@@ -152,14 +170,20 @@ def _parcel_values(entry: Entry, at: str) -> tuple[Any, ...]:
         facts.delinquent,
         facts.tax_due_cents,
         len(facts.liens),
-        search_text(arrival.parcel.parcel_id, facts.owner, facts.situs),
+        search_text(key.parcel_id, facts.owner, facts.situs),
+        number,
+        key.platform,
+        key.state,
+        key.county,
+        key.parcel_id,
+        at,
     )
 
 
-def _result_values(entry: Entry, numbers: dict[ParcelKey, int], worker_id: str, at: str) -> tuple[Any, ...]:
+def _result_values(entry: Entry, number: int, worker_id: str, at: str) -> tuple[Any, ...]:
     arrival = entry.arrival
     return (
-        numbers[arrival.parcel],
+        number,
         arrival.task_id,
         worker_id,
         iso(entry.scraped_at),
@@ -185,5 +209,5 @@ def _write_liens(
         values += [(numbers[key], position, *rows.lien_values(lien)) for position, lien in enumerate(liens)]
         if key in known and known[key].lien_count > len(liens):
             fewer.append((numbers[key], len(liens)))
-    db.executemany(_ADD_LIEN, values)
+    write_rows(db, _WRITE_LIENS, values, _NEWER_LIEN)
     db.executemany(_DROP_LIENS, fewer)

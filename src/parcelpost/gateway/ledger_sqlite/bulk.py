@@ -1,0 +1,27 @@
+"""Many rows in few statements: around each one the thread gives the interpreter away and has to wait to get it back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
+from typing import Any
+
+_MOST_ROWS = 64
+
+
+def write_rows(db: sqlite3.Connection, insert: str, rows: Sequence[Sequence[Any]], on_conflict: str = "") -> None:
+    """`insert` is all that stands before VALUES. Statements of few lengths, so that each is prepared once."""
+    start = 0
+    while left := len(rows) - start:
+        size = min(_MOST_ROWS, 1 << (left.bit_length() - 1))
+        part = rows[start : start + size]
+        db.execute(_statement(insert, size, len(part[0]), on_conflict), list(chain.from_iterable(part)))
+        start += size
+
+
+@cache
+def _statement(insert: str, rows: int, columns: int, on_conflict: str) -> str:
+    row = f"({', '.join('?' * columns)})"
+    return f"{insert} VALUES {', '.join([row] * rows)} {on_conflict}"
