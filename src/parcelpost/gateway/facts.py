@@ -18,18 +18,18 @@ _MAX_MONEY_TEXT = 40
 
 
 class _Record(msgspec.Struct, frozen=True, gc=False):
-    """What is looked at; the rest of a record, most of it, is passed over. A field that was not sent has no bytes."""
+    """What is looked at. The rest of a record, most of it, is passed over."""
 
-    owner_names: msgspec.Raw = msgspec.Raw()
-    situs_address: msgspec.Raw = msgspec.Raw()
-    situs_city: msgspec.Raw = msgspec.Raw()
-    situs_zip: msgspec.Raw = msgspec.Raw()
-    delinquent: msgspec.Raw = msgspec.Raw()
-    tax_due: msgspec.Raw = msgspec.Raw()
-    liens: msgspec.Raw = msgspec.Raw()
+    owner_names: Any = None
+    situs_address: Any = None
+    situs_city: Any = None
+    situs_zip: Any = None
+    delinquent: Any = None
+    tax_due: Any = None
+    liens: msgspec.Raw = msgspec.Raw(b"null")
 
 
-_read_record = msgspec.json.Decoder(_Record).decode
+_read_record = msgspec.json.Decoder(_Record, float_hook=Decimal).decode
 _read_json = msgspec.json.Decoder(Json, float_hook=Decimal).decode
 _read_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -38,20 +38,16 @@ def facts_of(data: bytes) -> Facts:
     """Never raises: what is not as it should be is not said. At most 200 liens are told apart."""
     try:
         record = _read_record(data)
-        delinquent = _value(record.delinquent)
-        return Facts(
-            owner="; ".join(_names(_value(record.owner_names)))[:_MAX_TEXT],
-            situs=_situs(record),
-            delinquent=delinquent if isinstance(delinquent, bool) else None,
-            tax_due_cents=_cents(_value(record.tax_due)),
-            liens=_liens(record.liens),
-        )
+        liens = _liens(record.liens)
     except (msgspec.DecodeError, RecursionError, InvalidOperation):
         return Facts()
-
-
-def _value(sent: msgspec.Raw) -> Json:
-    return _read_json(sent) if sent else None
+    return Facts(
+        owner="; ".join(_names(record.owner_names))[:_MAX_TEXT],
+        situs=_situs(record),
+        delinquent=record.delinquent if isinstance(record.delinquent, bool) else None,
+        tax_due_cents=_cents(record.tax_due),
+        liens=liens,
+    )
 
 
 def _names(value: Json) -> list[str]:
@@ -60,8 +56,8 @@ def _names(value: Json) -> list[str]:
 
 
 def _situs(record: _Record) -> str:
-    sent = (record.situs_address, record.situs_city, record.situs_zip)
-    return ", ".join(part for part in map(_text, map(_value, sent)) if part)
+    parts = map(_text, (record.situs_address, record.situs_city, record.situs_zip))
+    return ", ".join(filter(None, parts))
 
 
 def _liens(sent: msgspec.Raw) -> tuple[Lien, ...]:
