@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 import pytest
 
+from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import Added, Beat, BroughtBack, Grant, LeaseEnd, TaskRow, TaskState
 from parcelpost.model import Priority
@@ -190,3 +192,11 @@ async def test_ended_tasks_are_pruned_in_small_steps_and_their_results_stay(ledg
     assert await ledger.task("0") is None
     assert (await known(ledger, "4")).state is TaskState.LEASED
     assert await ledger.store([arrival("0")], "w1", now) == ["duplicate"]
+
+
+async def test_of_changes_made_at_once_the_one_that_fails_fails_alone(ledger: Ledger, now: datetime) -> None:
+    names = [str(n) for n in range(20)]
+    changes = [ledger.add_tasks([task(name), *([task("bad", "\ud800")] if name == "7" else [])], now) for name in names]
+    answers = await asyncio.gather(*changes, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [InvalidInput if name == "7" else Added for name in names]
+    assert sorted(await granted(ledger, now)) == sorted(set(names) - {"7"})

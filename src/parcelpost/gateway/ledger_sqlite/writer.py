@@ -80,25 +80,41 @@ class Writer:
     def _write(self, group: list[_Job]) -> None:
         try:
             db = self._db = self._db or connect(self._path)
-            db.execute("BEGIN IMMEDIATE")
-            for job in group:
-                self._run_one(db, job)
-            db.execute("COMMIT")
+            if not self._write_all(db, group):
+                self._write_each(db, group)
         except Exception as error:  # noqa: BLE001 - nothing of the group was written: each of its callers is told
             self._drop_connection()
             for job in group:
                 job.answer = translate(error, self._path)
 
-    def _run_one(self, db: sqlite3.Connection, job: _Job) -> None:
-        db.execute("SAVEPOINT job")
+    def _write_all(self, db: sqlite3.Connection, group: list[_Job]) -> bool:
+        """False, and nothing was written, where a change fails."""
+        db.execute("BEGIN IMMEDIATE")
         try:
-            job.answer = job.change(db, *job.args)
-        except Exception as error:
+            for job in group:
+                job.answer = job.change(db, *job.args)
+        except Exception:
             if not db.in_transaction:  # SQLite has rolled back everything by itself: a full or failing disk
                 raise
-            db.execute("ROLLBACK TO job")
-            job.answer = translate(error, self._path)
-        db.execute("RELEASE job")
+            db.execute("ROLLBACK")
+            return False
+        db.execute("COMMIT")
+        return True
+
+    def _write_each(self, db: sqlite3.Connection, group: list[_Job]) -> None:
+        """The same once more, and what fails is left out. Savepoints all along would cost every job two statements."""
+        db.execute("BEGIN IMMEDIATE")
+        for job in group:
+            db.execute("SAVEPOINT job")
+            try:
+                job.answer = job.change(db, *job.args)
+            except Exception as error:
+                if not db.in_transaction:
+                    raise
+                db.execute("ROLLBACK TO job")
+                job.answer = translate(error, self._path)
+            db.execute("RELEASE job")
+        db.execute("COMMIT")
 
     def _drop_connection(self) -> None:
         """After a failed commit nothing of this connection's state is trusted: the next group opens another."""
