@@ -35,7 +35,7 @@ class LeaseEnd(StrEnum):
     """Another worker delivered the task's result."""
 
 
-class ParcelKey(Struct, frozen=True, order=True, gc=False):
+class ParcelKey(Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """What makes a parcel one: the upsert's key."""
 
     platform: str

@@ -8,17 +8,14 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-_MOST_ROWS = 64
+_MOST_ROWS = 100
 
 
 def write_rows(db: sqlite3.Connection, insert: str, rows: Sequence[Sequence[Any]], on_conflict: str = "") -> None:
-    """`insert` is all that stands before VALUES. Statements of few lengths, so that each is prepared once."""
-    start = 0
-    while left := len(rows) - start:
-        size = min(_MOST_ROWS, 1 << (left.bit_length() - 1))
-        part = rows[start : start + size]
-        db.execute(_statement(insert, size, len(part[0]), on_conflict), list(chain.from_iterable(part)))
-        start += size
+    """`insert` is all that stands before VALUES."""
+    for start in range(0, len(rows), _MOST_ROWS):
+        part = rows[start : start + _MOST_ROWS]
+        db.execute(_statement(insert, len(part), len(part[0]), on_conflict), list(chain.from_iterable(part)))
 
 
 @cache

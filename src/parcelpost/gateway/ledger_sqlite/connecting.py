@@ -15,6 +15,7 @@ from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
 from parcelpost.gateway.sql import schema
 
 _BUSY_SECONDS = 10.0
+_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
 
@@ -45,7 +46,7 @@ _AWAY = {
 
 def connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=256, check_same_thread=False
+        path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS, check_same_thread=False
     )
     try:
         for pragma in _PRAGMAS:

@@ -17,10 +17,11 @@ from parcelpost.gateway.sql.statements import search_text
 from parcelpost.gateway.words import Arrival, ParcelKey, Stored
 
 _PARCELS = """
-SELECT json_group_array(json_array(parcel_id, parcel_no, scraped_at, task_id, lien_count)) FROM parcels
+SELECT json_group_array(json_array(parcel_id, parcel_no, scraped_at, task_id, lien_count)),
+       (SELECT coalesce(max(parcel_no), 0) FROM parcels)
+FROM parcels
 WHERE platform = ? AND state = ? AND county = ? AND parcel_id IN (SELECT value FROM json_each(?))
 """
-_LAST_PARCEL = "SELECT coalesce(max(parcel_no), 0) FROM parcels"
 _RESULTS = """
 SELECT json_group_array(json_array(r.parcel_no, r.task_id, r.scraped_at))
 FROM json_each(?) asked CROSS JOIN results r
@@ -87,8 +88,8 @@ _read_results = Decoder(list[tuple[int, str, str]]).decode
 def store(db: sqlite3.Connection, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> list[Stored]:
     batch = sift(arrivals)
     at = iso(now)
-    known = _known_parcels(db, batch)
-    numbers = _numbers(db, batch, known)
+    known, last = _known_parcels(db, batch)
+    numbers = _numbers(batch, known, last)
     kept = _news(db, batch, known)
     winners = {parcel: entry for parcel, entry in batch.newest.items() if _wins(entry, known.get(parcel))}
     parcels = [_parcel_values(entry, numbers[parcel], at) for parcel, entry in winners.items()]
@@ -112,25 +113,24 @@ def _answer(wins: bool, is_known: bool) -> Stored:
     return Stored.UPDATED if is_known else Stored.INSERTED
 
 
-def _known_parcels(db: sqlite3.Connection, batch: Sifted) -> dict[ParcelKey, _Known]:
+def _known_parcels(db: sqlite3.Connection, batch: Sifted) -> tuple[dict[ParcelKey, _Known], int]:
+    """Those of the batch, and the last number of all."""
     by_county: dict[tuple[str, str, str], list[str]] = {}
     for key in batch.newest:
         by_county.setdefault((key.platform, key.state, key.county), []).append(key.parcel_id)
     found: dict[ParcelKey, _Known] = {}
+    last = 0
     for county, parcel_ids in by_county.items():
-        ((text,),) = db.execute(_PARCELS, (*county, _json(parcel_ids)))
+        ((text, last),) = db.execute(_PARCELS, (*county, _json(parcel_ids)))
         found |= {ParcelKey(*county, parcel.parcel_id): parcel for parcel in _read_parcels(text)}
-    return found
+    return found, last
 
 
-def _numbers(db: sqlite3.Connection, batch: Sifted, known: dict[ParcelKey, _Known]) -> dict[ParcelKey, int]:
+def _numbers(batch: Sifted, known: dict[ParcelKey, _Known], last: int) -> dict[ParcelKey, int]:
     """Of new parcels too: nobody else writes now."""
-    numbers = {key: parcel.parcel_no for key, parcel in known.items()}
-    if len(numbers) < len(batch.newest):
-        (last,) = db.execute(_LAST_PARCEL).fetchone()
-        new = (key for key in batch.newest if key not in known)
-        numbers |= {key: number for number, key in enumerate(new, last + 1)}
-    return numbers
+    new = (key for key in batch.newest if key not in known)
+    numbers = {key: number for number, key in enumerate(new, last + 1)}
+    return numbers | {key: parcel.parcel_no for key, parcel in known.items()}
 
 
 def _news(db: sqlite3.Connection, batch: Sifted, known: dict[ParcelKey, _Known]) -> list[Entry]:
@@ -167,7 +167,7 @@ def _parcel_values(entry: Entry, number: int, at: str) -> tuple[Any, ...]:
         at,
         facts.owner,
         facts.situs,
-        facts.delinquent,
+        None if facts.delinquent is None else int(facts.delinquent),
         facts.tax_due_cents,
         len(facts.liens),
         search_text(key.parcel_id, facts.owner, facts.situs),
@@ -188,7 +188,7 @@ def _result_values(entry: Entry, number: int, worker_id: str, at: str) -> tuple[
         worker_id,
         iso(entry.scraped_at),
         at,
-        arrival.late,
+        int(arrival.late),  # a bool, the driver looks for a way to adapt
         arrival.parse_duration_ms,
         arrival.idempotency_key,
         arrival.raw_sha256,

@@ -51,4 +51,5 @@ def sift(batch: Sequence[Arrival]) -> Sifted:
 
 
 def whole_ms(moment: datetime) -> datetime:
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    beyond = moment.microsecond % 1000
+    return moment.replace(microsecond=moment.microsecond - beyond) if beyond else moment
