@@ -28,6 +28,8 @@ Examples:
 
 _FLAGS = {"host": "server.host", "port": "server.port", "database": "server.database", "raw": "server.raw"}
 
+_SWITCH_SECONDS = 0.0002  # for how long the ledger waits for the event loop between two statements: by default 5 ms
+
 Text = str | None
 
 
@@ -60,6 +62,7 @@ def serve(
     with needed_packages():
         from parcelpost.gateway.serving import new_loop
 
+        sys.setswitchinterval(_SWITCH_SECONDS)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(loaded.settings))
 
