@@ -173,6 +173,15 @@ async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: 
     assert task["attempt"] == 2
 
 
+async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
+    await client.get("/internal/work?platforms=vgsi&capacity=3")
+    await client.post("/internal/tasks/a/complete")
+    await client.post("/internal/tasks/b/fail", json={"permanent": True})
+    await client.post("/internal/tasks/c/fail", json={"permanent": False})
+    assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "completed"): 1, ("vgsi", "failed"): 2}
+
+
 @pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "%E2%82%AC" * 167, "a%2F..%2Fb"])
 async def test_an_unknown_task_is_no_error(client: httpx2.AsyncClient, task_id: str) -> None:
     answer = await client.post(f"/internal/tasks/{task_id}/fail", content=b"nonsense")

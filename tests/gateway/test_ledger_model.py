@@ -104,7 +104,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for one in over:
             one.give_back()
         back = self.run(self.ledger.bring_back(self.now, 100))
-        assert (back.queued, back.dead) == (
+        assert (len(back.queued), len(back.dead)) == (
             sum(one.state is TaskState.QUEUED for one in over),
             sum(one.state is TaskState.DEAD for one in over),
         )
@@ -113,7 +113,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def end(self, name: str, worker: str, error: str | None, again: bool) -> None:
         held = self.tasks.get(name)
         may = held is not None and held.state is TaskState.LEASED and held.worker == worker
-        assert self.run(self.ledger.end_task(name, worker, error=error, again=again, now=self.now)) is may
+        ended = self.run(self.ledger.end_task(name, worker, error=error, again=again, now=self.now))
+        assert (ended is not None) is may
         if may and held is not None:
             if error and again:
                 held.give_back()

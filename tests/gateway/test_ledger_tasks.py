@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import Added, Beat, BroughtBack, Grant, LeaseEnd, TaskRow, TaskState
+from parcelpost.gateway.words import Added, Beat, BroughtBack, Ended, Grant, LeaseEnd, TaskRow, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import arrival, task
@@ -66,9 +66,10 @@ async def test_a_lease_that_is_over_brings_its_task_back_until_it_is_dead(ledger
     for attempt in range(1, MAX_ATTEMPTS + 1):
         (grant,) = await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
         assert grant.attempt == attempt
-        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == BroughtBack(0, 0)
+        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == BroughtBack([], [])
         last = attempt == MAX_ATTEMPTS
-        assert await ledger.bring_back(now + HOUR, 10) == BroughtBack(int(not last), int(last))
+        expected = BroughtBack([], ["echo"]) if last else BroughtBack(["echo"], [])
+        assert await ledger.bring_back(now + HOUR, 10) == expected
     found = await known(ledger, "a")
     assert (found.state, found.ended_at, found.attempts) == (TaskState.DEAD, now + HOUR, MAX_ATTEMPTS)
     assert [lease.end for lease in found.leases] == [LeaseEnd.EXPIRED] * MAX_ATTEMPTS
@@ -79,16 +80,18 @@ async def test_leases_are_brought_back_a_few_at_a_time_the_oldest_first(ledger: 
     await ledger.add_tasks([task(str(n)) for n in range(5)], now)
     for n in range(5):
         await ledger.grant("w1", ["echo"], 1, now, now + timedelta(minutes=n))
-    assert await ledger.bring_back(now + HOUR, 2) == BroughtBack(2, 0)
+    assert await ledger.bring_back(now + HOUR, 2) == BroughtBack(["echo", "echo"], [])
     assert sorted(await granted(ledger, now)) == ["0", "1"]
 
 
 async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
     await ledger.add_tasks([task("done"), task("bad"), task("again")], now)
     await granted(ledger, now)
-    assert await ledger.end_task("done", "w1", error=None, again=False, now=now)
-    assert await ledger.end_task("bad", "w1", error="no such page", again=False, now=now)
-    assert await ledger.end_task("again", "w1", error="timeout", again=True, now=now)
+    assert await ledger.end_task("done", "w1", error=None, again=False, now=now) == Ended("echo", TaskState.DONE)
+    bad = await ledger.end_task("bad", "w1", error="no such page", again=False, now=now)
+    assert bad == Ended("echo", TaskState.FAILED)
+    again = await ledger.end_task("again", "w1", error="timeout", again=True, now=now)
+    assert again == Ended("echo", TaskState.QUEUED)
     ends = {name: await known(ledger, name) for name in ("done", "bad", "again")}
     assert {name: (row.state, row.error, row.leases[-1].end) for name, row in ends.items()} == {
         "done": (TaskState.DONE, None, LeaseEnd.DONE),
@@ -103,7 +106,8 @@ async def test_a_task_that_is_given_back_too_often_is_dead(ledger: Ledger, now: 
     await ledger.add_tasks([task("a")], now)
     for _ in range(MAX_ATTEMPTS):
         assert await granted(ledger, now) == ["a"]
-        assert await ledger.end_task("a", "w1", error="timeout", again=True, now=now)
+        ended = await ledger.end_task("a", "w1", error="timeout", again=True, now=now)
+    assert ended == Ended("echo", TaskState.DEAD)
     assert (await known(ledger, "a")).state is TaskState.DEAD
 
 
@@ -144,7 +148,7 @@ async def test_what_a_worker_does_not_hold_is_queued_again_at_once(ledger: Ledge
     await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
     await ledger.grant("w2", ["echo"], 1, now - MINUTE, now + HOUR)
     await ledger.let_go("w1", now - MINUTE / 2, now)
-    assert await ledger.bring_back(now, 100) == BroughtBack(1, 0)
+    assert await ledger.bring_back(now, 100) == BroughtBack(["echo"], [])
     states = [(await known(ledger, name)).state for name in ("lost", "on-its-way", "other")]
     assert states == [TaskState.QUEUED, TaskState.LEASED, TaskState.LEASED]
 

@@ -174,7 +174,7 @@ async def test_leases_that_are_over_come_back(tmp_path: Path) -> None:
         row = await parts.ledger.task("t1")
         assert row is not None and row.state == "dead"
         counted = {(row.platform, row.outcome): row.count for row in await parts.ledger.activity(clock.now() - DAY)}
-    assert counted == {("", "expired"): 1, ("", "dead"): 1}
+    assert counted == {("echo", "dead"): 1}
     assert kinds(events) == ["LeasesEnded"]
 
 

@@ -19,6 +19,7 @@ from parcelpost.gateway.words import (
     Arrival,
     Beat,
     BroughtBack,
+    Ended,
     Grant,
     LienRow,
     MetricsSample,
@@ -54,11 +55,13 @@ class Ledger(Protocol):
     async def bring_back(self, now: datetime, most: int) -> BroughtBack:
         """Ends leases that are over: the task is queued again, or dead if that was its last attempt."""
 
-    async def end_task(self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime) -> bool:
+    async def end_task(
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+    ) -> Ended | None:
         """The word of the worker that holds it: no `error`: done, with nothing to send. With one: failed, or queued
         `again` (dead after its last attempt).
 
-        False, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
+        None, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
         """
 
     async def task(self, task_id: str) -> TaskRow | None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 from parcelpost.errors import LedgerError
@@ -41,16 +42,18 @@ class Sweeper:
         return _TURN_SECONDS
 
     async def _bring_back(self) -> None:
-        queued = dead = 0
+        queued, dead = Counter[str](), Counter[str]()
         for _ in range(_MOST_ROUNDS):
             ended = await self._parts.ledger.bring_back(self._parts.clock.now(), _A_TIME)
-            queued, dead = queued + ended.queued, dead + ended.dead
-            if ended.queued + ended.dead < _A_TIME:
+            queued.update(ended.queued)
+            dead.update(ended.dead)
+            if len(ended.queued) + len(ended.dead) < _A_TIME:
                 break
+        for outcome, platforms in (("expired", queued), ("dead", dead)):
+            for platform, number in platforms.items():
+                self._parts.tally.count(platform, outcome, number)
         if queued or dead:
-            self._parts.tally.count("", "expired", queued + dead)
-            self._parts.tally.count("", "dead", dead)
-            self._parts.emit(LeasesEnded(queued=queued, dead=dead))
+            self._parts.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _flush(self) -> None:
         taken = dict(self._parts.tally.take())

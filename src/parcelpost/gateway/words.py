@@ -117,10 +117,17 @@ class Stored(StrEnum):
 
 
 class BroughtBack(Struct, frozen=True):
-    """Tasks whose lease ended without a word."""
+    """Tasks whose lease ended without a word: the platform of each."""
 
-    queued: int
-    dead: int
+    queued: Sequence[str]
+    dead: Sequence[str]
+
+
+class Ended(Struct, frozen=True):
+    """What a worker's word has made of a task."""
+
+    platform: str
+    state: TaskState
 
 
 class Beat(Struct, frozen=True, kw_only=True):

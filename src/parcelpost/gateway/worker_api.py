@@ -23,7 +23,7 @@ from parcelpost.gateway.declared import BODIES, declared
 from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.refusals import Refusal
-from parcelpost.gateway.words import Beat, MetricsSample
+from parcelpost.gateway.words import Beat, MetricsSample, TaskState
 
 T = TypeVar("T")
 
@@ -58,6 +58,13 @@ def router(parts: Parts) -> APIRouter:
 
 _ON_ITS_WAY_SECONDS = 30.0
 """A task granted so lately may not be in the worker's store yet."""
+_OUTCOMES = {
+    TaskState.DONE: "completed",
+    TaskState.QUEUED: "failed",
+    TaskState.FAILED: "failed",
+    TaskState.DEAD: "dead",
+}
+"""By what a worker's word made of its task."""
 
 
 class _WorkerApi:
@@ -175,8 +182,8 @@ class _WorkerApi:
             now=self._parts.clock.now(),
         )
         if ended:
-            self._parts.tally.count("", "failed" if end else "completed")
-        return _answer(wire.EndWords("reported", ended))
+            self._parts.tally.count(ended.platform, _OUTCOMES[ended.state])
+        return _answer(wire.EndWords("reported", ended is not None))
 
 
 def _answer(words: Struct) -> Response:

@@ -17,7 +17,7 @@ from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
 from parcelpost.gateway.sql.fleet import Fleet
 from parcelpost.gateway.sql.rows import Row
 from parcelpost.gateway.sql.statements import numbered
-from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Grant, Stored, TaskState
+from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored, TaskState
 from parcelpost.model import Task
 
 T = TypeVar("T")
@@ -44,13 +44,16 @@ class PostgresLedger(Fleet):
         return [rows.grant(row, row[6], until) for row in found]
 
     async def bring_back(self, now: datetime, most: int) -> BroughtBack:
-        states = [state for (state,) in await self._fetch(tasks.BRING_BACK, now, most, NEVER_ANSWERED)]
-        dead = states.count(TaskState.DEAD)
-        return BroughtBack(len(states) - dead, dead)
+        over = await self._fetch(tasks.BRING_BACK, now, most, NEVER_ANSWERED)
+        queued = [platform for platform, state in over if state == TaskState.QUEUED]
+        return BroughtBack(queued, [platform for platform, state in over if state == TaskState.DEAD])
 
-    async def end_task(self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime) -> bool:
+    async def end_task(
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+    ) -> Ended | None:
         how = ending(error, again)
-        return bool(await self._fetch(tasks.END, task_id, worker_id, *how, error, now))
+        found = await self._fetch(tasks.END, task_id, worker_id, *how, error, now)
+        return Ended(found[0][0], TaskState(found[0][1])) if found else None
 
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
         return await self._change(tasks.REQUEUE, states, platform)

@@ -27,7 +27,7 @@ UPDATE tasks t
 SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END,
     ended_at = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $1 END,
     error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END
-FROM ended WHERE t.task_id = ended.task_id RETURNING t.state
+FROM ended WHERE t.task_id = ended.task_id RETURNING t.platform, t.state
 """
 
 # $3: how the lease ends, $4: the task's state, $5: its state if it may not be tried again.
@@ -44,7 +44,7 @@ WITH held AS MATERIALIZED (
 )
 UPDATE tasks t
 SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END
-FROM decided WHERE t.seq = decided.seq RETURNING t.seq
+FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
 """
 
 REQUEUE = """

@@ -15,7 +15,7 @@ from parcelpost.gateway.ledger_sqlite.readers import Readers
 from parcelpost.gateway.ledger_sqlite.writer import Writer
 from parcelpost.gateway.sql.fleet import Fleet
 from parcelpost.gateway.sql.rows import Row
-from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Grant, Stored
+from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored
 from parcelpost.model import Task
 
 _COUNTS = """
@@ -49,7 +49,9 @@ class SqliteLedger(Fleet):
     async def bring_back(self, now: datetime, most: int) -> BroughtBack:
         return await self._writer.run(tasks.bring_back, now, most)
 
-    async def end_task(self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime) -> bool:
+    async def end_task(
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+    ) -> Ended | None:
         return await self._writer.run(tasks.end, task_id, worker_id, error, again, now)
 
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:

@@ -10,7 +10,7 @@ from parcelpost.clock import iso
 from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
 from parcelpost.gateway.sql.rows import TASK_COLUMNS
-from parcelpost.gateway.words import Added, BroughtBack, Grant, LeaseEnd, TaskState
+from parcelpost.gateway.words import Added, BroughtBack, Ended, Grant, LeaseEnd, TaskState
 from parcelpost.model import Task
 
 _ADD = """
@@ -26,12 +26,12 @@ _LEASE = "UPDATE tasks SET state = 'leased', attempts = attempts + 1 WHERE seq =
 _OPEN_LEASE = "INSERT INTO leases (task_id, worker_id, granted_at, expires_at) VALUES (?, ?, ?, ?)"
 
 _OVER = """
-SELECT l.lease_id, l.task_id, t.attempts < t.max_attempts
+SELECT l.lease_id, l.task_id, t.platform, t.attempts < t.max_attempts
 FROM leases l JOIN tasks t ON t.task_id = l.task_id
 WHERE l.ended_at IS NULL AND l.expires_at <= ? ORDER BY l.expires_at LIMIT ?
 """
 _HELD = """
-SELECT l.lease_id, t.attempts < t.max_attempts FROM leases l JOIN tasks t ON t.task_id = l.task_id
+SELECT l.lease_id, t.platform, t.attempts < t.max_attempts FROM leases l JOIN tasks t ON t.task_id = l.task_id
 WHERE l.ended_at IS NULL AND l.task_id = ? AND l.worker_id = ?
 """
 _END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
@@ -65,20 +65,22 @@ def grant(
 def bring_back(db: sqlite3.Connection, now: datetime, most: int) -> BroughtBack:
     at = iso(now)
     over = db.execute(_OVER, (at, most)).fetchall()
-    again = [task_id for _, task_id, may_try in over if may_try]
-    dead = [task_id for _, task_id, may_try in over if not may_try]
-    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, _, _ in over])
-    db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id in again])
-    db.executemany(_END, [(TaskState.DEAD, at, NEVER_ANSWERED, task_id) for task_id in dead])
-    return BroughtBack(len(again), len(dead))
+    again = [(task_id, platform) for _, task_id, platform, may_try in over if may_try]
+    dead = [(task_id, platform) for _, task_id, platform, may_try in over if not may_try]
+    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in over])
+    db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id, _ in again])
+    db.executemany(_END, [(TaskState.DEAD, at, NEVER_ANSWERED, task_id) for task_id, _ in dead])
+    return BroughtBack([platform for _, platform in again], [platform for _, platform in dead])
 
 
-def end(db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, again: bool, now: datetime) -> bool:
+def end(
+    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, again: bool, now: datetime
+) -> Ended | None:
     held = db.execute(_HELD, (task_id, worker_id)).fetchone()
     if held is None:
-        return False
+        return None
     at = iso(now)
-    lease_id, may_try = held
+    lease_id, platform, may_try = held
     how = ending(error, again)
     state = how.task if may_try else how.last_task
     db.execute(_END_LEASE, (at, how.lease, lease_id))
@@ -86,7 +88,7 @@ def end(db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None,
         db.execute(_QUEUE_AGAIN, (error, task_id))
     else:
         db.execute(_END, (state, at, error, task_id))
-    return True
+    return Ended(platform, state)
 
 
 def requeue(db: sqlite3.Connection, states: Sequence[str], platform: str) -> int:

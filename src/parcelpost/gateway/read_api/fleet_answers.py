@@ -147,7 +147,7 @@ def health_of(
 ) -> list[PlatformHealth]:
     """Of every platform that was heard of, by name."""
     blocked: defaultdict[str, list[str]] = defaultdict(list)
-    known: set[str] = set(outcomes)
+    known = {platform for platform in outcomes if platform}  # '' is what came with no name
     for worker in workers:
         if worker.alive:
             known.update(worker.platforms)
