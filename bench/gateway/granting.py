@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from parcelpost.clock import SystemClock
-from parcelpost.events import ignore
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.model import Priority, Target, Task
@@ -26,7 +25,7 @@ _MANY = 10_000
 
 async def fill(database: str, queued: int) -> None:
     """Tasks of four platforms and all priorities, mixed."""
-    async with open_ledger(database, 1_000, SystemClock(), ignore) as ledger:
+    async with open_ledger(database, 1_000, SystemClock()) as ledger:
         for first in range(0, queued, _CHUNK):
             await ledger.add_tasks(list(_tasks(first, min(first + _CHUNK, queued))), _NOW)
 
@@ -36,7 +35,7 @@ async def measure(databases: dict[int, str]) -> dict[int, list[float]]:
     seconds: dict[int, list[float]] = {queued: [] for queued in databases}
     for number in range(_ROUNDS + 1):
         for queued, database in databases.items():
-            async with open_ledger(database, 1_000, SystemClock(), ignore) as ledger:
+            async with open_ledger(database, 1_000, SystemClock()) as ledger:
                 taken = await _round(ledger, _NOW + number * 2 * _LEASE)
             if number:  # the first warms up
                 seconds[queued] += taken

@@ -13,7 +13,6 @@ from bench.gateway.work import BATCH, batches_of_tasks, worker_of
 from bench.store.work import PLATFORM
 from bench.timing import Run
 from parcelpost.clock import SystemClock
-from parcelpost.events import ignore
 from parcelpost.gateway.opening import open_ledger
 
 _ATTEMPTS = 5
@@ -63,7 +62,7 @@ def on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> T
 async def _lease(database: str, batches: int) -> None:
     """The tasks of the results to come, each held by the worker that will send its result, as in life."""
     clock = SystemClock()
-    async with open_ledger(database, _ATTEMPTS, clock, ignore) as ledger:
+    async with open_ledger(database, _ATTEMPTS, clock) as ledger:
         for batch, tasks in enumerate(batches_of_tasks(batches)):
             now = clock.now()
             await ledger.add_tasks(tasks, now)

@@ -11,7 +11,6 @@ from typing import TypeVar
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.events import ignore
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.words import Beat
@@ -30,7 +29,7 @@ def ledger(tmp_path: Path) -> str:
 
 def at(ledger: str, work: Callable[[Ledger], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with open_ledger(ledger, ATTEMPTS, SystemClock(), ignore) as opened:
+        async with open_ledger(ledger, ATTEMPTS, SystemClock()) as opened:
             return await work(opened)
 
     return asyncio.run(run())

@@ -50,7 +50,7 @@ async def fresh_schema(server: PostgresServer) -> str:
 
 @pytest.fixture
 async def ledger(database: str) -> AsyncIterator[Ledger]:
-    async with open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None) as opened:
+    async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as opened:
         yield opened
 
 

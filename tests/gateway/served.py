@@ -48,7 +48,7 @@ async def served(
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             await running
-        async with open_ledger(server.database, server.max_attempts, clock, events.append) as ledger:
+        async with open_ledger(server.database, server.max_attempts, clock) as ledger:
             yield Served(
                 address=address.result(),
                 ledger=ledger,

@@ -46,7 +46,7 @@ async def store(ledger: Ledger, name: str) -> None:
 
 
 async def main(database: str, duty: str, name: str) -> None:
-    async with open_ledger(database, 3, _clock, lambda _: None) as ledger:
+    async with open_ledger(database, 3, _clock) as ledger:
         await {"grant": grant, "store": store}[duty](ledger, name)
 
 

@@ -42,7 +42,7 @@ async def some_parts(
     chosen = ServerSettings(**{"database": str(folder / "gateway.db"), "raw": str(folder / "raw"), **settings})
     time = clock or ManualClock()
     emit = (events if events is not None else []).append
-    async with open_ledger(chosen.database, chosen.max_attempts, time, emit) as ledger:
+    async with open_ledger(chosen.database, chosen.max_attempts, time) as ledger:
         yield Parts(
             ledger=ledger,
             raw_store=open_raw_store(chosen.raw, environment or {}),

@@ -61,7 +61,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tasks: dict[str, Held] = {}
         self.results: dict[tuple[str, str], datetime] = {}
         opened = self.runner.run(database())
-        context = open_ledger(opened, MAX_ATTEMPTS, SystemClock(), lambda _: None)
+        context = open_ledger(opened, MAX_ATTEMPTS, SystemClock())
         self.ledger: Ledger = self.runner.run(self.stack.enter_async_context(context))
 
     def teardown(self) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def opened(database: str) -> AbstractAsyncContextManager[Ledger]:
-    return open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None)
+    return open_ledger(database, MAX_ATTEMPTS, SystemClock())
 
 
 async def test_a_new_file_and_its_folder_are_for_their_owner_only(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
     """Four handles on one database, everything at the same tasks at the same time."""
     names = [str(n) for n in range(60)]
     await ledger.add_tasks([task(name) for name in names], now)
-    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None) for _ in range(4)]
+    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock()) for _ in range(4)]
 
     async def trouble(handle: Ledger, worker: str) -> None:
         for turn in range(25):
@@ -90,7 +90,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
 
 
 async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database: str, ledger: Ledger) -> None:
-    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock(), lambda _: None) for _ in range(3)]
+    handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock()) for _ in range(3)]
 
     async def scrapes(handle: Ledger, worker: int) -> list[Stored]:
         answers: list[Stored] = []

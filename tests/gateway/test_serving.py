@@ -63,7 +63,7 @@ async def test_the_workers_client_is_content(tmp_path: Path) -> None:
     clock = SystemClock()
     raw = tmp_path / "page.gz"
     raw.write_bytes(gzip.compress(PAGE))
-    async with open_ledger(str(tmp_path / "gateway.db"), 5, clock, lambda _: None) as ledger:
+    async with open_ledger(str(tmp_path / "gateway.db"), 5, clock) as ledger:
         await ledger.add_tasks([a_task(f"t/{number}", extra={"odd": [1]}) for number in range(3)], clock.now())
         with a_gateway(tmp_path, environment) as address:
             settings = GatewaySettings(url=address)

@@ -11,7 +11,6 @@ from parcelpost.cli.demo_processes import Child, free_port, listening
 from parcelpost.cli.demo_progress import Bars
 from parcelpost.cli.output import count
 from parcelpost.cli.running import CLOCK, looking
-from parcelpost.events import ignore
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.words import TaskState
@@ -58,7 +57,7 @@ class Story:
     async def __aenter__(self) -> Story:
         for child in (self._gateway, self._worker):
             self._stack.push_async_callback(child.kill)
-        opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK, ignore)
+        opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK)
         self._ledger = await self._stack.enter_async_context(opened)
         return self
 

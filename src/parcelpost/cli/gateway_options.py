@@ -56,7 +56,6 @@ async def ledger(database: str | None, *, make: bool = False) -> AsyncIterator[L
     Raises LedgerError, LedgerAway and InvalidSettings.
     """
     from parcelpost.cli.running import CLOCK
-    from parcelpost.events import ignore
 
     server = settled().server
     where = database or server.database
@@ -68,5 +67,5 @@ async def ledger(database: str | None, *, make: bool = False) -> AsyncIterator[L
     with needed_packages():
         from parcelpost.gateway.opening import open_ledger
 
-        async with open_ledger(where, server.max_attempts, CLOCK, ignore) as opened:
+        async with open_ledger(where, server.max_attempts, CLOCK) as opened:
             yield opened

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings
-from parcelpost.events import Emit
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
@@ -18,7 +17,7 @@ _POSTGRES = ("postgresql://", "postgres://")
 
 
 @asynccontextmanager
-async def open_ledger(database: str, max_attempts: int, clock: Clock, emit: Emit) -> AsyncIterator[Ledger]:
+async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
     """A path is an SQLite file, made where there is none; `postgresql://...` is a database that exists.
 
     Raises InvalidSettings for what names no ledger, LedgerError for one that cannot be used, LedgerAway for one that

@@ -54,7 +54,7 @@ async def serve(
     check_listening(server, tokens)
     _check_tls(server)
     raw_store = open_raw_store(server.raw, environment)
-    async with open_ledger(server.database, server.max_attempts, clock, emit) as ledger:
+    async with open_ledger(server.database, server.max_attempts, clock) as ledger:
         parts = Parts(
             ledger=ledger,
             raw_store=raw_store,
