@@ -11,12 +11,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from parcelpost.errors import InvalidSettings, RawStoreAway
-from parcelpost.gateway.raw_store import RawStore, open_raw_store, safe_name
+from parcelpost.gateway.raw_store import RawStore, open_raw_store, remove_leftovers, safe_name
 from tests.gateway.stage import PAGE
 
 SHA256 = hashlib.sha256(PAGE).hexdigest()
@@ -154,3 +155,17 @@ async def test_a_store_that_does_not_answer_is_away(tmp_path: Path) -> None:
 def test_what_names_no_store_is_refused(place: str) -> None:
     with pytest.raises(InvalidSettings):
         open_raw_store(place, {})
+
+
+def test_what_crashes_left_is_removed_once_nobody_can_be_writing_it(tmp_path: Path) -> None:
+    now = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    staging = tmp_path / "raw" / "staging"
+    staging.mkdir(parents=True)
+    for name, minutes in (("left", 61), ("being-written", 59)):
+        (staging / name).write_bytes(b"half a page")
+        at = (now - timedelta(minutes=minutes)).timestamp()
+        os.utime(staging / name, (at, at))
+    remove_leftovers(str(tmp_path / "raw"), now)
+    assert [file.name for file in staging.iterdir()] == ["being-written"]
+    remove_leftovers(str(tmp_path / "none"), now)
+    remove_leftovers("s3://bucket/raw", now)

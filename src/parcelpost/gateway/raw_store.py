@@ -12,7 +12,8 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ _MOST_NAME_CHARS = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGING = "staging"
+_LONGEST_WRITE = timedelta(hours=1)
 _RETRIES_END = timedelta(seconds=10)
 
 Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
@@ -88,6 +90,17 @@ def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
     if "://" in place:
         raise InvalidSettings("server.raw is neither a folder nor s3://bucket/prefix")
     return _in_folder(Path(place))
+
+
+def remove_leftovers(place: str, now: datetime) -> None:
+    """What crashes left half written in a folder. What is young may be the work of a sister gateway."""
+    if "://" in place:
+        return
+    before = (now - _LONGEST_WRITE).timestamp()
+    for file in (Path(place) / _STAGING).glob("*"):
+        with suppress(OSError):  # a sister was faster, or it is not ours: it takes room, and nothing else
+            if file.stat().st_mtime < before:
+                file.unlink()
 
 
 def safe_name(name: str) -> str:

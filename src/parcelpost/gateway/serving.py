@@ -22,7 +22,7 @@ from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.raw_store import open_raw_store
+from parcelpost.gateway.raw_store import open_raw_store, remove_leftovers
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
@@ -54,6 +54,7 @@ async def serve(
     check_listening(server, tokens)
     _check_tls(server)
     raw_store = open_raw_store(server.raw, environment)
+    remove_leftovers(server.raw, clock.now())
     async with open_ledger(server.database, server.max_attempts, clock) as ledger:
         parts = Parts(
             ledger=ledger,
