@@ -17,7 +17,7 @@ from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, WORKER_TOKENS_VAR
 
 _WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _UNKNOWN = "unknown"
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
 _BEARER = {"WWW-Authenticate": 'Bearer realm="parcelpost"'}
 
 
@@ -31,8 +31,8 @@ class Access:
     """Three doors: for workers, for readers, for admins. Each raises Refusal (401, 403) for a stranger.
 
     Where the gateway listens on a loopback address only, a door without tokens is open to this machine: to a request
-    that comes from it, that names it as its host (a page elsewhere may have its own name point here), that no proxy
-    has passed on and that no other site's page has made.
+    that comes from it, that names it as its host (a page elsewhere may have its own name point here), that carries no
+    word of a proxy and that no other site's page has made.
     """
 
     def __init__(self, settings: ServerSettings, tokens: Tokens) -> None:
