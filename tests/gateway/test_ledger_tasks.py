@@ -104,6 +104,7 @@ async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
 
 async def test_a_task_that_is_given_back_too_often_is_dead(ledger: Ledger, now: datetime) -> None:
     await ledger.add_tasks([task("a")], now)
+    ended = None
     for _ in range(MAX_ATTEMPTS):
         assert await granted(ledger, now) == ["a"]
         ended = await ledger.end_task("a", "w1", error="timeout", again=True, now=now)
