@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -62,6 +63,7 @@ async def connected(url: str, now: datetime) -> AsyncIterator[asyncpg.Pool[async
 
 
 async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its tracebacks while the database is away; events say so
     try:
         return await asyncpg.create_pool(
             url,
