@@ -132,6 +132,9 @@ class Ledger(Protocol):
     async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
         """Its scrapes, the newest first."""
 
+    async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
+        """Whether a scrape of this parcel names that page."""
+
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
         """Liens that themselves have the status and amount wanted, in the order of their parcels and positions."""
 

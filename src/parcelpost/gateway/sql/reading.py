@@ -44,6 +44,11 @@ FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no
 WHERE ({KEY}) = (?, ?, ?, ?) ORDER BY r.scraped_at DESC, r.task_id DESC LIMIT ?
 """
 
+_PAGE = f"""
+SELECT 1 FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no
+WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1
+"""
+
 _LIENS = f"""
 SELECT {KEY}, l.position, p.owner, p.scraped_at, l.certificate_number, l.certificate_year,
        l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date, l.json
@@ -91,6 +96,9 @@ class Reading(Database, Protocol):
     async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
         found = await self._find(_VERSIONS, key.platform, key.state, key.county, key.parcel_id, most)
         return [rows.version(row) for row in found]
+
+    async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
+        return bool(await self._find(_PAGE, key.platform, key.state, key.county, key.parcel_id, raw_sha256))
 
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
         conditions = filters.of_liens(wanted, after)
