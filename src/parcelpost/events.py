@@ -280,6 +280,21 @@ class LedgerFound(Event, frozen=True):
     away_seconds: float
 
 
+class RequestPutOff(Event, frozen=True):
+    """A request was answered with 503: the ledger or the raw store is away. `more` were since the last such event."""
+
+    path: str
+    reason: str
+    more: int
+
+
+class DownloadCut(Event, frozen=True):
+    """A download was cut off on its way: what it was read from went away."""
+
+    path: str
+    reason: str
+
+
 class RequestFailed(Event, frozen=True):
     """A request met an error of ours and was answered with 500."""
 

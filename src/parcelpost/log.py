@@ -263,6 +263,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.LedgerPruned: ("info", lambda e: f"{_count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is away: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.away_seconds)}"),
+    events.RequestPutOff: (
+        "warning",
+        lambda e: f"{e.path} was answered with 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
+    ),
+    events.DownloadCut: ("warning", lambda e: f"{e.path} was cut off: {e.reason}"),
     events.RequestFailed: ("error", lambda e: f"{e.path} was answered with 500: {e.error}"),
 }
 """The level and the sentence of every event."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import zstandard
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import LedgerAway
-from parcelpost.events import Event
+from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.parts import Parts
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
@@ -148,6 +150,29 @@ async def test_a_ledger_that_is_away_is_503_and_nothing_is_called_bad(parts: Par
         answer = await client.post("/internal/results", json=[a_result()])
         assert answer.headers["retry-after"] == "5"
         assert answer.json()["error"]["code"] == "NOT_NOW"
+
+
+async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: Path) -> None:
+    events: list[Event] = []
+    clock = ManualClock()
+    async with some_parts(tmp_path, clock=clock, events=events) as parts, a_client(parts) as client:
+        (tmp_path / "raw" / "staging").write_bytes(b"in the way of a folder")
+        for _ in range(3):
+            assert (await client.post("/internal/raw-files", **a_form())).status_code == 503
+        clock.advance(10)
+        await client.post("/internal/raw-files", **a_form())
+    told = [event for event in events if isinstance(event, RequestPutOff)]
+    assert [event.more for event in told] == [0, 2]
+    assert told[0].path == "POST /internal/raw-files"
+    assert "staging" in told[0].reason
+
+
+async def test_a_full_disk_under_the_spool_is_503_too(
+    parts: Parts, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    form = a_form(os.urandom(2_000_000))
+    assert (await client.post("/internal/raw-files", **form)).status_code == 503
 
 
 # Ends

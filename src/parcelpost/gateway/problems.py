@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -13,12 +14,14 @@ from starlette.types import Receive, Scope, Send
 
 from parcelpost import wire
 from parcelpost.errors import InvalidInput, LedgerError, RawStoreAway
-from parcelpost.events import AccessDenied, RequestFailed
+from parcelpost.events import AccessDenied, Event, RequestFailed, RequestPutOff
 from parcelpost.gateway import headers
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.refusals import code_of
 
 _DENIALS_EVERY_SECONDS = 1.0
+_DELAYS_EVERY_SECONDS = 10.0
+_MOST_REASON_CHARS = 300
 _JSON = "application/json"
 _LINGER_SECONDS = 1.0
 _LINGER_BYTES = 4 * 1024 * 1024
@@ -48,23 +51,22 @@ async def _ignore(receive: Receive) -> None:
         left -= len(message.get("body", b""))
 
 
-class _Denials:
-    """Says so when somebody is denied, but not more often than once a second."""
+class _Seldom:
+    """What may happen often is told once in a while, with how often it was not told."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, every_seconds: float) -> None:
         self._parts = parts
+        self._every_seconds = every_seconds
         self._more = 0
         self._next_at = 0.0
 
-    def note(self, request: Request, reason: str) -> None:
+    def tell(self, event_with: Callable[[int], Event]) -> None:
         now = self._parts.clock.monotonic()
         if now < self._next_at:
             self._more += 1
             return
-        client = request.client.host if request.client else ""
-        path = f"{request.method} {request.url.path}"
-        self._parts.emit(AccessDenied(client=client, path=path, reason=reason, more=self._more))
-        self._more, self._next_at = 0, now + _DENIALS_EVERY_SECONDS
+        self._parts.emit(event_with(self._more))
+        self._more, self._next_at = 0, now + self._every_seconds
 
 
 def problem(
@@ -75,15 +77,27 @@ def problem(
     return kind(body, status, given, media_type=_JSON)
 
 
+def reason_of(error: Exception) -> str:
+    """For the log: with the words of the disk or the server, which are not for whoever asked."""
+    cause = f" ({error.__cause__})" if isinstance(error, RawStoreAway) and error.__cause__ else ""
+    return " ".join(f"{error}{cause}".split())[:_MOST_REASON_CHARS]
+
+
+def _path(request: Request) -> str:
+    return f"{request.method} {request.url.path}"
+
+
 def answer_for(app: FastAPI, parts: Parts) -> None:
     """The handlers of every kind of error."""
 
-    denials = _Denials(parts)
+    denials = _Seldom(parts, _DENIALS_EVERY_SECONDS)
+    delays = _Seldom(parts, _DELAYS_EVERY_SECONDS)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
         if error.status_code in {401, 403}:
-            denials.note(request, error.detail)
+            client = request.client.host if request.client else ""
+            denials.tell(lambda more: AccessDenied(client=client, path=_path(request), reason=error.detail, more=more))
         told = dict(error.headers or {})
         return problem(request, error.status_code, error.detail, told, close=getattr(error, "close", False))
 
@@ -99,12 +113,12 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
     @app.exception_handler(LedgerError)
     @app.exception_handler(RawStoreAway)
     async def away(request: Request, error: Exception) -> Response:
+        delays.tell(lambda more: RequestPutOff(path=_path(request), reason=reason_of(error), more=more))
         return problem(request, 503, str(error), {"Retry-After": "5"})
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
-        path = f"{request.method} {request.url.path}"
-        parts.emit(RequestFailed(path=path, error=f"{type(error).__name__}: {error}"))
+        parts.emit(RequestFailed(path=_path(request), error=f"{type(error).__name__}: {error}"))
         answer = problem(request, 500, "something here is broken; the gateway's log says what")
         answer.raw_headers = headers.complete(answer.raw_headers, request.scope.get("request_id", ""))
         return answer

@@ -15,7 +15,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from parcelpost import wire
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, RawStoreAway
 from parcelpost.gateway.bodies import Patience, chunks
 from parcelpost.gateway.refusals import Refusal
 
@@ -51,6 +51,8 @@ async def receive(request: Request, most_bytes: int, patience: Patience) -> Uplo
         raise Refusal(400, error.message) from None
     except ValueError:  # a charset that is none
         raise Refusal(400, "the form cannot be read") from None
+    except OSError as error:
+        raise _no_room(error) from error
     file, told = form.get("file"), form.get("metadata")
     if isinstance(file, UploadFile) and isinstance(told, str):
         try:
@@ -65,7 +67,14 @@ async def receive(request: Request, most_bytes: int, patience: Patience) -> Uplo
 
 async def checked(upload: Upload, most_bytes: int) -> IO[bytes]:
     """The page, compressed with gzip, at its start. Raises Refusal: 413 too large, 422 not what the hash says."""
-    return await asyncio.to_thread(_checked, upload, most_bytes)
+    try:
+        return await asyncio.to_thread(_checked, upload, most_bytes)
+    except OSError as error:
+        raise _no_room(error) from error
+
+
+def _no_room(error: OSError) -> RawStoreAway:
+    return RawStoreAway(f"a raw file could not be spooled: {error.strerror}")
 
 
 def _checked(upload: Upload, most_bytes: int) -> IO[bytes]:

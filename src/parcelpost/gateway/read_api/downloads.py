@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from parcelpost.errors import LedgerError
-from parcelpost.events import RequestFailed
+from parcelpost.errors import LedgerError, RawStoreAway
+from parcelpost.events import DownloadCut
 from parcelpost.gateway.exporting import Form
 from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.problems import reason_of
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ async def download_of(
     name = request.url.path.rpartition("/")[2]
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     body = _body(first, pages, form)
-    return _Download(body, parts, f"GET {request.url.path}", headers=headers, media_type=media_type)
+    return Download(body, parts, f"GET {request.url.path}", headers=headers, media_type=media_type)
 
 
 async def _body(first: Sequence[T], pages: AsyncIterator[Sequence[T]], form: Form[T]) -> AsyncIterator[bytes]:
@@ -40,8 +41,8 @@ async def _body(first: Sequence[T], pages: AsyncIterator[Sequence[T]], form: For
         yield await asyncio.to_thread(form.lines, rows)
 
 
-class _Download(StreamingResponse):
-    """Cut off, so that nobody takes a part for the whole, when the ledger goes away or the gateway is to stop."""
+class Download(StreamingResponse):
+    """Cut off, so that nobody takes a part for the whole, when its source goes away or the gateway is to stop."""
 
     def __init__(
         self, body: AsyncIterator[bytes], parts: Parts, path: str, *, headers: dict[str, str], media_type: str
@@ -57,7 +58,7 @@ class _Download(StreamingResponse):
                 if self._parts.stopping.is_set():
                     return
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except LedgerError as error:
-            self._parts.emit(RequestFailed(path=self._path, error=f"the export was cut off: {error}"))
+        except (LedgerError, RawStoreAway) as error:
+            self._parts.emit(DownloadCut(path=self._path, reason=reason_of(error)))
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from parcelpost.gateway import exporting
 from parcelpost.gateway.history import history
@@ -23,12 +23,11 @@ from parcelpost.gateway.read_api.asking import (
     parcel_cursor,
 )
 from parcelpost.gateway.read_api.declaring import answers, download
-from parcelpost.gateway.read_api.downloads import download_of
+from parcelpost.gateway.read_api.downloads import Download, download_of
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import ParcelKey
 
 _MOST_HISTORY = 100
-_MOST_VERSIONS = 10_000
 _NO_PARCEL = "no such parcel is known here"
 _NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
@@ -82,7 +81,7 @@ async def _one_or_raw(parts: Parts, request: Request, sha256: str) -> Response:
     if found is None:
         raise Refusal(404, _NO_PARCEL)
     key, wants_raw = found
-    return await (_raw(parts, key, sha256) if wants_raw else _one(parts, key))
+    return await (_raw(parts, request, key, sha256) if wants_raw else _one(parts, key))
 
 
 async def _one(parts: Parts, key: ParcelKey) -> Response:
@@ -94,14 +93,13 @@ async def _one(parts: Parts, key: ParcelKey) -> Response:
     return json_answer(OneParcel(parcel_answer(row, record=True), told, len(versions) > _MOST_HISTORY))
 
 
-async def _raw(parts: Parts, key: ParcelKey, sha256: str) -> Response:
+async def _raw(parts: Parts, request: Request, key: ParcelKey, sha256: str) -> Response:
     row = await parts.ledger.parcel(key)
     if row is None:
         raise Refusal(404, _NO_PARCEL)
     wanted = sha256 or row.raw_sha256
     if sha256 and sha256 != row.raw_sha256:
-        versions = await parts.ledger.versions(key, _MOST_VERSIONS)
-        wanted = sha256 if any(version.raw_sha256 == sha256 for version in versions) else None
+        wanted = sha256 if await parts.ledger.has_page(key, sha256) else None
     page = await parts.raw_store.open(wanted) if wanted else None
     if page is None:
         raise Refusal(404, "no such page of this parcel was kept")
@@ -111,7 +109,8 @@ async def _raw(parts: Parts, key: ParcelKey, sha256: str) -> Response:
         "Content-Length": str(page.size),
         "Content-Security-Policy": _NEVER_RENDERED,
     }
-    return StreamingResponse(page.chunks, headers=headers, media_type="application/octet-stream")
+    path = f"GET {request.url.path}"
+    return Download(page.chunks, parts, path, headers=headers, media_type="application/octet-stream")
 
 
 def add_exports(routes: APIRouter, parts: Parts) -> None:
