@@ -91,7 +91,7 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
     """The handlers of every kind of error."""
 
     denials = _Seldom(parts, _DENIALS_EVERY_SECONDS)
-    delays = _Seldom(parts, _DELAYS_EVERY_SECONDS)
+    without_ledger, without_raw_store = (_Seldom(parts, _DELAYS_EVERY_SECONDS) for _ in range(2))
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> Response:
@@ -113,6 +113,7 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
     @app.exception_handler(LedgerError)
     @app.exception_handler(RawStoreAway)
     async def away(request: Request, error: Exception) -> Response:
+        delays = without_raw_store if isinstance(error, RawStoreAway) else without_ledger
         delays.tell(lambda more: RequestPutOff(path=_path(request), reason=reason_of(error), more=more))
         return problem(request, 503, str(error), {"Retry-After": "5"})
 
