@@ -212,6 +212,19 @@ async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_pa
     assert pending["harlow-01"] == ("pause",)
 
 
+async def test_workers_are_told_which_platforms_to_take(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            await page.get_by_role("button", name="Command for harlow-01").click()
+            await page.get_by_role("textbox", name="Platforms, separated by commas").fill("vgsi, qpublic")
+            await page.get_by_role("button", name="Send").click()
+            row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="harlow-01"))
+            await expect(row).to_contain_text("told: platforms:vgsi,qpublic")
+
+
 async def _workers(folder: Path) -> Any:
     async with served(folder) as gateway:
         return await gateway.ledger.workers()

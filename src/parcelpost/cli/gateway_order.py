@@ -22,7 +22,7 @@ Examples:
 """
 
 _COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
-_PLATFORMS = re.compile(r"platforms:[\w.-]+(,[\w.-]+)*", re.ASCII)
+_PLATFORMS = re.compile(r"platforms:([\w.-]+(,[\w.-]+)*)?", re.ASCII)
 
 
 def order(
