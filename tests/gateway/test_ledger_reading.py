@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from parcelpost.gateway.ledger import Ledger
@@ -85,6 +86,18 @@ async def test_parcels_are_paged_in_the_order_of_their_keys(filled: Ledger) -> N
 
 async def test_the_latest_come_first(filled: Ledger) -> None:
     assert [row.task_id for row in await filled.latest_parcels(ParcelFilter(), 2)] == ["3", "1"]
+    liens = [(row.parcel.parcel_id, row.position) for row in await filled.latest_liens(ParcelFilter(), 10)]
+    assert liens == [("A-3", 0), ("A-1", 0), ("A-1", 1)]
+    (redeemed,) = await filled.latest_liens(ParcelFilter(lien_status="redeemed"), 10)
+    assert (redeemed.parcel.parcel_id, redeemed.position) == ("A-1", 1)
+
+
+async def test_a_page_is_known_by_the_parcel_whose_scrape_names_it(ledger: Ledger, now: datetime) -> None:
+    scrape = msgspec.structs.replace(arrival("1", "A"), raw_sha256="ab" * 32)
+    await ledger.store([scrape, arrival("2", "B")], "w1", now)
+    assert await ledger.has_page(parcel("A"), "ab" * 32)
+    assert not await ledger.has_page(parcel("B"), "ab" * 32)
+    assert not await ledger.has_page(parcel("A"), "cd" * 32)
 
 
 async def test_liens_are_paged_and_have_themselves_what_is_wanted(filled: Ledger) -> None:

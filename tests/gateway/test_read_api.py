@@ -116,6 +116,9 @@ async def test_the_latest_come_first(parts: Parts, client: httpx2.AsyncClient) -
     await store(parts, *RECORDS)
     answer = (await client.get("/v1/parcels/latest?limit=2")).json()
     assert [parcel["parcel_id"] for parcel in answer["parcels"]] == ["3", "2"]
+    liens = (await client.get("/v1/liens/latest?limit=1000")).json()["liens"]
+    assert [lien["parcel_id"] for lien in liens] == sorted((lien["parcel_id"] for lien in liens), reverse=True)
+    assert liens
 
 
 BAD = [

@@ -138,6 +138,9 @@ class Ledger(Protocol):
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
         """Liens that themselves have the status and amount wanted, in the order of their parcels and positions."""
 
+    async def latest_liens(self, wanted: ParcelFilter, most: int) -> Sequence[LienRow]:
+        """Liens of the parcels that came last, the newest first."""
+
     # Care
 
     async def counts(self) -> Mapping[str, int]:

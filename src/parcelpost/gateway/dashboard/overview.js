@@ -57,7 +57,7 @@ export class OverviewPage {
         section("Queue", [legend(), this.requeue], this.queue),
         section("Platforms", null, this.platforms)),
       section("Latest parcels", all("#/parcels", "Search parcels"), this.parcels),
-      section("Liens", all("#/liens", "Search liens"), this.liens));
+      section("Latest liens", all("#/liens", "Search liens"), this.liens));
   }
 
   listen() {
@@ -81,7 +81,7 @@ export class OverviewPage {
 
   async showLatest(signal) {
     const [{ parcels }, { liens }] = await Promise.all([
-      ask("/v1/parcels/latest?limit=8", { signal }), ask("/v1/liens?limit=8", { signal }),
+      ask("/v1/parcels/latest?limit=8", { signal }), ask("/v1/liens/latest?limit=8", { signal }),
     ]);
     this.latestAt = performance.now();
     patch(this.parcels, parcels.length ? parcelTable(parcels) : empty(h("p", null, "No parcel has come in yet. They appear here as soon as a worker delivers one.")));

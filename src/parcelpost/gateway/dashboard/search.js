@@ -11,7 +11,7 @@ const PAGE = 50;
 
 const KINDS = {
   parcels: { title: "Parcels", table: parcelTable, latest: "/v1/parcels/latest", none: "No parcel has come in yet. They appear here as soon as a worker delivers one." },
-  liens: { title: "Liens", table: lienTable, latest: "/v1/liens", none: "No lien is known yet. Liens come with the parcels that have them." },
+  liens: { title: "Liens", table: lienTable, latest: "/v1/liens/latest", none: "No lien is known yet. Liens come with the parcels that have them." },
 };
 
 export class SearchPage {
@@ -103,7 +103,7 @@ export class SearchPage {
     const filtered = this.asked().size > 0;
     this.more.hidden = !this.next;
     this.count.textContent = this.found.length
-      ? `${filtered || this.kind === "liens" ? "" : "The latest "}${plural(this.found.length, this.kind.slice(0, -1))}${this.next ? " and more" : ""}`
+      ? `${filtered ? "" : "The latest "}${plural(this.found.length, this.kind.slice(0, -1))}${this.next ? " and more" : ""}`
       : filtered ? "Nothing found" : "";
     const nothing = filtered
       ? [h("p", null, "Nothing matches. Try fewer words or another state."), h("a", { href: `#/${this.kind}`, "data-clear": true }, "Show all")]

@@ -58,6 +58,12 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
         more = lien_cursor(page[-1].parcel, page[-1].position) if len(rows) > asked.limit else None
         return json_answer(Liens([lien_answer(row, record=asked.records) for row in page], more))
 
+    @routes.get("/liens/latest", responses=answers(Liens))
+    async def latest_liens(asked: Annotated[Latest, Query()]) -> Response:
+        """Liens of the parcels that came last, the newest first."""
+        rows = await ledger.latest_liens(asked.wanted(), asked.limit)
+        return json_answer(Liens([lien_answer(row) for row in rows], None))
+
 
 def add_one(routes: APIRouter, parts: Parts) -> None:
     """Two routes, for the documents' sake: which of them is meant shows only in the path as it was sent."""

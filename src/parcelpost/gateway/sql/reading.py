@@ -56,6 +56,9 @@ FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no AND l.position < p.lien
 WHERE """
 
 
+_LATEST = "p.received_at DESC, p.parcel_no DESC"
+
+
 class Database(Protocol):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         """What a read answers. Raises LedgerAway."""
@@ -82,7 +85,7 @@ class Reading(Database, Protocol):
         return await self._parcels(filters.of_parcels(wanted, after), KEY, most)
 
     async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
-        return await self._parcels(filters.of_parcels(wanted), "p.received_at DESC, p.parcel_no DESC", most)
+        return await self._parcels(filters.of_parcels(wanted), _LATEST, most)
 
     async def _parcels(self, conditions: Conditions, order: str, most: int) -> Sequence[ParcelRow]:
         sql = f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?"
@@ -101,6 +104,11 @@ class Reading(Database, Protocol):
         return bool(await self._find(_PAGE, key.platform, key.state, key.county, key.parcel_id, raw_sha256))
 
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
-        conditions = filters.of_liens(wanted, after)
-        sql = f"{_LIENS}{conditions} ORDER BY {KEY}, l.position LIMIT ?"
+        return await self._liens(filters.of_liens(wanted, after), f"{KEY}, l.position", most)
+
+    async def latest_liens(self, wanted: ParcelFilter, most: int) -> Sequence[LienRow]:
+        return await self._liens(filters.of_liens(wanted, None), f"{_LATEST}, l.position", most)
+
+    async def _liens(self, conditions: Conditions, order: str, most: int) -> Sequence[LienRow]:
+        sql = f"{_LIENS}{conditions} ORDER BY {order} LIMIT ?"
         return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
