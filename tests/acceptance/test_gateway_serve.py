@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -16,16 +17,24 @@ from urllib.request import urlopen
 import pytest
 
 
+def clean_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
+
+
+def parcelpost(folder: Path, *arguments: str) -> None:
+    command = [sys.executable, "-m", "parcelpost", *arguments]
+    subprocess.run(command, cwd=folder, env=clean_environment(), check=True, stdout=subprocess.DEVNULL, timeout=120)
+
+
 @contextmanager
 def serving(folder: Path, *arguments: str, path: str = "") -> Iterator[subprocess.Popen[str]]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
     with subprocess.Popen(
         [sys.executable, "-m", "parcelpost", "gateway", "serve", *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | ({"PYTHONPATH": path} if path else {}),
+        env=clean_environment() | ({"PYTHONPATH": path} if path else {}),
     ) as process:
         try:
             yield process
@@ -53,6 +62,19 @@ def test_it_says_where_it_is_serves_and_ends_when_told(tmp_path: Path, number: s
     assert process.returncode == 0
     assert "GatewayStopped" in err
     assert "Traceback" not in err
+
+
+def test_a_worker_of_this_machine_needs_no_token(tmp_path: Path) -> None:
+    (tmp_path / "parcels.csv").write_text("parcel_id\n1\n2\n")
+    with serving(tmp_path, "--port", "0") as process:
+        address = announced(process)["dashboard"].rstrip("/")
+        place = ("--platform", "echo", "--state", "CT", "--county", "hartford")
+        parcelpost(tmp_path, "gateway", "add", "parcels.csv", *place)
+        parcelpost(tmp_path, "run", "--gateway", address, "--until-empty")
+        with urlopen(f"{address}/v1/parcels?platform=echo") as answer:
+            found = json.load(answer)["parcels"]
+    assert [parcel["parcel_id"] for parcel in found] == ["1", "2"]
+    assert all(parcel["raw"] for parcel in found)
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
