@@ -16,9 +16,21 @@ from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Terms
 from parcelpost.gateway.serving import new_loop, serve
 from parcelpost.log import make_log
+from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 
 ROOT = Path(__file__).parents[2]
+
+
+def a_certificate(folder: Path) -> tuple[Path, Path]:
+    """For 127.0.0.1, signed by itself; and its key."""
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    )
+    files = ["-out", str(certificate), "-keyout", str(key)]
+    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    return certificate, key
 
 
 @contextmanager
@@ -51,12 +63,16 @@ def a_gateway(
             process.kill()
 
 
-async def _main(patience: float, options: list[str]) -> None:
+def _settings(options: list[str]) -> Settings:
+    flags = dict(option.split("=", 1) for option in options)
+    return load(config=None, environment={}, flags=flags).settings
+
+
+async def _main(patience: float, settings: Settings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    flags = dict(option.split("=", 1) for option in options)
     await serve(
-        load(config=None, environment={}, flags=flags).settings,
+        settings,
         os.environ,
         SystemClock(),
         make_log("info", "human", sys.stderr),
@@ -68,5 +84,6 @@ async def _main(patience: float, options: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_main(float(sys.argv[1]), sys.argv[2:]))
+    chosen = _settings(sys.argv[2:])
+    with asyncio.Runner(loop_factory=lambda: new_loop(chosen.server)) as runner:
+        runner.run(_main(float(sys.argv[1]), chosen))

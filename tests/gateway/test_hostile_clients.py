@@ -7,6 +7,7 @@ import contextlib
 import gzip
 import json
 import resource
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.gateway.process import ROOT, a_gateway
+from tests.gateway.process import ROOT, a_certificate, a_gateway
 from tests.gateway.stage import a_result
 
 TOKEN = "right-token"
@@ -202,6 +203,19 @@ async def test_where_few_files_may_be_open_the_oldest_silent_connection_gives_wa
                         assert (await newcomer.get(f"{address}/health")).status_code == 200
             finally:
                 await _leave(crowd)
+
+
+async def test_with_tls_too_those_that_never_greet_give_way(tmp_path: Path) -> None:
+    certificate, key = a_certificate(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificate))
+    with a_gateway(tmp_path, ENVIRONMENT, files=200, tls_certificate=certificate, tls_key=key) as address:
+        crowd = await _crowd(address, 300)
+        try:
+            for _ in range(5):
+                async with httpx2.AsyncClient(verify=context, timeout=60) as newcomer:
+                    assert (await newcomer.get(f"{address}/health")).status_code == 200
+        finally:
+            await _leave(crowd)
 
 
 async def test_an_answer_that_nobody_reads_ends_with_its_connection(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import socket
 import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -29,7 +28,7 @@ from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.model import Signal
 from parcelpost.settings.keys import GatewaySettings, ServerSettings, Settings
 from tests.client.making import a_beat, an_end, an_entry
-from tests.gateway.process import a_gateway
+from tests.gateway.process import a_certificate, a_gateway
 from tests.gateway.stage import PAGE, a_task, add_tasks, kinds, some_parts
 
 
@@ -134,12 +133,7 @@ async def test_settings_that_cannot_be_served_are_refused(tmp_path: Path, server
 
 
 async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    )
-    files = ["-out", str(certificate), "-keyout", str(key)]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
+    certificate, key = a_certificate(tmp_path)
     async with served(tmp_path, tls_certificate=str(certificate), tls_key=str(key)) as (address, _, _):
         assert address.startswith("https://")
         context = ssl.create_default_context(cafile=str(certificate))

@@ -63,7 +63,7 @@ def serve(
         from parcelpost.gateway.serving import new_loop
 
         sys.setswitchinterval(_SWITCH_SECONDS)
-        with asyncio.Runner(loop_factory=new_loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: new_loop(loaded.settings.server)) as runner:
             runner.run(_serve(loaded.settings))
 
 

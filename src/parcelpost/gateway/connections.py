@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -20,6 +20,12 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Without taking a byte of the answer."""
 
 
+class Guest(Protocol):
+    """Whoever is connected."""
+
+    transport: asyncio.Transport
+
+
 class Connections:
     """Those that wait for a request, oldest first. Above `most` open ones, the oldest of these are closed at once.
 
@@ -29,32 +35,32 @@ class Connections:
     def __init__(self, most: int, terms: Terms) -> None:
         self.most = most
         self.terms = terms
-        self._open: set[Connection] = set()
-        self._silent: dict[Connection, float] = {}
-        self._resting: dict[Connection, float] = {}
+        self._open: set[Guest] = set()
+        self._silent: dict[Guest, float] = {}
+        self._resting: dict[Guest, float] = {}
 
-    def opened(self, connection: Connection, now: float) -> None:
+    def opened(self, connection: Guest, now: float) -> None:
         self._open.add(connection)
         self.silent(connection, now)
         while len(self._open) > self.most and (self._silent or self._resting):
             self._close(self._silent or self._resting)
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: Guest) -> None:
         self._open.discard(connection)
         self.busy(connection)
 
-    def silent(self, connection: Connection, now: float) -> None:
+    def silent(self, connection: Guest, now: float) -> None:
         self.busy(connection)
         self._silent[connection] = now + self.terms.head
 
-    def resting(self, connection: Connection, now: float) -> None:
+    def resting(self, connection: Guest, now: float) -> None:
         self.busy(connection)
         self._resting[connection] = now + self.terms.rest
 
-    def is_resting(self, connection: Connection) -> bool:
+    def is_resting(self, connection: Guest) -> bool:
         return connection in self._resting
 
-    def busy(self, connection: Connection) -> None:
+    def busy(self, connection: Guest) -> None:
         self._silent.pop(connection, None)
         self._resting.pop(connection, None)
 
@@ -63,7 +69,7 @@ class Connections:
             while waiting and next(iter(waiting.values())) <= now:
                 self._close(waiting)
 
-    def _close(self, waiting: dict[Connection, float]) -> None:
+    def _close(self, waiting: dict[Guest, float]) -> None:
         connection = next(iter(waiting))
         self.lost(connection)
         connection.transport.abort()

@@ -20,6 +20,7 @@ from parcelpost.gateway.access import check_listening
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
+from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.raw_store import open_raw_store, remove_leftovers
@@ -52,7 +53,7 @@ async def serve(
     server = settings.server
     tokens = read_tokens(server, environment, clock, emit)
     check_listening(server, tokens)
-    _check_tls(server)
+    tls = _tls(server)
     raw_store = open_raw_store(server.raw, environment)
     remove_leftovers(server.raw, clock.now())
     async with open_ledger(server.database, server.max_attempts, clock) as ledger:
@@ -77,12 +78,18 @@ async def serve(
             async with asyncio.TaskGroup() as group:
                 group.create_task(Sweeper(parts).run(stop))
                 group.create_task(_mind(connections, clock, stop))
-                group.create_task(_serve(_server(parts, connections, waiting), listener, stop, lambda: ready(address)))
+                group.create_task(
+                    _serve(_server(parts, connections, tls, waiting), listener, stop, lambda: ready(address))
+                )
     emit(GatewayStopped())
 
 
-def new_loop() -> asyncio.AbstractEventLoop:
-    """The fastest event loop that is installed."""
+def new_loop(server: ServerSettings) -> asyncio.AbstractEventLoop:
+    """The fastest event loop that is installed; with TLS Python's own: uvloop 0.23 stops for good when a connection is
+    closed in the middle of its greeting.
+    """
+    if server.tls_certificate:
+        return asyncio.new_event_loop()
     try:
         import uvloop  # noqa: PLC0415 - not on every system
     except ImportError:
@@ -103,11 +110,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(parts: Parts, connections: Connections, waiting: int) -> _Server:
+def _server(parts: Parts, connections: Connections, tls: ssl.SSLContext | None, waiting: int) -> _Server:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # events say what there is to say
+    plain = protocol(connections)
     config = uvicorn.Config(
         make_app(parts),
-        http=protocol(connections),
+        http=greeted(connections, tls, plain) if tls else plain,  # type: ignore[arg-type]  # it is only called
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -118,8 +126,6 @@ def _server(parts: Parts, connections: Connections, waiting: int) -> _Server:
         backlog=waiting,
         timeout_keep_alive=int(connections.terms.rest) + 1,
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        ssl_certfile=parts.settings.tls_certificate or None,
-        ssl_keyfile=parts.settings.tls_key or None,
     )
     return _Server(config)
 
@@ -172,16 +178,18 @@ def _address(settings: ServerSettings, listener: socket.socket) -> str:
     return f"{scheme}://{host}:{listener.getsockname()[1]}"
 
 
-def _check_tls(settings: ServerSettings) -> None:
-    """Raises InvalidSettings."""
+def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
+    """None where no certificate is set. Raises InvalidSettings."""
     if not settings.tls_certificate and not settings.tls_key:
-        return
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if not settings.tls_certificate or not settings.tls_key:
         raise InvalidSettings("TLS needs both server.tls_certificate and server.tls_key")
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(Path(settings.tls_certificate), Path(settings.tls_key))
+        context.load_cert_chain(Path(settings.tls_certificate), Path(settings.tls_key))
     except (OSError, ssl.SSLError) as error:
         raise InvalidSettings(
             f"server.tls_certificate and server.tls_key cannot be used: {error}",
             hint="both are PEM files, the key without a password and of this certificate",
         ) from None
+    return context
