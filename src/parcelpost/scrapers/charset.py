@@ -1,0 +1,50 @@
+"""Bytes -> text, as the page means it."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_HEADER = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_LOOK_BYTES = 4_096
+# As browsers do it: what is called Latin-1 is Windows-1252.
+_AS_WINDOWS = frozenset({"iso8859-1", "ascii", "latin-1"})
+
+
+def decoded(body: bytes, content_type: str = "") -> str:
+    """By its byte order mark, else as UTF-8 if it is that, else as header or page say, else as Windows-1252.
+
+    Pages that say one thing and are another are common; bytes that are valid UTF-8 are hardly ever anything else.
+    """
+    for mark, name in _BOMS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace")
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    return body.decode(_declared(body, content_type), "replace")
+
+
+def _declared(body: bytes, content_type: str) -> str:
+    header = _HEADER.search(content_type)
+    meta = _META.search(body[:_LOOK_BYTES])
+    for given in (header[1] if header else "", meta[1].decode("ascii") if meta else ""):
+        try:
+            name = codecs.lookup(given).name
+        except LookupError:
+            continue
+        if name in _AS_WINDOWS:
+            return "windows-1252"
+        # A page cut in the middle of a sign is still UTF-8; one that is wrong from the start is not.
+        if name != "utf-8" or _is_nearly_utf8(body):
+            return name
+    return "utf-8" if _is_nearly_utf8(body) else "windows-1252"
+
+
+def _is_nearly_utf8(body: bytes) -> bool:
+    text = body.decode("utf-8", "replace")
+    good = sum(1 for sign in text if sign > "\x7f" and sign != "\ufffd")
+    return text.count("\ufffd") * 10 < good or (text.count("\ufffd") <= 1 and good > 0)

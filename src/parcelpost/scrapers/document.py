@@ -1,0 +1,202 @@
+"""A page as a tree that can be asked for labels, ids and text. Whatever bytes come, a Document or None comes back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+from lxml import etree, html
+
+from parcelpost.model import Page
+from parcelpost.scrapers.charset import decoded
+from parcelpost.scrapers.values import clean
+
+Element = etree._Element
+MOST_BYTES = 16 * 1024**2
+"""A county's page of one parcel has a tenth of a megabyte."""
+
+_MOST_LABEL_CHARS = 80
+_MOST_ANCESTORS = 4
+_MOST_LABEL_PARTS = 6
+_HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
+_BLOCKS = ("p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6")
+_BREAK = "\N{LINE SEPARATOR}"
+"""Put into the tree wherever the page breaks a line, so that text can be taken from it at the parser's own speed."""
+_CELLS = frozenset({"td", "th"})
+_DECORATION = re.compile(r"[\s:*?#\u2022\u00a0]+$|^[\s*\u2022\u00a0]+")
+_ID_PART = re.compile(r"[_$:]")
+
+
+class Piece:
+    """Something found on a page: an element, or the text behind one."""
+
+    __slots__ = ("_text", "element")
+
+    def __init__(self, element: Element | None, text: str | None = None) -> None:
+        self.element = element
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        if self._text is None:
+            self._text = text_of(self.element) if self.element is not None else ""
+        return self._text
+
+    @property
+    def lines(self) -> list[str]:
+        """As they stand below each other, empty ones left out."""
+        if self.element is None:
+            return [self.text] if self.text else []
+        return lines_of(self.element)
+
+
+class Document:
+    """`scripts` are the texts of its scripts, which are no text of the page."""
+
+    def __init__(self, root: Element) -> None:
+        self.root = root
+        self.scripts = _take_scripts(root)
+        _break_lines(root)
+
+    @classmethod
+    def of(cls, page: Page) -> Document | None:
+        """None: it is too large, empty, or holds no element."""
+        if len(page.body) > MOST_BYTES:
+            return None
+        text = decoded(page.body, page.content_type)
+        try:
+            root = html.document_fromstring(text.replace("\0", ""), parser=_parser())
+        except (etree.LxmlError, ValueError):
+            return None
+        return cls(root)
+
+    @cached_property
+    def _ids(self) -> Mapping[str, Element]:
+        found: dict[str, Element] = {}
+        for element in self.root.iter(etree.Element):
+            name = element.get("id")
+            if name:
+                found.setdefault(name, element)
+        return found
+
+    @cached_property
+    def _id_ends(self) -> Mapping[str, list[Element]]:
+        found: dict[str, list[Element]] = {}
+        for name, element in self._ids.items():
+            found.setdefault(_ID_PART.split(name)[-1].lower(), []).append(element)
+        return found
+
+    @cached_property
+    def _labels(self) -> Mapping[str, list[Element]]:
+        found: dict[str, list[Element]] = {}
+        for element in self.root.iter(etree.Element):
+            text = element.text
+            if not text or len(text) > 4 * _MOST_LABEL_CHARS or not (own := label(text)):
+                continue
+            if len(own) <= _MOST_LABEL_CHARS:
+                found.setdefault(own, []).append(element)
+            if len(element) and (whole := _whole_label(element)) not in ("", own):
+                found.setdefault(whole, []).append(element)
+        return found
+
+    def by_id(self, name: str) -> Element | None:
+        return self._ids.get(name)
+
+    def by_id_end(self, name: str) -> Sequence[Element]:
+        """Elements whose id ends in that part: ASP.NET puts numbers before it that differ from county to county."""
+        return self._id_ends.get(name.lower(), ())
+
+    def labelled(self, text: str) -> Sequence[Element]:
+        """Elements that read as that label, in the page's order; case, colons and asterisks do not matter."""
+        return self._labels.get(label(text), ())
+
+    def labels(self) -> Iterator[str]:
+        """Every text short enough to be one."""
+        return iter(self._labels)
+
+
+def label(text: str) -> str:
+    """Text as labels are compared."""
+    return _DECORATION.sub("", clean(text)).lower()
+
+
+def text_of(element: Element) -> str:
+    """All of its text in one line."""
+    return clean("".join(_texts(element)))
+
+
+def lines_of(element: Element) -> list[str]:
+    """Its text, broken where the page breaks it."""
+    lines = (clean(line) for line in "".join(_texts(element)).split(_BREAK))
+    return [line for line in lines if line]
+
+
+def beside(element: Element) -> Piece | None:
+    """What a label labels: the next cell, the `dd` of a `dt`, a `label`'s field, the next element, the text behind."""
+    node = element
+    for _ in range(_MOST_ANCESTORS):
+        piece = _named(node) or _next(node)
+        if piece is not None:
+            return piece
+        parent = node.getparent()
+        if parent is None or node.tag in _CELLS or label(text_of(parent)) != label(text_of(node)):
+            return None
+        node = parent
+    return None
+
+
+def _named(node: Element) -> Piece | None:
+    name = node.get("for") if node.tag == "label" else None
+    if not name:
+        return None
+    root = node.getroottree().getroot()
+    found = next((one for one in root.iter(etree.Element) if one.get("id") == name), None)
+    return Piece(found) if found is not None else None
+
+
+def _next(node: Element) -> Piece | None:
+    if node.tag not in _CELLS and node.tag != "dt" and (tail := clean(node.tail)).strip(": "):
+        return Piece(None, tail.lstrip(": "))
+    for sibling in node.itersiblings(etree.Element):
+        if node.tag in _CELLS and sibling.tag not in _CELLS:
+            continue
+        if sibling.tag == "br":
+            return None
+        if text_of(sibling).strip(": "):
+            return Piece(sibling)
+        if node.tag in _CELLS or node.tag == "dt":
+            return Piece(sibling)  # an empty cell is the answer: the page does not say
+    return None
+
+
+def _texts(element: Element) -> Iterator[str]:
+    return element.itertext()  # type: ignore[return-value] # str only: the parser was given str
+
+
+def _whole_label(element: Element) -> str:
+    """Its text and that of what is in it, if that is short enough to be a label."""
+    parts = [part for part, _ in zip(_texts(element), range(_MOST_LABEL_PARTS), strict=False)]
+    whole = label("".join(parts)) if len(parts) < _MOST_LABEL_PARTS else ""
+    return whole if len(whole) <= _MOST_LABEL_CHARS else ""
+
+
+def _take_scripts(root: Element) -> list[str]:
+    scripts = []
+    for element in root.iter(*_HIDDEN):
+        if element.tag == "script" and element.text:
+            scripts.append(element.text)
+        element.text = None
+    return scripts
+
+
+def _break_lines(root: Element) -> None:
+    for element in root.iter("br", *_BLOCKS):
+        element.tail = _BREAK + (element.tail or "")
+    for element in root.iter(*_BLOCKS):
+        element.text = _BREAK + (element.text or "")
+
+
+def _parser() -> html.HTMLParser:
+    return html.HTMLParser(encoding=None, remove_comments=True, remove_pis=True, huge_tree=False)

@@ -1,0 +1,106 @@
+"""Finding a field: its ways are tried in the order that did best lately, and every try is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from parcelpost.scrapers.document import Document, Element, Piece, label
+from parcelpost.scrapers.ways import Label, Way
+
+T = TypeVar("T")
+
+_SIMILAR = 0.6
+
+
+class Field(Struct, Generic[T], frozen=True):
+    """Something that a platform's page shows.
+
+    `shape` makes a value of what was found, or None if that cannot be one: a way that leads elsewhere has failed.
+    """
+
+    name: str
+    ways: tuple[Way, ...]
+    shape: Callable[[Piece], T | None]
+
+
+class Try(Struct, frozen=True):
+    field: str
+    way: Way
+    success: bool
+    guess: bool = False
+    """Nobody wrote this way down: it was made from a label that resembles the field's own."""
+
+
+class Order(Protocol):
+    def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
+        """The ways to try, best first: those known, and those learned on this site."""
+
+    def explores(self, field: str) -> bool:
+        """Whether another way should be tried too, only to see how it does."""
+
+
+class AsWritten:
+    """The order in which the platform's author wrote them."""
+
+    def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
+        return known
+
+    def explores(self, field: str) -> bool:
+        return False
+
+
+AS_WRITTEN = AsWritten()
+
+
+class Look:
+    """One page being read. `tries` grows with every field."""
+
+    def __init__(self, document: Document, order: Order = AS_WRITTEN) -> None:
+        self.document = document
+        self.tries: list[Try] = []
+        self._order = order
+
+    def value(self, field: Field[T], within: Element | None = None) -> T | None:
+        """The field's value; None: no way led to one."""
+        ways = self._order.ways(field.name, field.ways)
+        for place, way in enumerate(ways):
+            value = self._try(field, way, within)
+            if value is not None:
+                if place + 1 < len(ways) and self._order.explores(field.name):
+                    self._try(field, ways[place + 1], within)
+                return value
+        return self._guess(field, within)
+
+    def _try(self, field: Field[T], way: Way, within: Element | None) -> T | None:
+        value = next(_values(field, way.find(self.document, within)), None)
+        self.tries.append(Try(field.name, way, value is not None))
+        return value
+
+    def _guess(self, field: Field[T], within: Element | None) -> T | None:
+        """By a label that resembles one of the field's, if what is beside it has the field's shape."""
+        wanted = [set(label(way.selector).split()) for way in field.ways if isinstance(way, Label)]
+        tried = {label(way.selector) for way in field.ways if isinstance(way, Label)}
+        for text in self.document.labels() if wanted else ():
+            if text in tried or not _resembles(text, wanted):
+                continue
+            way = Label(text)
+            value = next(_values(field, way.find(self.document, within)), None)
+            if value is not None:
+                self.tries.append(Try(field.name, way, success=True, guess=True))
+                return value
+        return None
+
+
+def _values(field: Field[T], pieces: Iterator[Piece]) -> Iterator[T]:
+    for piece in pieces:
+        value = field.shape(piece)
+        if value is not None:
+            yield value
+
+
+def _resembles(text: str, wanted: Sequence[set[str]]) -> bool:
+    found = set(text.split())
+    return any(words and len(words & found) / len(words | found) >= _SIMILAR for words in wanted)

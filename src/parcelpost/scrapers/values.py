@@ -1,0 +1,169 @@
+"""What a page writes -> a value. None: it says nothing, or something that is no such value; never a guess."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from msgspec import Struct
+
+_SPACE = re.compile(r"[\s\u00a0\u200b\ufeff]+")
+_MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
+_MOST_DIGITS = 15
+_LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)", re.ASCII)
+_NOTHING = frozenset({"", "-", "--", "---", "n/a", "na", "none", "null", "unknown", "not available", "not applicable"})
+
+_SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
+_ISO = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T].*)?", re.ASCII)
+_COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
+_MONTH_FIRST = re.compile(r"([A-Za-z]{3,9})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})(?: .*)?", re.ASCII)
+_DAY_FIRST = re.compile(r"(\d{1,2})[ -]([A-Za-z]{3,9})\.?[ -](\d{4}|\d{2})(?: .*)?", re.ASCII)
+_EPOCH_MS = re.compile(r"/Date\((-?\d{1,15})(?:[+-]\d{4})?\)/", re.ASCII)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_FIRST_YEAR, _LAST_YEAR = 1600, 2100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STATES = (
+    " AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK "
+    "OR PA RI SC SD TN TX UT VT VA WA WV WI WY PR VI GU AS MP AA AE AP "
+)
+_PLACE = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?[,\s]+(\d{5})(?:-?(\d{4}))?(?:-0{4})?[,\s]*(?:USA?)?", re.ASCII)
+_PLACE_NO_ZIP = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?", re.ASCII)
+
+
+class Place(Struct, frozen=True):
+    city: str
+    state: str
+    zip: str | None
+
+
+def clean(text: str | None) -> str:
+    """One line, single spaces, none at the ends."""
+    return _SPACE.sub(" ", text).strip() if text else ""
+
+
+def words(text: str | None) -> str | None:
+    """Cleaned text; None for what stands for nothing: '', '-', 'N/A' and the like."""
+    cleaned = clean(text)
+    return None if cleaned.lower() in _NOTHING else cleaned
+
+
+def money(text: str | None) -> Decimal | None:
+    """`$1,234.50`, `(1,234)`, `-$5`, `1234`. A zero is a zero."""
+    found = _MONEY.fullmatch(clean(text))
+    if not found or bool(found[1]) is not bool(found[6]):
+        return None
+    digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
+    if not any(sign.isdigit() for sign in digits) or len(digits) > _MOST_DIGITS:
+        return None
+    amount = Decimal(digits)
+    return -amount if found[1] or found[2] or found[3] else amount
+
+
+def number(text: str | None) -> Decimal | None:
+    """`1,012.5`; nothing may stand beside it."""
+    cleaned = clean(text)
+    digits = cleaned.replace(",", "").removesuffix(".")
+    if not _NUMBER.fullmatch(cleaned) or not digits.strip("-.") or len(digits) > _MOST_DIGITS:
+        return None
+    return Decimal(digits)
+
+
+def leading_number(text: str | None) -> Decimal | None:
+    """The number that a text begins with: `1.012 AC`, `1,756 sq ft`."""
+    found = _LEADING_NUMBER.match(text or "")
+    return number(found[1]) if found else None
+
+
+def whole(text: str | None) -> int | None:
+    """A whole number, `.00` allowed; nothing may stand beside it."""
+    found = number(text)
+    return int(found) if found is not None and found == found.to_integral_value() else None
+
+
+def year(text: str | None) -> int | None:
+    """Four digits of a year that can be; 0 and 9999 stand for not known."""
+    found = whole(text)
+    return found if found is not None and _FIRST_YEAR <= found <= _LAST_YEAR else None
+
+
+def percent(text: str | None) -> Decimal | None:
+    """`18%`, `5.25 %`, `0.25`: in hundredths."""
+    return number(clean(text).removesuffix("%"))
+
+
+def day(text: str | None, *, newest: date | None = None) -> str | None:
+    """A date as `2020-08-14`, from the ways American pages write one; a time behind it is left out.
+
+    A year of two digits is the last one that is not after `newest` (nor after 2068 where that is not given).
+    """
+    cleaned = clean(text)
+    for pattern, order in (
+        (_SLASHED, "mdy"),
+        (_ISO, "ymd"),
+        (_COMPACT, "ymd"),
+        (_MONTH_FIRST, "mdy"),
+        (_DAY_FIRST, "dmy"),
+    ):
+        if found := pattern.fullmatch(cleaned):
+            parts = dict(zip(order, found.groups(), strict=True))
+            return _date(parts["y"], parts["m"], parts["d"], newest)
+    if found := _EPOCH_MS.fullmatch(cleaned):
+        return day_of_epoch_ms(int(found[1]))
+    return None
+
+
+def day_of_epoch_ms(milliseconds: float) -> str | None:
+    """As ArcGIS and ASP.NET write moments; the day in UTC."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except (OverflowError, ValueError):
+        return None
+    return moment.date().isoformat() if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None
+
+
+def place(line: str | None) -> Place | None:
+    """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line."""
+    cleaned = clean(line)
+    found = _PLACE.fullmatch(cleaned)
+    if found and _is_state(found[2]) and found[1].strip(" ,"):
+        return Place(found[1].strip(" ,"), found[2].upper(), found[3] + (f"-{found[4]}" if found[4] else ""))
+    found = _PLACE_NO_ZIP.fullmatch(cleaned)
+    if found and "," in cleaned and _is_state(found[2]) and found[1].strip(" ,"):
+        return Place(found[1].strip(" ,"), found[2].upper(), None)
+    return None
+
+
+def parcel_norm(parcel_id: str | None) -> str:
+    """Only A-Z and 0-9: the same parcel, however its number is punctuated."""
+    return re.sub(r"[^A-Z0-9]", "", (parcel_id or "").upper())
+
+
+def yes_no(text: str | None) -> bool | None:
+    return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
+
+
+def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -> str | None:
+    month = int(month_text) if month_text.isdigit() else _month(month_text)
+    year_number = int(year_text)
+    if len(year_text) == 2:
+        last = newest.year if newest else 2068
+        year_number += last // 100 * 100
+        if year_number > last:
+            year_number -= 100
+    try:
+        found = date(year_number, month, int(day_text))
+    except ValueError:
+        return None
+    return found.isoformat() if _FIRST_YEAR <= found.year <= _LAST_YEAR else None
+
+
+def _is_state(text: str) -> bool:
+    return f" {text.upper()} " in _STATES
+
+
+def _month(name: str) -> int:
+    short = name[:3].lower()
+    return _MONTHS.index(short) + 1 if short in _MONTHS else 0

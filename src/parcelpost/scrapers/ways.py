@@ -1,0 +1,114 @@
+"""Ways to find something on a page. Each has a name under which it is remembered how well it did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Protocol
+
+from lxml import etree
+from lxml.cssselect import CSSSelector
+from msgspec import Struct
+
+from parcelpost.scrapers.document import Document, Element, Piece, beside
+
+
+class Way(Protocol):
+    @property
+    def type(self) -> str:
+        """css, xpath or label."""
+
+    @property
+    def selector(self) -> str:
+        """Its name, the same in every run."""
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        """Whatever it leads to, in the page's order; nothing beyond `within`."""
+
+
+class Id(Struct, frozen=True):
+    """The element of that id."""
+
+    name: str
+    type = "css"
+
+    @property
+    def selector(self) -> str:
+        return f"#{self.name}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        found = document.by_id(self.name)
+        if found is not None and _is_in(found, within):
+            yield Piece(found)
+
+
+class IdEnd(Struct, frozen=True):
+    """An element whose id ends in that part, whatever a county's numbering puts before it."""
+
+    name: str
+    type = "css"
+
+    @property
+    def selector(self) -> str:
+        return f"[id$='{self.name}']"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return (Piece(found) for found in document.by_id_end(self.name) if _is_in(found, within))
+
+
+class Css(Struct, frozen=True):
+    selector: str
+    type = "css"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return _pieces(_css(self.selector)(document.root if within is None else within))
+
+
+class XPath(Struct, frozen=True):
+    """Relative to where is looked: begin it with `.//` or `./`."""
+
+    selector: str
+    type = "xpath"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return _pieces(_xpath(self.selector)(document.root if within is None else within))
+
+
+class Label(Struct, frozen=True):
+    """What stands beside a text that reads as this one."""
+
+    selector: str
+    type = "label"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        for element in document.labelled(self.selector):
+            if _is_in(element, within) and (piece := beside(element)) is not None and not piece.text.endswith(":"):
+                yield piece  # what ends in a colon is the next label: this one's value is missing
+
+
+def from_name(kind: str, selector: str) -> Way | None:
+    """The way that was remembered under that name. None: no such kind of way."""
+    if kind == "label":
+        return Label(selector)
+    if kind == "xpath":
+        return XPath(selector)
+    return Css(selector) if kind == "css" else None
+
+
+def _is_in(element: Element, within: Element | None) -> bool:
+    return within is None or element is within or any(above is within for above in element.iterancestors())
+
+
+def _pieces(found: object) -> Iterator[Piece]:
+    for one in found if isinstance(found, Sequence) else ():
+        yield Piece(one) if isinstance(one, etree._Element) else Piece(None, str(one))
+
+
+@lru_cache(maxsize=4_096)
+def _css(selector: str) -> CSSSelector:
+    return CSSSelector(selector, translator="html")
+
+
+@lru_cache(maxsize=4_096)
+def _xpath(selector: str) -> etree.XPath:
+    return etree.XPath(selector)
