@@ -113,6 +113,8 @@ class Done(Struct, frozen=True, kw_only=True, gc=False):
     page: Page | None = None
     scraped_at: datetime | None = None
     """When the page was fetched, with a zone; None: when the attempt ended."""
+    more: tuple[Mapping[str, Json], ...] = ()
+    """Further records of the same page, each of another parcel or lien."""
 
 
 class Retry(Struct, frozen=True, gc=False):

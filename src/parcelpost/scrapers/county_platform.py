@@ -1,0 +1,109 @@
+"""A platform made of two functions: one fetches a page, one reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target
+from parcelpost.scrapers.challenge import challenge
+from parcelpost.scrapers.document import Document
+from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
+from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.values import parcel_norm
+
+Found = Record | Sequence[Record] | Retry | GiveUp | Blocked | NotFound
+"""What reading a page came to."""
+
+
+class Unreadable(Exception):
+    """The page is not what this platform serves; raised while it is read, told as a Retry."""
+
+
+class Reading:
+    """A page being read for a target. Raises Unreadable where the page is not of the kind asked for."""
+
+    def __init__(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> None:
+        self.page = page
+        self.target = target
+        self._order = order
+
+    @cached_property
+    def document(self) -> Document:
+        document = Document.of(self.page)
+        if document is None:
+            raise Unreadable("the page is no HTML, or too large to be a parcel's")
+        return document
+
+    @cached_property
+    def look(self) -> Look:
+        return Look(self.document, self._order)
+
+    @cached_property
+    def json(self) -> Json:
+        """The page as JSON; numbers with a fraction are Decimal."""
+        try:
+            return _decode_json(self.page.body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable(f"the answer is no JSON: {error}"[:200]) from None
+
+    @property
+    def tries(self) -> Sequence[Try]:
+        look = self.__dict__.get("look")
+        return look.tries if look is not None else ()
+
+
+class Parsed(Struct, frozen=True):
+    outcome: Outcome
+    tries: Sequence[Try]
+
+
+class Fetcher(Protocol):
+    """Gets pages with manners. Raises what becomes a Retry, Blocked or NotFound."""
+
+    async def get(self, url: str) -> Page: ...
+
+    async def post(self, url: str, form: dict[str, str]) -> Page: ...
+
+
+class CountyPlatform(Struct, frozen=True, kw_only=True):
+    name: str
+    version: int
+    """Of the parser: raised when the same page is read differently."""
+    read: Callable[[Reading], Found]
+    fetch: Callable[[Target, Any, Fetcher], Awaitable[Page]] | None = None
+
+    def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
+        """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
+        reading = Reading(page, target, order)
+        found = challenge(page) or self._read(reading)
+        if isinstance(found, Retry | GiveUp | Blocked | NotFound):
+            return Parsed(found, reading.tries)
+        records = [found] if isinstance(found, Record) else list(found)
+        if not records:
+            return Parsed(NotFound("the page lists nothing"), reading.tries)
+        for record in records:
+            self._identify(record, page, target)
+        first, *more = [record.as_json() for record in records]
+        return Parsed(Done(data=first, page=page, more=tuple(more)), reading.tries)
+
+    def _read(self, reading: Reading) -> Found:
+        try:
+            return self.read(reading)
+        except Unreadable as error:
+            return Retry(str(error))
+
+    def _identify(self, record: Record, page: Page, target: Target) -> None:
+        record.platform = self.name
+        record.parser_version = f"{self.name}/{self.version}"
+        record.parcel_id_norm = parcel_norm(record.parcel_id)
+        record.state = record.state or target.state
+        record.county = record.county or target.county
+        record.source_url = page.url or target.url or None
+
+
+_decode_json = msgspec.json.Decoder(float_hook=None).decode

@@ -1,0 +1,254 @@
+"""`grizzly_gis`: property appraisers of several Florida counties. A parcel's page comes in an answer to a form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from parcelpost.model import NotFound, Retry
+from parcelpost.scrapers import tables, values
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
+from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.ways import Css, Id, Label, XPath
+
+_PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
+_USE = re.compile(r"(.*?)\s*\(([0-9A-Z]{2,6})\)", re.ASCII)
+_VALUES_TITLE = re.compile(r"(\d{4})\s+(Certified|Working|Preliminary|Proposed)\s+Values", re.IGNORECASE)
+_TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
+_CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
+_STATUSES = {"certified": "certified", "working": "working", "preliminary": "preliminary", "proposed": "preliminary"}
+
+
+def _parcel(piece: Piece) -> str | None:
+    found = _PARCEL.fullmatch(values.clean(piece.text))
+    return found[1] if found and any(sign.isdigit() for sign in found[1]) else None
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(piece.text)
+
+
+def _owner(piece: Piece) -> list[str] | None:
+    return piece.lines or None
+
+
+def _acres(piece: Piece) -> Decimal | None:
+    return values.leading_number(piece.text) if "AC" in piece.text.upper() else None
+
+
+def _use(piece: Piece) -> tuple[str, str] | None:
+    found = _USE.match(piece.text)
+    return (found[1], found[2]) if found else None
+
+
+def _legal(piece: Piece) -> str | None:
+    return values.words(piece.text.replace("<<<less", "").replace("...more>>>", ""))
+
+
+PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), XPath(".//*[@id='ownerDiv']//b[1]")), _parcel)
+OWNER = Field("owner_names", (Label("Owner"), Label("Owner's"), XPath(".//*[@id='ownerDiv']//td[2]")), _owner)
+SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Location")), _words)
+LEGAL = Field("legal_description", (Id("Flegal"), Id("Blegal"), Label("Description"), Label("Legal")), _legal)
+ACRES = Field("land_area_acres", (Label("Area"), Label("Land Area"), Label("Acreage")), _acres)
+SECTION = Field("sec_twp_rng", (Label("S/T/R"), Label("Sec/Twp/Rng")), _words)
+USE = Field("land_use_code", (Label("Use Code"), Label("Land Use")), _use)
+
+_SALES = {
+    "date": ("Sale Date",),
+    "price": ("Sale Price",),
+    "book_page": ("Book/Page",),
+    "instrument": ("Deed", "Instr", "Instrument"),
+    "vacant_improved": ("V/I",),
+    "qualified": ("Qualification (Codes)", "Qualification", "Q/U"),
+}
+_BUILDINGS = {
+    "desc": ("Description", "Bldg Desc", "Bldg Type"),
+    "year_built": ("Year Blt", "Year Built"),
+    "base_sqft": ("Base SF",),
+    "actual_sqft": ("Actual SF",),
+    "value": ("Bldg Value",),
+}
+
+
+def read(reading: Reading) -> Found:
+    look, document = reading.look, reading.document
+    if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
+        return _no_record(document)
+    parcel_id = look.value(PARCEL)
+    columns = list(_valuations(document))
+    lines = look.value(OWNER)
+    if parcel_id is None or lines is None or not columns:
+        return Retry("the page came only in part: its parcel number, owner or values are missing")
+    names, mailing, place = owners_and_mailing(lines)
+    use_desc, use_code = look.value(USE) or (None, None)
+    record = Record(
+        parcel_id=parcel_id,
+        tax_account=_tax_account(document),
+        owner_names=names,
+        mailing_lines=mailing,
+        mailing_city=place.city if place else None,
+        mailing_state=place.state if place else None,
+        mailing_zip=place.zip if place else None,
+        legal_description=look.value(LEGAL),
+        land_area_acres=look.value(ACRES),
+        sec_twp_rng=look.value(SECTION),
+        land_use_code=use_code,
+        land_use_desc=use_desc,
+        valuations=columns,
+        sales=list(_sales(document)),
+        buildings=list(_buildings(document)),
+    )
+    _situs(record, look.value(SITE))
+    _sum_up(record, document)
+    return record
+
+
+def _no_record(document: Document) -> Found:
+    text = text_of(document.root)[:20_000].lower()
+    if "no records found" in text or "0 records" in text or "no match" in text:
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: it is the search form or the frame around the record")
+
+
+def _situs(record: Record, site: str | None) -> None:
+    street, _, city = (site or "").rpartition(",")
+    record.situs_address = values.words(street or city)
+    record.situs_city = values.words(city) if street else None
+
+
+def _sum_up(record: Record, document: Document) -> None:
+    take_values(record)
+    take_last_sale(record)
+    built = [one for one in record.buildings if one.year_built]
+    areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
+    record.year_built = built[0].year_built if built else None
+    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
+    if _table(document, "parcelDetails_BldgTable", _BUILDINGS) is not None:
+        record.building_count = len(record.buildings)
+
+
+def _tax_account(document: Document) -> str | None:
+    found = next((match for script in document.scripts if (match := _TAX_LINK.search(script))), None)
+    return found[1] if found else None
+
+
+def _valuations(document: Document) -> Iterator[Valuation]:
+    """One for each column of values: each is a table of its own, with its year above or in the page's title."""
+    seen: list[Element] = []
+    for element in document.labelled("Just"):
+        table = next(element.iterancestors("table"), None)
+        if table is None or table in seen:
+            continue
+        seen.append(table)
+        yield _valuation(table, document)
+
+
+def _valuation(table: Element, document: Document) -> Valuation:
+    cells = _labelled_cells(table)
+    year, status = _title(table, document)
+    exempt = cells.get("exempt") or cells.get("exemptions")
+    return Valuation(
+        year=year,
+        status=status,
+        land_value=_money(cells, "mkt land", "land", "market land"),
+        building_value=_money(cells, "building", "bldg"),
+        extra_feature_value=_money(cells, "xfob", "extra features"),
+        market_value=_money(cells, "just", "market"),
+        assessed_value=_money(cells, "assessed"),
+        exemptions=_codes(exempt) if exempt else None,
+        exemption_value=_last_money(exempt) if exempt else None,
+        taxable_value=_taxable(table, "county"),
+        taxable_value_school=_taxable(table, "school"),
+    )
+
+
+def _labelled_cells(table: Element) -> dict[str, list[Element]]:
+    """The cells behind each row's first one, by its text."""
+    found: dict[str, list[Element]] = {}
+    for cells in tables.rows_of(table):
+        name = label(text_of(cells[0]).split("[")[0])
+        name = "exempt" if name.startswith("exempt") else name
+        found.setdefault(name, cells if name == "exempt" else list(cells[1:]))
+    return found
+
+
+def _title(table: Element, document: Document) -> tuple[int | None, str | None]:
+    found = _VALUES_TITLE.search(text_of(table)[:500])
+    if found is None:
+        titles = (match for text in document.labels() if (match := _VALUES_TITLE.fullmatch(text)))
+        found = next(titles, None)
+    return (int(found[1]), _STATUSES[found[2].lower()]) if found else (None, None)
+
+
+def _money(cells: dict[str, list[Element]], *names: str) -> Decimal | None:
+    for name in names:
+        for cell in cells.get(name, ()):
+            if (amount := values.money(text_of(cell))) is not None:
+                return amount
+    return None
+
+
+def _last_money(cells: Sequence[Element]) -> Decimal | None:
+    amounts = (values.money(word) for cell in cells for word in text_of(cell).split())
+    return next((amount for amount in reversed(list(amounts)) if amount is not None), None)
+
+
+def _codes(cells: Sequence[Element]) -> list[str]:
+    words = (word for cell in cells for word in text_of(cell).replace("Exempt", " ").split())
+    return [word for word in words if _CODE.fullmatch(word) and not word.isdigit()]
+
+
+def _taxable(table: Element, name: str) -> Decimal | None:
+    for element in table.iter("b", "td", "span"):
+        if label(element.text or "") == name:
+            return values.money(values.clean(element.tail))
+    return None
+
+
+def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]]) -> Element | None:
+    frame = document.by_id(name)
+    if frame is not None:
+        return frame if frame.tag == "table" else next(frame.iter("table"), None)
+    return tables.with_headings(document, headings)
+
+
+def _sales(document: Document) -> Iterator[Sale]:
+    table = _table(document, "parcelDetails_SalesTable", _SALES)
+    for row in tables.records(table, _SALES) if table is not None else ():
+        date = values.day(_text(row, "date"))
+        if date is None:
+            continue
+        yield Sale(
+            date=date,
+            price=values.money(_text(row, "price")),
+            book_page=values.words(_text(row, "book_page")),
+            instrument=values.words(_text(row, "instrument")),
+            qualified=values.words(_text(row, "qualified")),
+            vacant_improved=values.words(_text(row, "vacant_improved")),
+        )
+
+
+def _buildings(document: Document) -> Iterator[Building]:
+    table = _table(document, "parcelDetails_BldgTable", _BUILDINGS)
+    for row in tables.records(table, _BUILDINGS) if table is not None else ():
+        year, value = values.year(_text(row, "year_built")), values.money(_text(row, "value"))
+        if year is None and value is None:
+            continue  # 'N O N E', or a note below the table
+        yield Building(
+            desc=values.words(_text(row, "desc")),
+            year_built=year,
+            base_sqft=values.number(_text(row, "base_sqft")),
+            actual_sqft=values.number(_text(row, "actual_sqft")),
+            value=value,
+        )
+
+
+def _text(row: dict[str, Piece], name: str) -> str | None:
+    return row[name].text if name in row else None
+
+
+PLATFORM = CountyPlatform(name="grizzly_gis", version=1, read=read)
