@@ -137,14 +137,18 @@ def _tax_account(document: Document) -> str | None:
 
 
 def _valuations(document: Document) -> Iterator[Valuation]:
-    """One for each column of values: each is a table of its own, with its year above or in the page's title."""
+    """One for each column of values, with its year above it or in the page's title.
+
+    Where a page shows one year only, its column is cut in two tables side by side.
+    """
     seen: list[Element] = []
+    assessed = [set(element.iterancestors("table")) for element in document.labelled("Assessed")]
     for element in document.labelled("Just"):
-        table = next(element.iterancestors("table"), None)
-        if table is None or table in seen:
-            continue
-        seen.append(table)
-        yield _valuation(table, document)
+        above = list(element.iterancestors("table"))
+        table = next((one for one in above if any(one in tables_of for tables_of in assessed)), None)
+        if table is not None and table not in seen:
+            seen.append(table)
+            yield _valuation(table, document)
 
 
 def _valuation(table: Element, document: Document) -> Valuation:
@@ -167,9 +171,10 @@ def _valuation(table: Element, document: Document) -> Valuation:
 
 
 def _labelled_cells(table: Element) -> dict[str, list[Element]]:
-    """The cells behind each row's first one, by its text."""
+    """The cells behind each row's first one, by its text, in tables inside too."""
     found: dict[str, list[Element]] = {}
-    for cells in tables.rows_of(table):
+    inner = (cells for one in table.iter("table") for cells in tables.rows_of(one))
+    for cells in inner:
         name = label(text_of(cells[0]).split("[")[0])
         name = "exempt" if name.startswith("exempt") else name
         found.setdefault(name, cells if name == "exempt" else list(cells[1:]))
