@@ -1,0 +1,301 @@
+"""`qpublic` and `beacon`: one engine, hundreds of counties. A page is a list of modules, each with its title.
+
+The numbers in its ids differ by county and by which modules have data, so everything goes by titles and labels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from parcelpost.model import NotFound, Retry
+from parcelpost.scrapers import tables, values
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Document, Element, Piece, label, lines_of, text_of
+from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.platforms.qpublic_values import valuations
+from parcelpost.scrapers.record import Building, Record, Sale, TaxBill, take_last_sale, take_values
+from parcelpost.scrapers.ways import IdEnd, Label
+
+_USE = re.compile(r"(.*?)\s*\(([0-9A-Z-]{1,8})\)\s*", re.ASCII)
+_NOTE = re.compile(r"\s*\((?:note|not)\b[^)]*\)", re.IGNORECASE)
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(_NOTE.sub("", piece.text))
+
+
+def _number(piece: Piece) -> Decimal | None:
+    return values.leading_number(piece.text)
+
+
+def _flag(piece: Piece) -> bool | None:
+    return values.yes_no(piece.text.split("(")[0])
+
+
+def _parcel(piece: Piece) -> str | None:
+    text = _words(piece)
+    return text if text and len(text) <= 60 and any(sign.isdigit() for sign in text) else None
+
+
+PARCEL = Field(
+    "parcel_id",
+    (IdEnd("lblParcelID"), Label("Parcel ID"), Label("Parcel Number"), Label("Parcel No"), Label("Property ID")),
+    _parcel,
+)
+ACCOUNT = Field(
+    "tax_account",
+    (
+        IdEnd("lblAccountNumber"),
+        Label("Account Number"),
+        Label("Account"),
+        Label("Prop ID"),
+        Label("Alternate ID"),
+        Label("Tax ID"),
+    ),
+    _words,
+)
+SITUS = Field(
+    "situs_address",
+    (
+        IdEnd("lblPropertyAddress"),
+        Label("Property Address"),
+        Label("Location Address"),
+        IdEnd("lblLocationAddress"),
+        Label("Physical Address"),
+        Label("Location"),
+    ),
+    _words,
+)
+CITY = Field("situs_city", (Label("Property City"), Label("Location City"), Label("City")), _words)
+LEGAL = Field(
+    "legal_description",
+    (Label("Legal Description"), Label("Brief Tax Description"), Label("Brief Legal Description"), Label("Legal")),
+    _words,
+)
+ACRES = Field(
+    "land_area_acres",
+    (
+        Label("Acres"),
+        Label("Acreage"),
+        Label("Gross Acres"),
+        Label("Total Acres"),
+        Label("GIS Acres"),
+        Label("Net Acres"),
+        Label("Deed Acres"),
+    ),
+    _number,
+)
+SECTION = Field("sec_twp_rng", (IdEnd("lblSecTwpRng"), Label("Sec/Twp/Rng"), Label("Section/Township/Range")), _words)
+USE = Field(
+    "land_use_desc",
+    (
+        Label("Land Use"),
+        Label("Property Use Code"),
+        Label("Use Code"),
+        Label("Property Class"),
+        Label("Class"),
+        Label("Property Type"),
+    ),
+    _words,
+)
+ZONING = Field("zoning", (Label("Zoning"),), _words)
+SUBDIVISION = Field("subdivision", (Label("Subdivision"), Label("Subdivision Name")), _words)
+HOMESTEAD = Field("homestead", (Label("Homestead"), Label("Homestead Exemption"), Label("Homesteaded")), _flag)
+
+_SALES: Mapping[str, tuple[str, ...]] = {
+    "date": ("Sale Date", "Date", "Multi Parcel Sale Date"),
+    "price": ("Sale Price", "Price", "Amount", "Sale Amount"),
+    "book_page": ("Legal Reference", "Book/Page", "Deed Book / Page", "Deed Book/Page", "Book / Page", "Recording"),
+    "instrument": ("Deed Type", "Instrument", "Instrument Type", "Type"),
+    "qualified": ("Qualification", "Qualification (Codes)", "Sale Qualification", "Qualified", "Sale Validity"),
+    "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
+}
+_BILLS: Mapping[str, tuple[str, ...]] = {
+    "tax_year": ("Tax Year", "Year", "Assessment Year", "Payable Year"),
+    "bill_number": ("Bill Number", "Bill #", "Bill", "Receipt", "Receipt #", "Invoice"),
+    "tax_amount": (
+        "Amount",
+        "Tax Amount",
+        "Total Tax",
+        "Amount Billed",
+        "Net Tax",
+        "Tax Billed",
+        "Total Billed",
+        "Taxes",
+    ),
+    "paid_amount": ("Amount Paid", "Paid", "Total Paid", "Paid Amount"),
+    "paid_date": ("Date Paid", "Paid Date", "Payment Date", "Last Paid"),
+    "tax_due": ("Amount Due", "Balance Due", "Balance", "Total Due", "Due"),
+}
+_YEAR_LABELS = ("Actual Year Built", "Year Built", "Yr Built")
+_AREA_LABELS = (
+    "Heated Square Feet",
+    "Heated Area",
+    "Living Area",
+    "Total Living Area",
+    "Conditioned Area",
+    "Square Feet",
+)
+
+
+def read(reading: Reading) -> Found:
+    document = reading.document
+    modules = _modules(document)
+    summary = _module(modules, "summary", "parcel information", "parcel summary", "property information")
+    if summary is None:
+        return _no_record(document)
+    look = reading.look
+    parcel_id = look.value(PARCEL, summary)
+    if parcel_id is None or len(modules) < 2:
+        return Retry("the page came only in part: it has a summary without a parcel number, or nothing else")
+    record = Record(
+        parcel_id=parcel_id,
+        tax_account=look.value(ACCOUNT, summary),
+        situs_address=look.value(SITUS, summary),
+        situs_city=look.value(CITY, summary),
+        legal_description=look.value(LEGAL, summary),
+        land_area_acres=look.value(ACRES, summary),
+        sec_twp_rng=look.value(SECTION, summary),
+        land_use_desc=look.value(USE, summary),
+        zoning=look.value(ZONING, summary),
+        subdivision=look.value(SUBDIVISION, summary),
+        homestead=look.value(HOMESTEAD, summary),
+        valuations=list(valuations(_module(modules, "valuation", "assessment", "value information", "values"))),
+        sales=list(_sales(modules)),
+        tax_bills=list(_bills(modules)),
+    )
+    _split_use(record, modules)
+    _take_owner(record, modules, summary)
+    _take_buildings(record, modules, document)
+    take_values(record)
+    take_last_sale(record)
+    return record
+
+
+def _no_record(document: Document) -> Found:
+    text = text_of(document.root)[:50_000].lower()
+    if "no results found" in text or "no data available" in text or "not found" in text:
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: its summary is missing")
+
+
+def _modules(document: Document) -> dict[str, Element]:
+    """Each module's section by its title."""
+    found: dict[str, Element] = {}
+    for section in document.root.iter("section"):
+        header = next(section.iter("header"), section)
+        titles = (one for one in header.iter("div", "h2", "h3", "span") if "title" in (one.get("class") or "").split())
+        title = next(titles, None)
+        if title is not None and (name := label(text_of(title))):
+            found.setdefault(name, section)
+    return found
+
+
+def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
+    exact = (modules[name] for name in names if name in modules)
+    similar = (one for name in names for title, one in modules.items() if name in title)
+    return next(exact, None) if any(name in modules for name in names) else next(similar, None)
+
+
+def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
+    """`SINGLE FAMILY (0100)`; where the summary has no code, that of the first piece of land has."""
+    found = _USE.fullmatch(record.land_use_desc or "")
+    if found:
+        record.land_use_desc, record.land_use_code = values.words(found[1]), found[2]
+        return
+    land = _module(modules, "land", "land information")
+    for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
+        found = _USE.fullmatch(text_of(cell))
+        if found and label(found[1]) == label(record.land_use_desc or ""):
+            record.land_use_code = found[2]
+            return
+
+
+def _take_owner(record: Record, modules: Mapping[str, Element], summary: Element) -> None:
+    module = _module(modules, "owners", "owner", "owner information", "ownership", "deed holder", "current owner")
+    lines = _owner_lines(module if module is not None else summary)
+    names, mailing, place = owners_and_mailing(lines)
+    record.owner_names, record.mailing_lines = names, mailing
+    if place is not None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+
+
+def _owner_lines(module: Element) -> list[str]:
+    """The first owner's name and what stands below it. Further owners with addresses of their own are left out."""
+    content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
+    lines = [line for line in lines_of(content) if label(line) not in ("owner", "owners", "primary owner", "name")]
+    for number, line in enumerate(lines):
+        if values.place(line) is not None:
+            return lines[: number + 1]
+    return lines[:5]
+
+
+def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
+    module = _module(modules, "sales", "sale information", "sales history", "recent sales")
+    for table in module.iter("table") if module is not None else ():
+        for row in tables.records(table, _SALES):
+            date = values.day(_text(row, "date").lstrip("+ "))
+            if date is None:
+                continue
+            yield Sale(
+                date=date,
+                price=values.money(_text(row, "price")),
+                book_page=values.words(_text(row, "book_page")),
+                instrument=values.words(_text(row, "instrument")),
+                qualified=values.words(_text(row, "qualified")),
+                vacant_improved=values.words(_text(row, "vacant_improved")),
+            )
+
+
+def _bills(modules: Mapping[str, Element]) -> Iterator[TaxBill]:
+    module = _module(modules, "tax history", "taxes", "tax information", "tax collector", "property tax")
+    for table in module.iter("table") if module is not None else ():
+        for row in tables.records(table, _BILLS):
+            year, amount = values.year(_text(row, "tax_year")), values.money(_text(row, "tax_amount"))
+            if year is None or (amount is None and not _text(row, "tax_due")):
+                continue
+            yield TaxBill(
+                tax_year=year,
+                bill_number=values.words(_text(row, "bill_number")),
+                tax_amount=amount,
+                tax_due=values.money(_text(row, "tax_due")),
+                paid_amount=values.money(_text(row, "paid_amount")),
+                paid_date=values.day(_text(row, "paid_date")),
+            )
+
+
+def _take_buildings(record: Record, modules: Mapping[str, Element], document: Document) -> None:
+    module = _module(modules, "buildings", "building information", "residential", "commercial", "dwelling")
+    if module is None:
+        if any("building" in text_of(one).lower() for one in document.by_id_end("pnlNoDataForModules")):
+            record.building_count = 0
+        return
+    years = [values.year(text) for text in _beside(document, module, _YEAR_LABELS)]
+    areas = [values.leading_number(text) for text in _beside(document, module, _AREA_LABELS)]
+    for number, year in enumerate(years):
+        area = areas[number] if len(areas) == len(years) else None
+        record.buildings.append(Building(year_built=year, base_sqft=area))
+    known = [area for area in areas if area is not None]
+    record.building_count = len(years) or None
+    record.year_built = next((year for year in years if year), None)
+    record.building_area_sqft = sum(known, Decimal(0)) if known else None
+
+
+def _beside(document: Document, module: Element, names: tuple[str, ...]) -> list[str]:
+    """What stands beside the first of these labels that the module has, as often as it has it."""
+    for name in names:
+        found = [piece.text for piece in Label(name).find(document, module)]
+        if found:
+            return found
+    return []
+
+
+def _text(row: Mapping[str, Piece], name: str) -> str:
+    return row[name].text if name in row else ""
+
+
+PLATFORM = CountyPlatform(name="qpublic", version=1, read=read)
+BEACON = CountyPlatform(name="beacon", version=1, read=read)
