@@ -1,0 +1,221 @@
+"""`vgsi`: assessors' databases of towns in New England."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from parcelpost.model import NotFound, Retry
+from parcelpost.scrapers import tables, values
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
+from parcelpost.scrapers.ways import Id, IdEnd, Label
+
+_TOWN = re.compile(r"(.+?),\s*([A-Z]{2})", re.ASCII)
+_SECTION = re.compile(r"ctl\d+", re.ASCII)
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(piece.text)
+
+
+def _money(piece: Piece) -> Decimal | None:
+    return values.money(piece.text)
+
+
+def _number(piece: Piece) -> Decimal | None:
+    return values.leading_number(piece.text)
+
+
+def _whole(piece: Piece) -> int | None:
+    return values.whole(piece.text)
+
+
+def _lines(piece: Piece) -> list[str] | None:
+    return piece.lines or None
+
+
+def _digits(piece: Piece) -> str | None:
+    text = values.words(piece.text)
+    return text if text and any(sign.isdigit() for sign in text) else None
+
+
+PID = Field("parcel_id", (Id("MainContent_lblPid"), IdEnd("lblPid"), Label("PID")), _digits)
+ACCOUNT = Field(
+    "tax_account", (Id("MainContent_lblAcctNum"), IdEnd("lblAcctNum"), Label("Acct#"), Label("Acct")), _words
+)
+LOCATION = Field("situs_address", (Id("MainContent_lblLocation"), IdEnd("lblTab1Title"), Label("Location")), _words)
+TOWN = Field("situs_city", (Id("lblTownName"), IdEnd("lblTownName")), _words)
+OWNER = Field("owner_names", (Id("MainContent_lblOwner"), Id("MainContent_lblGenOwner"), Label("Owner")), _words)
+CO_OWNER = Field("co_owner", (Id("MainContent_lblCoOwner"), IdEnd("lblCoOwner"), Label("Co-Owner")), _words)
+ADDRESS = Field("mailing_lines", (Id("MainContent_lblAddr1"), IdEnd("lblAddr1"), Label("Address")), _lines)
+APPRAISAL = Field("market_value", (Id("MainContent_lblGenAppraisal"), Label("Appraisal")), _money)
+ASSESSMENT = Field("assessed_value", (Id("MainContent_lblGenAssessment"), Label("Assessment")), _money)
+BUILDINGS = Field(
+    "building_count", (Id("MainContent_lblBldCount"), IdEnd("lblBldCount"), Label("Building Count")), _whole
+)
+USE_CODE = Field("land_use_code", (Id("MainContent_lblUseCode"), IdEnd("lblUseCode"), Label("Use Code")), _words)
+USE = Field("land_use_desc", (Id("MainContent_lblUseCodeDescription"), IdEnd("lblUseCodeDescription")), _words)
+ZONE = Field("zoning", (Id("MainContent_lblZone"), IdEnd("lblZone"), Label("Zone")), _words)
+ACRES = Field("land_area_acres", (Id("MainContent_lblLndAcres"), IdEnd("lblLndAcres"), Label("Size (Acres)")), _number)
+
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "year": ("Valuation Year",),
+    "building_value": ("Improvements", "Buildings"),
+    "land_value": ("Land",),
+    "total": ("Total",),
+}
+_SALES: Mapping[str, tuple[str, ...]] = {
+    "owner": ("Owner",),
+    "price": ("Sale Price",),
+    "book_page": ("Book & Page", "Book/Page"),
+    "instrument": ("Instrument",),
+    "date": ("Sale Date",),
+}
+
+
+def read(reading: Reading) -> Found:
+    document, look = reading.document, reading.look
+    pid = look.value(PID)
+    if pid is None:
+        return _no_record(document)
+    owner = look.value(OWNER)
+    appraised = list(_value_rows(document, "appraisal"))
+    assessed = list(_value_rows(document, "assessment"))
+    if owner is None or not (appraised or assessed):
+        return Retry("the page came only in part: its owner or its values are missing")
+    town = _TOWN.fullmatch(look.value(TOWN) or "")
+    record = Record(
+        parcel_id=pid,
+        tax_account=look.value(ACCOUNT),
+        owner_names=[name for name in (owner, look.value(CO_OWNER)) if name],
+        situs_address=look.value(LOCATION),
+        situs_city=town[1].strip() if town else None,
+        building_count=look.value(BUILDINGS),
+        land_use_code=look.value(USE_CODE),
+        land_use_desc=look.value(USE),
+        zoning=look.value(ZONE),
+        land_area_acres=look.value(ACRES),
+        sales=list(_sales(document)),
+        buildings=list(_buildings(document)),
+    )
+    _take_mailing(record, look.value(ADDRESS) or [])
+    _take_current(record, look, document, appraised, assessed)
+    _take_buildings(record)
+    take_last_sale(record)
+    return record
+
+
+def _no_record(document: Document) -> Found:
+    text = text_of(document.root)[:20_000].lower()
+    if "no such parcel" in text or "does not exist" in text or "no data" in text:
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: it has no PID")
+
+
+def _take_mailing(record: Record, lines: list[str]) -> None:
+    _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
+    if place is not None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+
+
+def _value_rows(document: Document, kind: str) -> Iterator[tuple[bool, dict[str, Piece]]]:
+    """Rows of the tables of that kind, each with whether it is the current value or history."""
+    for table in document.root.iter("table"):
+        caption = next(table.iterchildren("caption"), None)
+        name = (table.get("id") or "").lower()
+        is_kind = (caption is not None and text_of(caption).lower().startswith(kind)) or f"{kind[:2]}" in name[-4:]
+        if not is_kind:
+            continue
+        for row in tables.records(table, _VALUES):
+            if values.year(row["year"].text if "year" in row else "") is not None:
+                yield "current" in name, row
+
+
+def _take_current(
+    record: Record,
+    look: Look,
+    document: Document,
+    appraised: list[tuple[bool, dict[str, Piece]]],
+    assessed: list[tuple[bool, dict[str, Piece]]],
+) -> None:
+    """Appraisal is the market's value, assessment what is taxed; both are shown as they are now and as they were."""
+    now = next((row for current, row in appraised if current), None) or next((row for _, row in appraised), None)
+    record.valuations = [_valuation(row, "market_value") for current, row in appraised if not current]
+    record.valuations += [_valuation(row, "assessed_value") for current, row in assessed if not current]
+    record.value_status = "current"
+    record.market_value = look.value(APPRAISAL)
+    record.assessed_value = look.value(ASSESSMENT)
+    if now is not None:
+        shown = _valuation(now, "market_value")
+        record.value_year, record.land_value, record.building_value = shown.year, shown.land_value, shown.building_value
+        record.market_value = shown.market_value if shown.market_value is not None else record.market_value
+    taxed = next((row for current, row in assessed if current), None)
+    if taxed is not None and (total := values.money(_text(taxed, "total"))) is not None:
+        record.assessed_value = total
+        record.value_year = record.value_year or values.year(_text(taxed, "year"))
+
+
+def _valuation(row: dict[str, Piece], total: str) -> Valuation:
+    found = Valuation(
+        year=values.year(_text(row, "year")),
+        status="current",
+        land_value=values.money(_text(row, "land_value")),
+        building_value=values.money(_text(row, "building_value")),
+    )
+    setattr(found, total, values.money(_text(row, "total")))
+    return found
+
+
+def _sales(document: Document) -> Iterator[Sale]:
+    table = document.by_id("MainContent_grdSales")
+    if table is None:
+        table = tables.with_headings(document, _SALES)
+    for row in tables.records(table, _SALES) if table is not None else ():
+        yield Sale(
+            date=values.day(_text(row, "date")),
+            price=values.money(_text(row, "price")),
+            book_page=values.words(_text(row, "book_page")),
+            instrument=values.words(_text(row, "instrument")),
+        )
+
+
+def _buildings(document: Document) -> Iterator[Building]:
+    """One for each section of a building that has a year or a living area of its own."""
+    for table in (one for name in ("tblBldg",) for one in document.by_id_end(name)):
+        year = _beside(document, table, "Year Built")
+        area = _beside(document, table, "Living Area")
+        value = _beside(document, table, "Replacement Cost Less Depreciation")
+        yield Building(
+            desc=_heading(document, table),
+            year_built=values.year(year),
+            base_sqft=values.number(area),
+            value=values.money(value),
+        )
+
+
+def _heading(document: Document, table: Element) -> str | None:
+    section = _SECTION.search(table.get("id") or "")
+    heading = document.by_id(f"MainContent_{section[0]}_lblHeading") if section else None
+    return values.words(text_of(heading)) if heading is not None else None
+
+
+def _beside(document: Document, within: Element, name: str) -> str | None:
+    return next((piece.text for piece in Label(name).find(document, within)), None)
+
+
+def _take_buildings(record: Record) -> None:
+    areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
+    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
+    record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
+
+
+def _text(row: Mapping[str, Piece], name: str) -> str | None:
+    return row[name].text if name in row else None
+
+
+PLATFORM = CountyPlatform(name="vgsi", version=1, read=read)
