@@ -1,0 +1,197 @@
+"""`leepa`: the property appraiser of Lee County, Florida."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+from parcelpost.model import NotFound, Retry
+from parcelpost.scrapers import tables, values
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.ways import Css, Id, Label, XPath
+
+_PARCEL = re.compile(r"STRAP:?\s*([0-9A-Z.-]{10,40})(?:\s+Folio ID:?\s*(\d{4,12}))?", re.IGNORECASE)
+_YEAR = re.compile(r"(\d{4})\s*(?:\((.*?)\))?", re.ASCII)
+_NOTE = re.compile(r"Do not use for legal documents!?|Site Address maintained by.*", re.IGNORECASE)
+
+
+def _parcel(piece: Piece) -> tuple[str, str | None] | None:
+    found = _PARCEL.search(piece.text)
+    return (found[1], found[2]) if found else None
+
+
+def _lines(piece: Piece) -> list[str] | None:
+    return piece.lines or None
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(_NOTE.sub("", piece.text))
+
+
+def _panel(title: str) -> XPath:
+    """The text under a heading."""
+    return XPath(
+        ".//*[contains(concat(' ', @class, ' '), ' sectionSubTitle ') "
+        f"and contains(., '{title}')]/following::*[contains(concat(' ', @class, ' '), ' textPanel ')][1]"
+    )
+
+
+PARCEL = Field(
+    "parcel_id", (Id("parcelLabel"), Css(".sectionTitleSmaller"), XPath(".//*[contains(text(), 'STRAP')]")), _parcel
+)
+OWNER = Field("owner_names", (Css("#divDisplayParcelOwner .textPanel"), _panel("Owner Of Record")), _lines)
+SITE = Field("situs_address", (_panel("Site Address"), Label("Site Address")), _lines)
+LEGAL = Field("legal_description", (_panel("Property Description"), _panel("Legal Description")), _words)
+
+_LOCATION: Mapping[str, tuple[str, ...]] = {"latitude": ("Latitude",), "longitude": ("Longitude",)}
+_LAND: Mapping[str, tuple[str, ...]] = {"code": ("Use Code",), "desc": ("Use Code Description",)}
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "year": ("Tax Year",),
+    "market_value": ("Just",),
+    "land_value": ("Land",),
+    "assessed_value": ("Capped Assessed",),
+    "exemption_value": ("Exemptions",),
+    "taxable_value": ("Taxable",),
+}
+_SALES: Mapping[str, tuple[str, ...]] = {
+    "price": ("Sale Price",),
+    "date": ("Date",),
+    "instrument": ("Clerk File Number",),
+    "qualified": ("Type",),
+    "vacant_improved": ("Vacant/ Improved", "Vacant / Improved", "Vacant/Improved"),
+}
+
+
+def read(reading: Reading) -> Found:
+    document, look = reading.document, reading.look
+    parcel = look.value(PARCEL)
+    if parcel is None:
+        return _no_record(document)
+    lines = look.value(OWNER)
+    columns = list(_valuations(document))
+    if lines is None or not columns:
+        return Retry("the page came only in part: its owner or its values are missing")
+    names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines])
+    record = Record(
+        parcel_id=parcel[0],
+        tax_account=parcel[1],
+        owner_names=names,
+        mailing_lines=mailing,
+        mailing_city=place.city if place else None,
+        mailing_state=place.state if place else None,
+        mailing_zip=place.zip if place else None,
+        legal_description=look.value(LEGAL),
+        valuations=columns,
+        sales=list(_sales(document)),
+    )
+    _take_site(record, look.value(SITE) or [])
+    _take_location(record, document)
+    _take_land(record, document)
+    _take_buildings(record, document)
+    take_values(record)
+    take_last_sale(record)
+    return record
+
+
+def _no_record(document: Document) -> Found:
+    text = text_of(document.root)[:20_000].lower()
+    if "no records" in text or "not found" in text or "invalid folio" in text:
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: its STRAP is missing")
+
+
+def _take_site(record: Record, lines: list[str]) -> None:
+    _, street, place = owners_and_mailing([line for line in lines if _words(Piece(None, line))], names=0)
+    record.situs_address = values.words(" ".join(street))
+    if place is not None:
+        record.situs_city, record.situs_zip = place.city, place.zip
+
+
+def _take_location(record: Record, document: Document) -> None:
+    table = _headed(document, _LOCATION)
+    for row in _from_heading(table, _LOCATION):
+        record.latitude, record.longitude = (
+            values.number(_text(row, "latitude")),
+            values.number(_text(row, "longitude")),
+        )
+        return
+
+
+def _take_land(record: Record, document: Document) -> None:
+    table = _headed(document, _LAND)
+    for row in _from_heading(table, _LAND):
+        record.land_use_code, record.land_use_desc = values.words(_text(row, "code")), values.words(_text(row, "desc"))
+        return
+
+
+def _take_buildings(record: Record, document: Document) -> None:
+    """Where there are none the page has no such table and says N/A for the first year."""
+    years = [values.year(piece.text) for piece in Label("Year Built").find(document, None)]
+    areas = [
+        values.leading_number(piece.text)
+        for name in ("Heated Area", "Living Area")
+        for piece in Label(name).find(document, None)
+    ]
+    record.buildings = [Building(year_built=year) for year in years if year]
+    record.year_built = next((year for year in years if year), None)
+    known = [area for area in areas if area]
+    record.building_area_sqft = sum(known, Decimal(0)) if known else None
+
+
+def _valuations(document: Document) -> Iterator[Valuation]:
+    table = document.by_id("valueGrid")
+    if table is None:
+        table = _headed(document, _VALUES)
+    for row in tables.records(table, _VALUES) if table is not None else ():
+        found = _YEAR.fullmatch(_text(row, "year") or "")
+        if not found or values.year(found[1]) is None:
+            continue
+        yield Valuation(
+            year=int(found[1]),
+            status=_status(found[2] or ""),
+            land_value=values.money(_text(row, "land_value")),
+            market_value=values.money(_text(row, "market_value")),
+            assessed_value=values.money(_text(row, "assessed_value")),
+            exemption_value=values.money(_text(row, "exemption_value")),
+            taxable_value=values.money(_text(row, "taxable_value")),
+        )
+
+
+def _status(words: str) -> str:
+    lower = words.lower()
+    return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
+
+
+def _sales(document: Document) -> Iterator[Sale]:
+    table = _headed(document, _SALES)
+    for row in _from_heading(table, _SALES):
+        date = values.day(_text(row, "date"))
+        if date is None:
+            continue
+        yield Sale(
+            date=date,
+            price=values.money(_text(row, "price")),
+            instrument=values.words(_text(row, "instrument")),
+            qualified=values.words(_text(row, "qualified")),
+            vacant_improved=values.words(_text(row, "vacant_improved")),
+        )
+
+
+def _headed(document: Document, headings: Mapping[str, tuple[str, ...]]) -> Element | None:
+    return tables.with_headings(document, headings)
+
+
+def _from_heading(table: Element | None, headings: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Piece]]:
+    return tables.records(table, headings) if table is not None else iter(())
+
+
+def _text(row: Mapping[str, Piece], name: str) -> str | None:
+    return row[name].text if name in row else None
+
+
+PLATFORM = CountyPlatform(name="leepa", version=1, read=read)
