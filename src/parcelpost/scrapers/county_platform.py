@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -48,7 +49,7 @@ class Reading:
         """The page as JSON; numbers with a fraction are Decimal."""
         try:
             return _decode_json(self.page.body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
             raise Unreadable(f"the answer is no JSON: {error}"[:200]) from None
 
     @property
@@ -106,4 +107,4 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.source_url = page.url or target.url or None
 
 
-_decode_json = msgspec.json.Decoder(float_hook=None).decode
+_decode_json = msgspec.json.Decoder(float_hook=Decimal).decode

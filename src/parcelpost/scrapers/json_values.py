@@ -1,0 +1,61 @@
+"""Values out of foreign JSON: any member may be missing or of any type. None: it does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from parcelpost.model import Json
+from parcelpost.scrapers import values
+
+_MOST = Decimal(10) ** 15
+
+
+def at(found: Json, *path: str) -> Json:
+    """What lies at the end of the path through objects; None where it ends early."""
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def objects(found: Json, *path: str) -> list[Mapping[str, Json]]:
+    """The objects of the list there; what is no object is left out."""
+    listed = at(found, *path)
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def words(found: Json) -> str | None:
+    """Text, or a whole number written as one; control characters (a NUL stands for nothing here and there) go."""
+    if isinstance(found, str):
+        return values.words("".join(sign for sign in found if sign >= " " or sign in "\t\n"))
+    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+        return None
+    return str(int(found)) if found == int(found) else str(found)
+
+
+def money(found: Json) -> Decimal | None:
+    """A number, or text that reads as an amount."""
+    if isinstance(found, str):
+        return values.money(found)
+    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+        return None
+    amount = Decimal(found)
+    return amount if amount.is_finite() and abs(amount) < _MOST else None
+
+
+def some(found: Json) -> Decimal | None:
+    """As `money`, but 0 stands for not known: sizes, counts and coordinates."""
+    return money(found) or None
+
+
+def year(found: Json) -> int | None:
+    return values.year(words(found))
+
+
+def day(found: Json) -> str | None:
+    """A date as text, or a moment in milliseconds since 1970."""
+    if isinstance(found, str):
+        return values.day(found)
+    if isinstance(found, bool) or not isinstance(found, int | Decimal) or not found:
+        return None
+    return values.day_of_epoch_ms(float(found))

@@ -1,0 +1,98 @@
+"""`broward_bcpa`: the property appraiser of Broward County, Florida; one JSON object a parcel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from parcelpost.model import Json, NotFound, Retry
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
+from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale
+
+_USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(.+)", re.ASCII)
+_SALES_SHOWN = 5
+
+
+def read(reading: Reading) -> Found:
+    found = reading.json
+    found = at(found, "d") or found
+    listed = objects(found, "parcelInfok__BackingField") or objects(found, "parcelInfo")
+    if not listed:
+        return NotFound("the site has no such parcel") if isinstance(found, Mapping) else Retry("the answer is empty")
+    parcel = listed[0]
+    folio = words(parcel.get("folioNumber"))
+    if folio is None or money(parcel.get("justValue")) is None:
+        return Retry("the answer came only in part: its folio or its values are missing")
+    use = _USE.fullmatch(words(parcel.get("useCode")) or "")
+    record = Record(
+        parcel_id=folio,
+        situs_address=words(parcel.get("situsAddress1")),
+        situs_city=words(parcel.get("situsCity")),
+        situs_zip=words(parcel.get("situsZipCode")),
+        legal_description=words(parcel.get("legal")),
+        land_use_code=use[1] if use else words(parcel.get("useCode")),
+        land_use_desc=use[2] if use else None,
+        zoning=words(parcel.get("landCalcZoning")),
+        year_built=year(parcel.get("actualAge")),
+        building_area_sqft=some(parcel.get("bldgUnderAirFootage")) or some(parcel.get("bldgSqFT")),
+        bedrooms=some(parcel.get("beds")),
+        bathrooms=some(parcel.get("baths")),
+        homestead=_homestead(parcel),
+        sales=list(_sales(parcel)),
+    )
+    _take_owner(record, parcel)
+    _take_values(record, parcel)
+    take_last_sale(record)
+    return record
+
+
+def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
+    """A second name that begins with `%` is who takes the mail."""
+    names = [words(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
+    record.owner_names = [name for name in names if name and not name.startswith("%")]
+    lines = [words(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2")]
+    _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
+    if place is not None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+
+
+def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
+    """`assessedLastYearValue` is last year's tax; what was assessed is called `soh`."""
+    record.land_value, record.building_value = money(parcel.get("landValue")), money(parcel.get("bldgValue"))
+    record.market_value, record.assessed_value = money(parcel.get("justValue")), money(parcel.get("sohValue"))
+    record.taxable_value = money(parcel.get("taxableAmountCounty"))
+    record.taxable_value_school = money(parcel.get("taxableAmountSchoolBoard"))
+    record.valuations = [
+        Valuation(
+            land_value=money(parcel.get(f"land{year_name}Value")),
+            building_value=money(parcel.get(f"bldg{year_name}Value")),
+            market_value=money(parcel.get(f"just{year_name}Value")),
+            assessed_value=money(parcel.get(f"soh{year_name}Value")),
+        )
+        for year_name in ("", "LastYear", "LastTwoYears")
+        if money(parcel.get(f"just{year_name}Value")) is not None
+    ]
+
+
+def _homestead(parcel: Mapping[str, Json]) -> bool | None:
+    flag = (words(parcel.get("homesteadFlag")) or "").strip(" ,").upper()
+    return {"Y": True, "N": False}.get(flag)
+
+
+def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
+    """Its own; `recentSales` are those of its neighbours. The price is called `stampAmount`."""
+    for number in range(1, _SALES_SHOWN + 1):
+        date = day(parcel.get(f"saleDate{number}"))
+        if date is not None:
+            yield Sale(
+                date=date,
+                price=money(parcel.get(f"stampAmount{number}")),
+                book_page=words(parcel.get(f"bookAndPageOrCin{number}")),
+                instrument=words(parcel.get(f"deedType{number}")),
+                qualified=words(parcel.get(f"saleVerification{number}")),
+            )
+
+
+PLATFORM = CountyPlatform(name="broward_bcpa", version=1, read=read)
