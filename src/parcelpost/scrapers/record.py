@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from parcelpost.model import Json
 
+LIEN = "lien"
+
 
 class Valuation(Struct, kw_only=True):
     year: int | None = None
@@ -79,9 +81,13 @@ class Lien(Struct, kw_only=True):
 
 
 class Record(Struct, kw_only=True):
-    """One parcel. A platform fills what its page shows; identity and provenance are filled by who called it."""
+    """One parcel. A platform fills what its page shows; identity and provenance are filled by who called it.
 
-    parcel_id: str
+    A `record_kind` of `lien` is one line of a list of liens or auctions: it has one lien, whose fields it repeats.
+    """
+
+    parcel_id: str | None
+    """None: the list names no parcel, only a case."""
     parcel_id_norm: str = ""
     tax_account: str | None = None
     state: str = ""
@@ -153,6 +159,8 @@ class Record(Struct, kw_only=True):
     def as_json(self) -> dict[str, Json]:
         """Every field, with numbers as numbers."""
         plain = msgspec.to_builtins(self, builtin_types=(Decimal,))
+        if self.record_kind == LIEN and self.liens:
+            plain |= plain["liens"][0]
         return {name: _plain(value) for name, value in plain.items()}
 
 

@@ -1,0 +1,51 @@
+"""A CSV file by its columns' names, whatever their case and blanks."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from io import StringIO
+
+_MOST_FIELD_CHARS = 1024**2
+_MOST_ROWS = 1_000_000
+_PLAIN = re.compile(r"[^A-Z0-9]")
+
+
+class Table:
+    """`columns`: name -> position. Iterating gives each row's texts by name."""
+
+    def __init__(self, columns: Mapping[str, int], lines: Iterator[list[str]]) -> None:
+        self.columns = columns
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[Mapping[str, str]]:
+        for count, line in enumerate(self._lines):
+            if count >= _MOST_ROWS:
+                return
+            if any(line):
+                yield {name: line[at] for name, at in self.columns.items() if at < len(line)}
+
+
+def rows(text: str, names: Mapping[str, Sequence[str]]) -> Table | None:
+    """With the columns that any of their names is found for. None: there is no line of headings."""
+    lines = _lines(text)
+    heading = [plain(cell) for cell in next(lines, [])]
+    found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
+    return Table(found, lines) if found else None
+
+
+def plain(heading: str) -> str:
+    """Capitals and digits only."""
+    return _PLAIN.sub("", heading.upper())
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    """Broken quoting ends the file early instead of failing."""
+    csv.field_size_limit(_MOST_FIELD_CHARS)
+    reader = csv.reader(StringIO(text.replace("\0", ""), newline=""))
+    while True:
+        try:
+            yield next(reader)
+        except (StopIteration, csv.Error):
+            return

@@ -1,0 +1,180 @@
+"""`collier_pa`: the property appraiser of Collier County, Florida."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import date
+from decimal import Decimal
+
+from parcelpost.model import NotFound, Retry
+from parcelpost.scrapers import values
+from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Document, Piece, text_of
+from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.ways import Id, Label, XPath
+
+_CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
+_SITE = re.compile(r"(.*?),\s*(.+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
+_ROLL = re.compile(r"(\d{4})\s+(Preliminary|Certified|Final|Proposed)?", re.IGNORECASE)
+_AMOUNT = re.compile(r"\$[\d,]+(?:\.\d+)?")
+_MOST_SALES = 200
+_OWNER_LINES = 5
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(piece.text)
+
+
+def _amount(piece: Piece) -> Decimal | None:
+    """What is written around it is left out."""
+    found = _AMOUNT.search(piece.text)
+    return values.money(found[0]) if found else values.money(piece.text)
+
+
+def _number(piece: Piece) -> Decimal | None:
+    return values.leading_number(piece.text)
+
+
+def _parcel(piece: Piece) -> str | None:
+    text = values.clean(piece.text)
+    return text if len(text) >= 6 and text.replace("-", "").isalnum() and any(one.isdigit() for one in text) else None
+
+
+def _coded(piece: Piece) -> tuple[str, str] | None:
+    found = _CODED.fullmatch(values.clean(piece.text))
+    return (found[1], found[2]) if found else None
+
+
+def _roll(piece: Piece) -> tuple[int, str] | None:
+    found = _ROLL.match(values.clean(piece.text))
+    if not found or values.year(found[1]) is None:
+        return None
+    return int(found[1]), "preliminary" if (found[2] or "").lower() in ("preliminary", "proposed") else "certified"
+
+
+def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
+    """An amount by its own id, else as the last cell of its row, whose id tells what it is, or of one that reads so."""
+    return Id(name), Id(f"Tr{name}"), XPath(f".//tr[td[contains(., '{words}')]]/td[last()]")
+
+
+PARCEL = Field("parcel_id", (Id("ParcelID"), Label("Parcel ID")), _parcel)
+SITE = Field("situs_address", (Id("FullAddressUnit"), Label("Site Location"), Label("Site Address")), _words)
+LEGAL = Field("legal_description", (Id("Legal"), Label("Legal")), _words)
+SUBDIVISION = Field("subdivision", (Id("SCDescription"), Label("Sub./Condo")), _coded)
+USE = Field("land_use_code", (Id("UCDescription"), Label("Use Code")), _coded)
+ACRES = Field("land_area_acres", (Id("TotalAcres"),), _number)
+CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
+STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _words)
+ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
+ROLL = Field("value_year", (Id("RollType"), XPath(".//*[@id='PropertyTaxTable']//td[1]")), _roll)
+LAND = Field("land_value", _row("LandJustValue", "Land"), _amount)
+BUILDING = Field("building_value", _row("ImprovementsJustValue", "(+) Improvements"), _amount)
+JUST = Field("market_value", _row("TotalJustValue", "(=) Total Just"), _amount)
+ASSESSED = Field("assessed_value", _row("CountyAssessedValue", "(=) Assessed"), _amount)
+TAXABLE = Field("taxable_value", _row("CountyTaxableValue", "(=) Taxable"), _amount)
+SCHOOL = Field("taxable_value_school", _row("SchoolTaxableValue", "(=) School Taxable"), _amount)
+TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), _amount)
+
+
+def read(reading: Reading) -> Found:
+    document, look = reading.document, reading.look
+    parcel_id = look.value(PARCEL)
+    if parcel_id is None:
+        return _no_record(document)
+    names = _owner_lines(document)
+    roll = look.value(ROLL)
+    if not names or roll is None:
+        return Retry("the page came only in part: its owner or its values are missing")
+    use, subdivision = look.value(USE) or (None, None), look.value(SUBDIVISION) or (None, None)
+    record = Record(
+        parcel_id=parcel_id,
+        legal_description=look.value(LEGAL),
+        land_area_acres=look.value(ACRES),
+        land_use_code=use[0],
+        land_use_desc=use[1],
+        subdivision=subdivision[1],
+        mailing_city=look.value(CITY),
+        mailing_state=look.value(STATE),
+        mailing_zip=look.value(ZIP),
+        tax_year=roll[0],
+        tax_amount=look.value(TAX),
+        valuations=[_valuation(look, document, *roll)],
+        sales=list(_sales(document, roll[0])),
+    )
+    record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
+    _take_site(record, look.value(SITE))
+    take_values(record)
+    take_last_sale(record)
+    return record
+
+
+def _no_record(document: Document) -> Found:
+    text = text_of(document.root)[:20_000].lower()
+    if "no records" in text or "not found" in text:
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: its number is missing")
+
+
+def _owner_lines(document: Document) -> list[str]:
+    found = (document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1))
+    return [text for element in found if element is not None and (text := text_of(element))]
+
+
+def _take_site(record: Record, site: str | None) -> None:
+    found = _SITE.fullmatch(site or "")
+    record.situs_address = found[1] if found else site
+    if found:
+        record.situs_city, record.situs_zip = found[2], found[3]
+
+
+def _valuation(look: Look, document: Document, year: int, status: str) -> Valuation:
+    return Valuation(
+        year=year,
+        status=status,
+        land_value=look.value(LAND),
+        building_value=look.value(BUILDING),
+        market_value=look.value(JUST),
+        assessed_value=look.value(ASSESSED),
+        exemption_value=_exempt(document),
+        taxable_value=look.value(TAXABLE),
+        taxable_value_school=look.value(SCHOOL),
+    )
+
+
+def _exempt(document: Document) -> Decimal | None:
+    """All that count for the county: each has a row of its own that says what it applies to."""
+    amounts = []
+    table = document.by_id("PropertyTaxTable")
+    for row in table.iter("tr") if table is not None else ():
+        name = row.get("id") or ""
+        if not name.endswith("ExemptAmount"):
+            continue
+        cells = [text_of(cell) for cell in row.iter("td")]
+        applies = cells[1].lower() if len(cells) > 2 else ""
+        amount = values.money(cells[-1]) if cells else None
+        if amount is not None and not applies.startswith(("school", "municipal", "other")):
+            amounts.append(amount)
+    return sum(amounts, Decimal(0)) if amounts else None
+
+
+def _sales(document: Document, roll: int) -> Iterator[Sale]:
+    """Each in three cells with numbered ids. Years have two digits, and none is after the roll's next."""
+    for number in range(1, _MOST_SALES):
+        when, price = document.by_id(f"SaleDate{number}"), document.by_id(f"SaleAmount{number}")
+        if when is None:
+            return
+        row = document.by_id(f"TrSale{number}")
+        cells = [text_of(cell) for cell in row.iter("td")] if row is not None else []
+        sold = values.day(text_of(when), newest=date(roll + 1, 12, 31))
+        if sold is not None:
+            yield Sale(
+                date=sold,
+                price=_amount(Piece(price)) if price is not None else None,
+                book_page=values.words(cells[1]) if len(cells) > 2 else None,
+            )
+
+
+PLATFORM = CountyPlatform(name="collier_pa", version=1, read=read)
