@@ -8,7 +8,7 @@ from parcelpost.model import Blocked, Page
 
 _LOOK_BYTES = 64 * 1024
 _SIGNS = (
-    (re.compile(rb"<title>\s*Just a moment\.\.\.|cf-chl-|challenge-platform/|cf_chl_opt", re.IGNORECASE), "Cloudflare"),
+    (re.compile(rb"<title>\s*Just a moment\.\.\.|cf_chl_opt", re.IGNORECASE), "Cloudflare"),
     (re.compile(rb"<title>\s*Attention Required! \| Cloudflare", re.IGNORECASE), "Cloudflare"),
     (re.compile(rb"_Incapsula_Resource|Request unsuccessful\. Incapsula", re.IGNORECASE), "Imperva"),
     (re.compile(rb"px-captcha|perimeterx", re.IGNORECASE), "PerimeterX"),

@@ -25,6 +25,8 @@ _BREAK = "\N{LINE SEPARATOR}"
 """Put into the tree wherever the page breaks a line, so that text can be taken from it at the parser's own speed."""
 _CELLS = frozenset({"td", "th"})
 _DECORATION = re.compile(r"[\s:*?#\u2022\u00a0]+$|^[\s*\u2022\u00a0]+")
+_FOREIGN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+"""What no tree may hold."""
 _ID_PART = re.compile(r"[_$:]")
 
 
@@ -67,7 +69,7 @@ class Document:
             return None
         text = decoded(page.body, page.content_type)
         try:
-            root = html.document_fromstring(text.replace("\0", ""), parser=_parser())
+            root = html.document_fromstring(_FOREIGN.sub(" ", text), parser=_parser())
         except (etree.LxmlError, ValueError):
             return None
         return cls(root)

@@ -43,7 +43,8 @@ def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
 
 def _csv(text: str) -> list[Mapping[str, Json]]:
     try:
-        return list(csv.DictReader(StringIO(text.replace("\0", ""), newline="")))
+        found = csv.DictReader(StringIO(text.replace("\0", ""), newline=""), restkey="", restval="")
+        return [{name: value for name, value in row.items() if name} for row in found]
     except csv.Error:
         return []
 
