@@ -17,6 +17,8 @@ from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
 from parcelpost.scrapers.record import Record
 from parcelpost.scrapers.values import parcel_norm
 
+_LOOK_BYTES = 4_096
+
 Found = Record | Sequence[Record] | Retry | GiveUp | Blocked | NotFound
 """What reading a page came to."""
 
@@ -81,7 +83,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
         reading = Reading(page, target, order)
-        found = challenge(page) or self._read(reading)
+        found = challenge(page) or _cut_off(page) or self._read(reading)
         if isinstance(found, Retry | GiveUp | Blocked | NotFound):
             return Parsed(found, reading.tries)
         records = [found] if isinstance(found, Record) else list(found)
@@ -105,6 +107,14 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.state = record.state or target.state
         record.county = record.county or target.county
         record.source_url = page.url or target.url or None
+
+
+def _cut_off(page: Page) -> Retry | None:
+    """A page that begins as one and does not end as one has come only in part, however much of it can be read."""
+    begins = b"<html" in page.body[:_LOOK_BYTES].lower()
+    if begins and b"</html" not in page.body[-_LOOK_BYTES:].lower():
+        return Retry("the page was cut off: it has no end")
+    return None
 
 
 _decode_json = msgspec.json.Decoder(float_hook=Decimal).decode

@@ -81,8 +81,8 @@ def read(reading: Reading) -> Found:
     parcel_id = look.value(PARCEL)
     columns = list(_valuations(document))
     lines = look.value(OWNER)
-    if parcel_id is None or lines is None or not columns:
-        return Retry("the page came only in part: its parcel number, owner or values are missing")
+    if parcel_id is None or lines is None or not columns or not document.labelled("Sales History"):
+        return Retry("the page came only in part: its number, owner, values or sales are missing")
     names, mailing, place = owners_and_mailing(lines)
     use_desc, use_code = look.value(USE) or (None, None)
     record = Record(
