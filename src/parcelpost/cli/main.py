@@ -11,7 +11,18 @@ from typing import Annotated, NoReturn
 import typer
 
 from parcelpost import __version__
-from parcelpost.cli import add_command, config, demo, gateway, import_command, log_command, run, status_command, store
+from parcelpost.cli import (
+    add_command,
+    config,
+    demo,
+    gateway,
+    import_command,
+    log_command,
+    parse_command,
+    run,
+    status_command,
+    store,
+)
 from parcelpost.cli.output import printable
 from parcelpost.errors import ParcelpostError
 
@@ -31,6 +42,7 @@ app.command("add", epilog=add_command.EXAMPLES)(add_command.add)
 app.command("import", epilog=import_command.EXAMPLES)(import_command.import_)
 app.command("status", epilog=status_command.EXAMPLES)(status_command.status)
 app.command("log", epilog=log_command.EXAMPLES)(log_command.log)
+app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

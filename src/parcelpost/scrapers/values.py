@@ -11,7 +11,7 @@ from msgspec import Struct
 _SPACE = re.compile(r"[\s\u00a0\u200b\ufeff]+")
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
-_MOST_DIGITS = 15
+_MOST_DIGITS = 18
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)", re.ASCII)
 _NOTHING = frozenset({"", "-", "--", "---", "n/a", "na", "none", "null", "unknown", "not available", "not applicable"})
 

@@ -1,1 +1,39 @@
 """The platforms that come with the package, one module each."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from parcelpost.scrapers.county_platform import CountyPlatform
+
+NAMES = (
+    "arcgis",
+    "beacon",
+    "broward_bcpa",
+    "collier_pa",
+    "deedauction",
+    "govease",
+    "grizzly_gis",
+    "leepa",
+    "lien_register",
+    "miamidade_pa",
+    "mygov_due",
+    "pioneer_taxdeed",
+    "qpublic",
+    "socrata",
+    "vgsi",
+)
+"""Those that read a county's pages."""
+
+
+@cache
+def county_platform(name: str) -> CountyPlatform | None:
+    """None: there is none of that name. Its module is imported when it is first asked for."""
+    if name not in NAMES:
+        return None
+    if name == "beacon":
+        found: CountyPlatform = import_module("parcelpost.scrapers.platforms.qpublic").BEACON
+    else:
+        found = import_module(f"parcelpost.scrapers.platforms.{name}").PLATFORM
+    return found

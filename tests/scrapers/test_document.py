@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.model import Page
+from parcelpost.scrapers.charset import decoded
+from parcelpost.scrapers.document import MOST_BYTES, Document, beside, lines_of
+
+
+def document(html: str) -> Document:
+    found = Document.of(Page(body=html.encode()))
+    assert found is not None
+    return found
+
+
+def value(html: str, label: str) -> str | None:
+    elements = document(html).labelled(label)
+    piece = beside(elements[0]) if elements else None
+    return piece.text if piece else None
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<table><tr><td>Owner:</td><td>ANN LEE</td></tr></table>",
+        "<table><tr><th><span id=x>Owner</span></th><td><span>ANN LEE</span></td></tr></table>",
+        "<dl><dt>Owner</dt><dd>ANN LEE</dd></dl>",
+        "<p><b>owner:</b> ANN LEE</p>",
+        "<label for=o>Owner</label><p><span id=o>ANN LEE</span></p>",
+        "<div><span>Owner *</span><span>ANN LEE</span></div>",
+        "<table><tr><td>Owner<font>*</font></td><td>ANN LEE</td></tr></table>",
+    ],
+)
+def test_what_stands_beside_a_label_is_found_however_the_page_is_built(html: str) -> None:
+    assert value(html, "Owner") == "ANN LEE"
+
+
+def test_an_empty_cell_beside_a_label_is_the_answer() -> None:
+    html = "<table><tr><td>Site</td><td></td><td>Owner</td><td>ANN</td></tr></table>"
+    assert value(html, "Site") == ""
+
+
+def test_text_is_broken_where_the_page_breaks_it() -> None:
+    page = document("<td><b>ANN LEE<br>BO LEE</b><br>1 ELM ST<div>OSLO, NH 03768</div></td>")
+    assert lines_of(page.root) == ["ANN LEE", "BO LEE", "1 ELM ST", "OSLO, NH 03768"]
+
+
+def test_scripts_are_no_text_but_can_be_asked() -> None:
+    page = document("<body>a<script>var owner = 1</script><style>b{}</style></body>")
+    assert lines_of(page.root) == ["a"]
+    assert page.scripts == ["var owner = 1"]
+
+
+def test_an_element_is_found_by_the_end_of_its_id() -> None:
+    page = document("<span id='ctlBodyPane_ctl07_ctl01_lblParcelID'>1-2</span>")
+    assert [one.text for one in page.by_id_end("lblparcelid")] == ["1-2"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"   ", b"\0\0", b"x" * (MOST_BYTES + 1)], ids=["empty", "blank", "NULs", "huge"]
+)
+def test_what_is_no_page_is_none(body: bytes) -> None:
+    assert Document.of(Page(body=body)) is None
+
+
+def test_a_page_nested_ten_thousand_deep_is_read_or_refused() -> None:
+    deep = "<div>" * 10_000 + "<b>Owner</b> ANN" + "</div>" * 10_000
+    found = Document.of(Page(body=deep.encode()))
+    assert found is None or lines_of(found.root) is not None
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "text"),
+    [
+        ("é".encode(), "text/html; charset=iso-8859-1", "é"),
+        ("é".encode("latin-1"), "text/html; charset=utf-8", "é"),
+        ("“é”".encode("cp1252"), "text/html", "“é”"),
+        (b"<meta charset=shift_jis>\x83e", "text/html", "<meta charset=shift_jis>テ"),
+        ("\ufeffé".encode("utf-16"), "text/html", "\ufeffé"),
+        (b"\xe9", "text/html; charset=no-such-thing", "é"),
+    ],
+)
+def test_a_page_is_decoded_as_it_is_not_as_it_says(body: bytes, content_type: str, text: str) -> None:
+    assert decoded(body, content_type) == text

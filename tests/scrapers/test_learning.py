@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from parcelpost.model import Page
+from parcelpost.scrapers import values
+from parcelpost.scrapers.document import Document, Piece
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.ways import Css, Id, Label
+
+SITE = ("vgsi", "NH", "grafton")
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(piece.text)
+
+
+OWNER = Field("owner_names", (Id("lblOwner"), Css(".owner"), Label("Owner Name")), _words)
+
+
+def page(owner: str) -> Document:
+    found = Document.of(Page(body=f"<html><body>{owner}</body></html>".encode()))
+    assert found is not None
+    return found
+
+
+OLD = "<span id=lblOwner>ANN</span><span class=owner>ANN</span>"
+NEW = "<span class=owner>BO</span>"
+RENAMED = "<table><tr><td>Name of Owner</td><td>CY</td></tr></table>"
+
+
+def read(ranking: Ranking, html: str, task_id: str = "t") -> tuple[str | None, int]:
+    """The owner, and how many ways were tried."""
+    look = Look(page(html), ranking.order(SITE))
+    found = look.value(OWNER)
+    ranking.note(SITE, look.tries, task_id)
+    return found, len(look.tries)
+
+
+def test_the_first_way_that_leads_to_a_value_of_the_right_shape_is_taken() -> None:
+    assert read(Ranking(), OLD) == ("ANN", 1)
+    assert read(Ranking(), NEW) == ("BO", 2)
+
+
+def test_after_a_redesign_the_way_that_works_is_tried_first() -> None:
+    ranking = Ranking()
+    for _ in range(30):
+        read(ranking, OLD)
+    tries = [read(ranking, NEW)[1] for _ in range(20)]
+    assert tries[0] == 2
+    assert sum(tries[-10:]) <= 11  # one of them may look whether the old way works again
+
+
+def test_one_odd_page_overturns_nothing() -> None:
+    ranking = Ranking()
+    for _ in range(30):
+        read(ranking, OLD)
+    read(ranking, NEW)
+    assert read(ranking, OLD) == ("ANN", 1)
+
+
+def test_sites_learn_apart() -> None:
+    ranking = Ranking()
+    for _ in range(30):
+        read(ranking, NEW)
+    assert list(ranking.order(("vgsi", "CT", "hartford")).ways("owner_names", OWNER.ways)) == list(OWNER.ways)
+
+
+def test_when_every_way_fails_a_label_that_resembles_is_guessed_and_remembered() -> None:
+    ranking = Ranking()
+    found, _ = read(ranking, RENAMED)
+    assert found == "CY"
+    assert [way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)][-1] == "name of owner"
+    for _ in range(20):
+        read(ranking, RENAMED)
+    assert read(ranking, RENAMED) == ("CY", 1)
+
+
+def test_a_guess_is_marked() -> None:
+    look = Look(page(RENAMED))
+    look.value(OWNER)
+    assert [(one.success, one.guess) for one in look.tries] == [(False, False)] * 3 + [(True, True)]
+
+
+def test_a_field_that_is_no_longer_found_is_named_with_a_page_to_look_at() -> None:
+    ranking = Ranking()
+    for _ in range(40):
+        read(ranking, OLD)
+    assert list(ranking.broken()) == []
+    for number in range(15):
+        read(ranking, "<p>nothing</p>", f"task-{number}")
+    (broken,) = ranking.broken()
+    assert (broken.platform, broken.county, broken.field) == ("vgsi", "grafton", "owner_names")
+    assert broken.example == "task-14"
+    assert "css #lblOwner" in broken.failing
+
+
+def test_a_field_that_was_never_there_is_not_called_broken() -> None:
+    ranking = Ranking()
+    for _ in range(100):
+        read(ranking, "<p>nothing</p>")
+    assert list(ranking.broken()) == []
+
+
+def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
+    ranking = Ranking()
+    ranking.start_from(SITE, "owner_names", "css", ".owner", 0.99)
+    ranking.start_from(SITE, "owner_names", "css", "#lblOwner", 0.01)
+    assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parcelpost.scrapers import values
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$1,234.50", "1234.50"),
+        ("1234", "1234"),
+        ("$0", "0"),
+        ("(1,234)", "-1234"),
+        ("-$5.00", "-5.00"),
+        ("$ 12", "12"),
+        (" $1,234 ", "1234"),
+        (".50", ".50"),
+    ],
+)
+def test_an_amount_is_read_exactly(text: str, expected: str) -> None:
+    assert values.money(text) == Decimal(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "N/A", "-", "12-34-56", "1,23", "$", "(5", "5)", "1.2.3", "9" * 30, "12 AC", None]
+)
+def test_what_is_no_amount_is_none(text: str | None) -> None:
+    assert values.money(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8/14/2020", "2020-08-14"),
+        ("08/04/2021 11:11:19 AM", "2021-08-04"),
+        ("2024-03-31", "2024-03-31"),
+        ("2024-03-31T00:00:00.000", "2024-03-31"),
+        ("20240331", "2024-03-31"),
+        ("Aug 14, 2020", "2020-08-14"),
+        ("August 4th, 2020", "2020-08-04"),
+        ("14-AUG-2020", "2020-08-14"),
+        ("/Date(1418601600000)/", "2014-12-15"),
+        ("05/01/72", "1972-05-01"),
+        ("11/14/01", "2001-11-14"),
+    ],
+)
+def test_a_date_is_read_from_the_ways_pages_write_it(text: str, expected: str) -> None:
+    assert values.day(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1/0/1900", "13/40/2020", "0/0/0000", "9999", "yesterday", "1/1/9999", None])
+def test_what_is_no_date_is_none(text: str | None) -> None:
+    assert values.day(text) is None
+
+
+def test_a_year_of_two_digits_is_never_after_the_newest() -> None:
+    newest = date(2025, 12, 31)
+    assert values.day("07/05/23", newest=newest) == "2023-07-05"
+    assert values.day("07/05/26", newest=newest) == "1926-07-05"
+
+
+@pytest.mark.parametrize(
+    ("line", "city", "state", "zip_code"),
+    [
+        ("LAKE CITY, FL 32038", "LAKE CITY", "FL", "32038"),
+        ("Rock Hill SC 29732", "Rock Hill", "SC", "29732"),
+        ("RAIFORD, FL 32083-0415", "RAIFORD", "FL", "32083-0415"),
+        ("COTTAGE GROVE MN  550161234", "COTTAGE GROVE", "MN", "55016-1234"),
+        ("LYME, NH", "LYME", "NH", None),
+    ],
+)
+def test_the_last_line_of_an_address_names_city_state_and_zip(
+    line: str, city: str, state: str, zip_code: str | None
+) -> None:
+    assert values.place(line) == values.Place(city, state, zip_code)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "PO BOX 144", "2624 SW NEWARK DR", "TORONTO ON M5V 2T6", "SMITH JO", "12 XX 12345"]
+)
+def test_other_lines_are_no_place(line: str) -> None:
+    assert values.place(line) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1.012 AC", "1.012"), ("1,756 sq ft", "1756"), ("9.09 AC (see note)", "9.09")]
+)
+def test_a_number_may_be_followed_by_its_unit(text: str, expected: str) -> None:
+    assert values.leading_number(text) == Decimal(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("1986", 1986), ("0", None), ("9999", None), ("1986.0", 1986), ("86", None)]
+)
+def test_a_year_that_cannot_be_is_not_known(text: str, expected: int | None) -> None:
+    assert values.year(text) == expected
+
+
+@given(st.text())
+def test_no_text_makes_a_value_fail(text: str) -> None:
+    for read in (values.money, values.number, values.leading_number, values.whole, values.year, values.percent):
+        read(text)
+    values.day(text)
+    values.place(text)
+    values.words(text)
+    assert values.parcel_norm(text) == values.parcel_norm(values.parcel_norm(text))
+
+
+@given(st.decimals(min_value=0, max_value=10**12, places=2))
+def test_an_amount_written_with_commas_is_read_back(amount: Decimal) -> None:
+    assert values.money(f"${amount:,.2f}") == amount
