@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.model import Done, Page, Target
+from parcelpost.model import Done, Encoded, Outcome, Page, Target
 from parcelpost.scrapers.platforms import county_platform
 
 CORPUS = Path(os.environ.get("PARCELPOST_CORPUS", ""))
@@ -46,7 +46,13 @@ def _records(row: dict[str, str]) -> list[dict[str, Any]]:
     assert platform is not None
     target = Target(parcel_id=row["parcel_id"], state=row["state"], county=row["county"])
     outcome = platform.parse(Page(body=(CORPUS / row["file"]).read_bytes()), target).outcome
-    return [dict(record) for record in (outcome.data, *outcome.more)] if isinstance(outcome, Done) else []
+    return _found(outcome)
+
+
+def _found(outcome: Outcome) -> list[dict[str, Any]]:
+    if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
+        return []
+    return [dict(record) for record in (outcome.data, *outcome.more)]
 
 
 def test_the_facts_of_real_pages_are_read() -> None:
@@ -74,6 +80,6 @@ def test_pages_that_nobody_typed_facts_of_are_read_whole() -> None:
     assert pages
     for page in pages:
         outcome = platform.parse(Page(body=page.read_bytes()), Target(parcel_id="", state="FL", county="x")).outcome
-        assert isinstance(outcome, Done), page.name
+        (record,) = _found(outcome)
         for field in ("parcel_id", "owner_names", "mailing_lines", "land_use_code", "market_value", "value_year"):
-            assert outcome.data[field] not in (None, [], ""), (page.name, field)
+            assert record[field] not in (None, [], ""), (page.name, field)
