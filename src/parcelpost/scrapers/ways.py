@@ -86,10 +86,26 @@ class Label(Struct, frozen=True):
                 yield piece  # what ends in a colon is the next label: this one's value is missing
 
 
+class Inside(Struct, frozen=True):
+    """What follows a label's text inside the same element: `<td>Parcel: <b>1-2</b></td>`."""
+
+    name: str
+    type = "label"
+
+    @property
+    def selector(self) -> str:
+        return f"{self.name} >"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        for element in document.labelled(self.name):
+            if _is_in(element, within):
+                yield from (Piece(child) for child in element.iter(etree.Element) if child is not element)
+
+
 def from_name(kind: str, selector: str) -> Way | None:
     """The way that was remembered under that name. None: no such kind of way."""
     if kind == "label":
-        return Label(selector)
+        return Inside(selector.removesuffix(" >")) if selector.endswith(" >") else Label(selector)
     if kind == "xpath":
         return XPath(selector)
     return Css(selector) if kind == "css" else None

@@ -13,7 +13,7 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
-from parcelpost.scrapers.ways import Css, Id, Label, XPath
+from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9A-Z]{2,6})\)", re.ASCII)
@@ -49,7 +49,7 @@ def _legal(piece: Piece) -> str | None:
     return values.words(piece.text.replace("<<<less", "").replace("...more>>>", ""))
 
 
-PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), XPath(".//*[@id='ownerDiv']//b[1]")), _parcel)
+PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), Inside("Parcel")), _parcel)
 OWNER = Field("owner_names", (Label("Owner"), Label("Owner's"), XPath(".//*[@id='ownerDiv']//td[2]")), _owner)
 SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Location")), _words)
 LEGAL = Field("legal_description", (Id("Flegal"), Id("Blegal"), Label("Description"), Label("Legal")), _legal)

@@ -1,0 +1,187 @@
+"""Invented parcels. The same seed, county and number give the same parcel, in whatever order they are asked for."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+
+from msgspec import Struct
+
+_FIRST = ("ANNA", "BORIS", "CLARA", "DAVID", "EDITH", "FRANK", "GRETA", "HENRY", "IRENE", "JONAS", "KARLA", "LOUIS")
+_LAST = ("ABERNATHY", "BLOOM", "CARVER", "DUNMORE", "ELLERY", "FENWICK", "GALLOWAY", "HARGROVE", "IVERSON", "KESTREL")
+_FIRMS = ("LARKSPUR HOLDINGS LLC", "TWO OAKS TRUST", "PINE RIDGE FARMS INC", "BLUE HERON LAND CO")
+_STREETS = ("ELM ST", "SW HERON WAY", "NE CR 793", "OLD MILL RD", "MAPLE AVE", "LAKESHORE DR", "QUARRY LN")
+_CITIES = (("MARIGOLD", "FL", "32099"), ("FERNHILL", "FL", "32098"), ("STONEBRIDGE", "GA", "30999"))
+_USES = (("0100", "SINGLE FAMILY"), ("0000", "VACANT"), ("0200", "MOBILE HOME"), ("5000", "IMPROVED AG"))
+_DEEDS = ("WD", "QC", "CT", "PB")
+_HOLDERS = ("OAK TREE CERTIFICATES LLC", "RIVERBEND TAX FUND", "FIRST MEADOW CAPITAL")
+_OLDEST = date(1985, 1, 1)
+_DAYS = 14_000
+_VACANT = "0000"
+
+
+class Sold(Struct, frozen=True, kw_only=True):
+    on: date
+    price: int
+    book: int
+    page: int
+    deed: str
+
+
+class Built(Struct, frozen=True, kw_only=True):
+    year: int
+    living_sqft: int
+    actual_sqft: int
+    value: int
+
+
+class Certificate(Struct, frozen=True, kw_only=True):
+    number: str
+    tax_year: int
+    sold_on: date
+    face_cents: int
+    rate_hundredths: int
+    holder: str
+    redeemed_on: date | None
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    number: int
+    parcel_id: str
+    account: str
+    owners: tuple[str, ...]
+    street: str
+    city: str
+    state: str
+    zip_code: str
+    situs: str
+    situs_city: str
+    legal: str
+    acres: str
+    use_code: str
+    use: str
+    year: int
+    land: int
+    building: int
+    extra: int
+    cap: int
+    exempt: int
+    exemptions: tuple[str, ...]
+    sales: tuple[Sold, ...]
+    buildings: tuple[Built, ...]
+    certificates: tuple[Certificate, ...]
+
+    @property
+    def market(self) -> int:
+        return self.land + self.building + self.extra
+
+    @property
+    def assessed(self) -> int:
+        return self.market - self.cap
+
+    @property
+    def taxable(self) -> int:
+        return max(0, self.assessed - self.exempt)
+
+    @property
+    def taxable_school(self) -> int:
+        return max(0, self.assessed - self.exempt // 2)
+
+
+def parcel(seed: int, county: str, number: int) -> Parcel:
+    chance = random.Random(f"{seed}/{county}/{number}")  # noqa: S311 - invented people, no secrets
+    city, state, zip_code = chance.choice(_CITIES)
+    use_code, use = chance.choice(_USES)
+    buildings = () if use_code == _VACANT else tuple(_built(chance) for _ in range(chance.choice((1, 1, 1, 2))))
+    land, extra = chance.randrange(5, 400) * 500, 0 if not buildings else chance.randrange(0, 30) * 400
+    homestead = bool(buildings) and chance.random() < 0.4
+    value = sum(one.value for one in buildings)
+    street = f"{chance.randrange(1, 9999)} {chance.choice(_STREETS)}"
+    return Parcel(
+        number=number,
+        parcel_id=parcel_id(number),
+        account=f"R{number:05}-000",
+        owners=_owners(chance),
+        street=street if chance.random() < 0.8 else f"PO BOX {chance.randrange(1, 999)}",
+        city=city,
+        state=state,
+        zip_code=zip_code,
+        situs=street if buildings else "",
+        situs_city=city if buildings else "",
+        legal=f"LOT {number % 97 + 1} BLK {number % 13 + 1} INVENTED ESTATES UNIT {number % 7 + 1}",
+        acres=f"{chance.randrange(100, 90_000) / 1000:.3f}",
+        use_code=use_code,
+        use=use,
+        year=2024,
+        land=land,
+        building=value,
+        extra=extra,
+        cap=chance.choice((0, 0, 1_000, 12_345)) if homestead else 0,
+        exempt=50_000 if homestead else 0,
+        exemptions=("HX", "HB") if homestead else (),
+        sales=_sales(chance),
+        buildings=buildings,
+        certificates=_certificates(chance),
+    )
+
+
+def parcel_id(number: int) -> str:
+    """`07-2S-16-00042-001`, as a Florida county would write it."""
+    return f"{number % 36 + 1:02}-{number % 6 + 1}S-{number % 4 + 15}-{number:05}-{number % 9:03}"
+
+
+def number_of(given: str) -> int | None:
+    """The parcel's number, however its id is punctuated. None: no parcel has such an id."""
+    plain = "".join(sign for sign in given.upper() if sign.isalnum())
+    if len(plain) < 14 or not plain[-8:].isdigit():
+        return None
+    number = int(plain[-8:-3])
+    return number if "".join(sign for sign in parcel_id(number) if sign.isalnum()) == plain else None
+
+
+def _owners(chance: random.Random) -> tuple[str, ...]:
+    if chance.random() < 0.2:
+        return (chance.choice(_FIRMS),)
+    last = chance.choice(_LAST)
+    count = 2 if chance.random() < 0.4 else 1
+    return tuple(f"{last} {first}" for first in chance.sample(_FIRST, count))
+
+
+def _built(chance: random.Random) -> Built:
+    living = chance.randrange(600, 4_000)
+    return Built(
+        year=chance.randrange(1900, 2024),
+        living_sqft=living,
+        actual_sqft=living + chance.randrange(0, 900),
+        value=living * chance.randrange(40, 180),
+    )
+
+
+def _sales(chance: random.Random) -> tuple[Sold, ...]:
+    days = sorted((chance.randrange(_DAYS) for _ in range(chance.randrange(0, 6))), reverse=True)
+    return tuple(
+        Sold(
+            on=_OLDEST + timedelta(days=day),
+            price=chance.choice((0, 100, chance.randrange(5, 900) * 500)),
+            book=chance.randrange(100, 1500),
+            page=chance.randrange(1, 2900),
+            deed=chance.choice(_DEEDS),
+        )
+        for day in days
+    )
+
+
+def _certificates(chance: random.Random) -> tuple[Certificate, ...]:
+    years = sorted(chance.sample(range(2012, 2024), chance.choice((0, 0, 0, 1, 2, 3))), reverse=True)
+    return tuple(
+        Certificate(
+            number=f"{chance.randrange(1, 99999):05}",
+            tax_year=year,
+            sold_on=date(year + 1, 6, 1),
+            face_cents=chance.randrange(20_000, 900_000),
+            rate_hundredths=chance.choice((25, 525, 650, 1800)),
+            holder=chance.choice(_HOLDERS),
+            redeemed_on=date(year + 2, 3, 14) if chance.random() < 0.6 else None,
+        )
+        for year in years
+    )

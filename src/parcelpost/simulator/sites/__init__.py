@@ -1,0 +1,1 @@
+"""One module for each platform that is simulated: what its site answers."""

@@ -1,0 +1,51 @@
+"""What a simulated site is asked and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+
+HTML = "text/html; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+CSV = "text/csv; charset=utf-8"
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    """Names in lower case."""
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.target).path
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
+
+    @property
+    def form(self) -> Mapping[str, str]:
+        return dict(parse_qsl(self.body.decode("latin-1"), keep_blank_values=True))
+
+    @property
+    def cookies(self) -> Mapping[str, str]:
+        pairs = (part.strip().partition("=") for part in self.headers.get("cookie", "").split(";"))
+        return {name: value for name, _, value in pairs if name}
+
+
+class Response(Struct, frozen=True, kw_only=True):
+    status: int = 200
+    body: bytes = b""
+    content_type: str = HTML
+    headers: Mapping[str, str] = {}
+
+
+def page(text: str) -> Response:
+    return Response(body=text.encode())
+
+
+NOT_FOUND = Response(status=404, body=b"<html><head><title>404</title></head><body>Not found</body></html>")
