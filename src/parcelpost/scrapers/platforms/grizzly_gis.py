@@ -46,7 +46,10 @@ def _use(piece: Piece) -> tuple[str, str] | None:
 
 
 def _legal(piece: Piece) -> str | None:
-    return values.words(piece.text.replace("<<<less", "").replace("...more>>>", ""))
+    """It is shown twice: cut off with `...more>>>`, then whole with `<<<less`."""
+    return values.words(piece.text.rpartition("...more>>>")[2].replace("<<<less", "")) or values.words(
+        piece.text.replace("...more>>>", "")
+    )
 
 
 PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), Inside("Parcel")), _parcel)
@@ -76,11 +79,12 @@ _BUILDINGS = {
 
 def read(reading: Reading) -> Found:
     look, document = reading.look, reading.document
+    block = _owner_block(document)
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
     parcel_id = look.value(PARCEL)
     columns = list(_valuations(document))
-    lines = look.value(OWNER)
+    lines = look.value(OWNER, block)
     if parcel_id is None or lines is None or not columns or not document.labelled("Sales History"):
         return Retry("the page came only in part: its number, owner, values or sales are missing")
     names, mailing, place = owners_and_mailing(lines)
@@ -93,7 +97,7 @@ def read(reading: Reading) -> Found:
         mailing_city=place.city if place else None,
         mailing_state=place.state if place else None,
         mailing_zip=place.zip if place else None,
-        legal_description=look.value(LEGAL),
+        legal_description=look.value(LEGAL, block),
         land_area_acres=look.value(ACRES),
         sec_twp_rng=look.value(SECTION),
         land_use_code=use_code,
@@ -102,9 +106,18 @@ def read(reading: Reading) -> Found:
         sales=list(_sales(document)),
         buildings=list(_buildings(document)),
     )
-    _situs(record, look.value(SITE))
+    _situs(record, look.value(SITE, block))
     _sum_up(record, document)
     return record
+
+
+def _owner_block(document: Document) -> Element | None:
+    """The table with the owner and the parcel's description: other tables have a description, too."""
+    for element in document.labelled("Owner"):
+        table = next(element.iterancestors("table"), None)
+        if table is not None:
+            return table
+    return None
 
 
 def _no_record(document: Document) -> Found:

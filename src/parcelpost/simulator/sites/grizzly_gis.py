@@ -86,7 +86,8 @@ def _column(parcel: Parcel, year: int, kind: str) -> str:
     codes = " ".join(parcel.exemptions)
     return f"""<table class="parcelDetails_insideTable"><tr><td colspan="2"><b>{year} {kind} Values</b></td></tr>{cells}
 <tr><td>Exempt</td><td><table class="exemptTable"><tr><td><font size="1">{codes}</font></td>
-<td>${parcel.exempt:,}</td></tr></table></td></tr><tr><td>Total<br>Taxable</td><td><b class="TaxableValue_labels">county:</b>${parcel.taxable:,}
+<td>${parcel.exempt:,}</td></tr></table></td></tr>
+<tr><td>Total<br>Taxable</td><td><b class="TaxableValue_labels">county:</b>${parcel.taxable:,}
 <b class="TaxableValue_labels">city:</b>$0<br><b class="TaxableValue_labels">other:</b>$0
 <b class="TaxableValue_labels">school:</b>${parcel.taxable_school:,}</td></tr></table>"""
 
