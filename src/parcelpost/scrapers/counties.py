@@ -1,0 +1,149 @@
+"""The counties whose sites are known: data, not code."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.errors import InvalidSettings
+
+_MOST_FILE_BYTES = 16 * 1024**2
+_HINT = "see the head of counties.toml in the package, or docs/new-platform.md"
+
+
+class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One county's site on one platform. The head of counties.toml says what each field means."""
+
+    platform: str
+    state: str
+    county: str
+    fips: str = ""
+    site: str = ""
+    hosts: tuple[str, ...] = ()
+    url: str = ""
+    ids: Mapping[str, str] = {}
+    parcel: str = ""
+    example: str = ""
+    pace_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.platform} {self.state}/{self.county}"
+
+    @property
+    def base(self) -> str:
+        """The site without a slash at the end."""
+        return self.site.rstrip("/")
+
+    def owns(self, url: str) -> bool:
+        """Whether an address is on the county's site or on one of its other hosts."""
+        given = _place(url)
+        return given != "" and given in {_place(self.site), _place(self.url), *(_place(host) for host in self.hosts)}
+
+    def takes(self, parcel_id: str) -> bool:
+        """Whether a parcel's number can be one of this county."""
+        return not self.parcel or re.fullmatch(self.parcel, parcel_id, re.ASCII | re.IGNORECASE) is not None
+
+
+class Counties:
+    """Of several entries for the same, the first counts."""
+
+    def __init__(self, entries: Iterable[County] = ()) -> None:
+        self._entries: dict[tuple[str, str, str], County] = {}
+        for one in entries:
+            self._entries.setdefault((one.platform, one.state.lower(), slug(one.county)), one)
+
+    def __iter__(self) -> Iterator[County]:
+        return iter(sorted(self._entries.values(), key=lambda one: (one.platform, one.state, one.county)))
+
+    def find(self, platform: str, state: str, county: str) -> County | None:
+        """However the county's name is written. None: it has no entry."""
+        return self._entries.get((platform, state.strip().lower(), slug(county)))
+
+
+def known(counties_file: str = "") -> Counties:
+    """The operator's entries, then those that come with the package. Raises InvalidSettings that names the entry."""
+    return Counties([*(_from_file(Path(counties_file)) if counties_file else ()), *_shipped()])
+
+
+def slug(county: str) -> str:
+    """`Miami-Dade County` -> `miami-dade`."""
+    words = re.sub(r"[^a-z0-9]+", "-", county.strip().lower()).strip("-")
+    return words.removesuffix("-county")
+
+
+def parse(name: str, text: str) -> list[County]:
+    """Raises InvalidSettings."""
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSettings(f"{name} is no TOML: {error}", hint=_HINT) from None
+    entries = given.get("county", [])
+    if not isinstance(entries, list) or given.keys() - {"county"}:
+        raise InvalidSettings(f"{name} must hold [[county]] entries and nothing else", hint=_HINT)
+    return [_county(name, number, entry) for number, entry in enumerate(entries, 1)]
+
+
+@cache
+def _shipped() -> tuple[County, ...]:
+    return tuple(parse("counties.toml", (files("parcelpost.scrapers") / "counties.toml").read_text("utf-8")))
+
+
+def _from_file(path: Path) -> list[County]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_FILE_BYTES).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=_HINT) from None
+    return parse(str(path), text)
+
+
+def _county(name: str, number: int, entry: object) -> County:
+    where = f"{name}: entry {number}"
+    if isinstance(entry, dict) and entry.get("county"):
+        where += f" ({entry.get('platform', '?')} {entry.get('state', '?')}/{entry['county']})"
+    try:
+        county = msgspec.convert(entry, County)
+    except msgspec.ValidationError as error:
+        raise InvalidSettings(f"{where}: {error}", hint=_HINT) from None
+    if problem := _problem(county):
+        raise InvalidSettings(f"{where}: {problem}", hint=_HINT)
+    return county
+
+
+def _problem(county: County) -> str:
+    if not county.platform or not county.county or not re.fullmatch("[A-Za-z]{2}", county.state):
+        return "platform, state (two letters) and county must be given"
+    for key, url in (("site", county.site), ("url", county.url)):
+        if url and not _place(url):
+            return f"{key} must begin with https:// or http:// and name a host"
+    if not county.site and not county.url:
+        return "site or url must be given"
+    try:
+        fits = county.takes(county.example)
+    except re.error as error:
+        return f"parcel is no regular expression: {error}"
+    if county.parcel and not fits:
+        return f"the example {county.example!r} is not written as parcel says"
+    if county.pace_seconds < 0:
+        return "pace_seconds must not be negative"
+    return ""
+
+
+def _place(url: str) -> str:
+    """Host and port, in small letters; '' where it names none."""
+    try:
+        parts = urlsplit(url if "://" in url else f"https://{url}")
+        port = parts.port or {"http": 80, "https": 443}[parts.scheme]
+    except (ValueError, KeyError):
+        return ""
+    return f"{parts.hostname}:{port}" if parts.hostname else ""

@@ -1,0 +1,140 @@
+"""One request and its answer, within a time and a size."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Protocol
+
+import httpcore2
+import httpx2
+from msgspec import Struct
+
+from parcelpost import __version__
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
+
+_MOST_OF_A_REFUSAL = 64 * 1024
+_ENCODINGS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": 47}
+"""Names of encodings -> how zlib calls them; 47 finds out by itself."""
+
+
+class FetchOptions(Struct, frozen=True, kw_only=True):
+    """`docs/settings.md` says what each means."""
+
+    user_agent: str = f"parcelpost/{__version__}"
+    pace_seconds: float = 1.0
+    concurrency_per_host: int = 2
+    timeout_seconds: float = 60.0
+    max_page_bytes: int = 32 * 1024**2
+    proxy: str = ""
+    proxy_login: str = ""
+    allow_private: tuple[str, ...] = ()
+    obey_robots: bool = True
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    url: httpx2.URL
+    status: int
+    headers: httpx2.Headers
+    body: bytes
+    """Unpacked; of a refusal only its beginning."""
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+
+class Exchange:
+    """Ends within `timeout_seconds`, and reads no more than `max_page_bytes`, packed or unpacked."""
+
+    def __init__(self, pool: httpcore2.AsyncConnectionPool, timeout_seconds: float, max_page_bytes: int) -> None:
+        self._pool = pool
+        self._timeout = timeout_seconds
+        self._limit = max_page_bytes
+
+    async def send(self, request: httpx2.Request) -> Answer:
+        """Whatever its status. Raises TryLater, and CannotFetch for one that is too large."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._send(request)
+        except TimeoutError:
+            problem = f"no whole answer within {self._timeout:g} s"
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, zlib.error) as error:
+            problem = f"{type(error).__name__} {error}".strip()
+        except httpcore2.ProxyError as error:
+            problem = f"the proxy refused: {error}"
+        raise TryLater(f"{_place(request.url)}: {problem}"[:300])
+
+    async def _send(self, request: httpx2.Request) -> Answer:
+        url = request.url
+        target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+        async with self._pool.stream(
+            request.method, target, headers=request.headers.raw, content=request.content
+        ) as response:
+            headers = httpx2.Headers(response.headers)
+            body = await self._body(url, response, headers)
+            return Answer(url=url, status=response.status, headers=headers, body=body)
+
+    async def _body(self, url: httpx2.URL, response: httpcore2.Response, headers: httpx2.Headers) -> bytes:
+        good = 200 <= response.status < 300
+        limit = self._limit if good else _MOST_OF_A_REFUSAL
+        unpacker = _unpacker(url, headers.get("content-encoding", ""))
+        received = bytearray()
+        async for chunk in response.aiter_stream():
+            received += unpacker.unpack(chunk, limit + 1 - len(received))
+            if len(received) > limit:
+                if good:
+                    raise CannotFetch(f"{_place(url)} is longer than {limit:,} bytes")
+                return bytes(received[:limit])
+        if not unpacker.is_complete:
+            raise TryLater(f"{_place(url)} came only in part")
+        return bytes(received)
+
+
+class _Unpacker(Protocol):
+    @property
+    def is_complete(self) -> bool: ...
+
+    def unpack(self, chunk: bytes, room: int) -> bytes: ...
+
+
+class _AsItIs:
+    is_complete = True
+
+    def unpack(self, chunk: bytes, room: int) -> bytes:
+        return chunk[:room]
+
+
+class _Unzip:
+    """Never makes more than there is room for, however small the bomb."""
+
+    def __init__(self, wbits: int) -> None:
+        self._wbits = wbits
+        self._zlib = zlib.decompressobj(wbits)
+        self._begun = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self._zlib.eof or not self._begun
+
+    def unpack(self, chunk: bytes, room: int) -> bytes:
+        made = b""
+        while chunk and len(made) < room:
+            if self._zlib.eof:  # a file of several parts
+                self._zlib, self._begun = zlib.decompressobj(self._wbits), False
+            self._begun = True
+            made += self._zlib.decompress(chunk, room - len(made))
+            chunk = self._zlib.unused_data
+        return made
+
+
+def _unpacker(url: httpx2.URL, encoding: str) -> _Unpacker:
+    wbits = _ENCODINGS.get(encoding.strip().lower())
+    if wbits is None:
+        raise TryLater(f"{_place(url)} came packed with {encoding!r:.40}, which was not asked for")
+    return _Unzip(wbits) if wbits else _AsItIs()
+
+
+def _place(url: httpx2.URL) -> str:
+    """For messages, without the query, where a token might be."""
+    return f"{url.scheme}://{url.netloc.decode('ascii')}{url.path}"[:200]

@@ -1,0 +1,59 @@
+"""How a fetch can fail, and the outcome that each failure is.
+
+FetchFailed
+├── NotThere      the site says that there is no such page      -> NotFound
+├── TurnedAway    the site wants no more of us for now          -> Blocked
+├── TryLater      it may work later                             -> Retry
+└── CannotFetch   it will not work, however often it is tried   -> GiveUp
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from parcelpost.model import Blocked, GiveUp, NotFound, Outcome, Retry
+
+
+class FetchFailed(Exception):
+    """No page came of it."""
+
+
+class NotThere(FetchFailed):
+    """The site says that there is no such page."""
+
+
+class TurnedAway(FetchFailed):
+    """The site wants no more of us for now."""
+
+    def __init__(self, reason: str, cool_down_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.cool_down_seconds = cool_down_seconds
+
+
+class TryLater(FetchFailed):
+    """It may work later; `after_seconds` where somebody said when."""
+
+    def __init__(self, reason: str, after_seconds: float | None = None) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
+class CannotFetch(FetchFailed):
+    """It will not work, however often it is tried."""
+
+
+AnyFailure = NotThere | TurnedAway | TryLater | CannotFetch
+
+
+def outcome_of(failure: AnyFailure) -> Outcome:
+    match failure:
+        case NotThere():
+            return NotFound(str(failure))
+        case TurnedAway():
+            return Blocked(str(failure), failure.cool_down_seconds)
+        case TryLater():
+            return Retry(str(failure), failure.after_seconds)
+        case CannotFetch():
+            return GiveUp(str(failure))
+        case _:
+            assert_never(failure)

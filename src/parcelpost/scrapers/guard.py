@@ -1,0 +1,143 @@
+"""Which addresses may be asked. A task names an address, and a site's redirect or its DNS may name another: none of
+them may lead into the network that the worker stands in, unless the operator allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+import httpx2
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""A name's addresses. Raises OSError."""
+
+_USUAL_PORTS = {"http": (80, 8000, 8080), "https": (443, 8443)}
+_ALL_USUAL_PORTS = frozenset(port for ports in _USUAL_PORTS.values() for port in ports)
+_MOST_URL_CHARS = 8_000
+_NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?", re.ASCII)
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """As the operating system does it."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Guard:
+    """`allowed`: networks (`10.0.0.0/8`), addresses and names of hosts that may be asked though they are private.
+
+    Raises InvalidSettings for one that is none of these.
+    """
+
+    def __init__(self, allowed: Iterable[str] = (), resolve: Resolve = resolve) -> None:
+        self._resolve = resolve
+        self._networks: list[Network] = []
+        self._hosts: set[str] = set()
+        for entry in allowed:
+            self._allow(entry.strip().lower())
+
+    def url(self, text: str) -> httpx2.URL:
+        """The address, if it is one that may be asked as far as its text says. Raises CannotFetch."""
+        if len(text) > _MOST_URL_CHARS:
+            raise CannotFetch(f"the address is longer than {_MOST_URL_CHARS:,} characters")
+        try:
+            url = httpx2.URL(text)
+            host = url.raw_host.decode("ascii")
+        except (httpx2.InvalidURL, UnicodeError, ValueError, TypeError):
+            raise CannotFetch(f"{text!r:.200} is no address") from None
+        if url.scheme not in _USUAL_PORTS:
+            raise CannotFetch(f"{text!r:.200} is not of the web: only http and https are fetched")
+        if url.userinfo:
+            raise CannotFetch("the address holds a user name or a password")
+        literal = _literal(host)
+        if literal is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2] or host)):
+            raise CannotFetch(f"{host!r:.200} is no name of a host")
+        if literal is not None:
+            self._check(host, literal, port_of(url))
+        return url.copy_with(fragment=None)
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """Where to connect to for a host, all of them checked. Raises CannotFetch, and OSError for an unknown name."""
+        literal = _literal(host)
+        if literal is not None:
+            self._check(host, literal, port)
+            return [str(literal)]
+        found = [_parsed(text) for text in await self._resolve(host, port)]
+        if not found:
+            raise TryLater(f"{host} has no address")
+        for address in found:
+            self._check(host, address, port)
+        return [str(address) for address in found]
+
+    def _allow(self, entry: str) -> None:
+        try:
+            self._networks.append(ip_network(entry.strip("[]"), strict=False))
+        except ValueError:
+            if not _NAME.fullmatch(entry):
+                raise InvalidSettings(
+                    f"fetch.allow_private names {entry!r:.100}, which is no network, address or host",
+                    hint="write it as 127.0.0.1, 10.0.0.0/8 or intranet.example.org",
+                ) from None
+            self._hosts.add(entry.rstrip("."))
+
+    def _check(self, host: str, address: Address, port: int) -> None:
+        if host.lower().rstrip(".") in self._hosts or any(address in network for network in self._networks):
+            return
+        if not all(_is_public(one) for one in _meanings(address)):
+            where = host if host == str(address) else f"{host} ({address})"
+            raise CannotFetch(f"{where} is a private address, and fetch.allow_private does not name it")
+        if port not in _ALL_USUAL_PORTS:
+            raise CannotFetch(f"port {port} of {host} is none of a website, and fetch.allow_private does not name it")
+
+
+def port_of(url: httpx2.URL) -> int:
+    return url.port or _USUAL_PORTS[url.scheme][0]
+
+
+def origin_of(url: httpx2.URL) -> str:
+    """Scheme, host and port."""
+    host = url.raw_host.decode("ascii").lower()
+    return f"{url.scheme}://{f'[{host}]' if ':' in host else host}:{port_of(url)}"
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return _parsed(host.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _parsed(text: str) -> Address:
+    return ip_address(text.partition("%")[0])
+
+
+def _meanings(address: Address) -> list[Address]:
+    """The address, and those of the older kind that it stands for."""
+    if isinstance(address, IPv4Address):
+        return [address]
+    if address.ipv4_mapped is not None:
+        return [address.ipv4_mapped]
+    if address in _NAT64:  # how a network without the older kind reaches it
+        return [_last_bits(address)]
+    inside = [address.sixtofour, *(address.teredo or ()), _last_bits(address) if int(address) >> 32 == 0 else None]
+    return [address, *(one for one in inside if one is not None)]
+
+
+def _last_bits(address: IPv6Address) -> IPv4Address:
+    return IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def _is_public(address: Address) -> bool:
+    is_site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return address.is_global and not address.is_multicast and not address.is_reserved and not is_site_local
