@@ -9,7 +9,7 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.values import parcel_norm
 
-_HOW = "add one to the file that fetch.counties_file names (docs/new-platform.md)"
+_HOW = "add one to the file that fetch.counties_file names (docs/counties.md)"
 
 
 def given_url(target: Target, county: County | None) -> str:
@@ -39,7 +39,7 @@ def needed(county: County | None, target: Target) -> County:
 def id_of(county: County, name: str) -> str:
     """Raises CannotFetch that names what the entry lacks."""
     if not county.ids.get(name):
-        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; see docs/new-platform.md")
+        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; see docs/counties.md")
     return county.ids[name]
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from parcelpost.errors import InvalidSettings
 
 _MOST_FILE_BYTES = 16 * 1024**2
-_HINT = "see the head of counties.toml in the package, or docs/new-platform.md"
+_HINT = "see the head of counties.toml in the package, or docs/counties.md"
 
 
 class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

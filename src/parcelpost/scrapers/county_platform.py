@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target
+from parcelpost.scrapers.addressing import page_url
 from parcelpost.scrapers.challenge import challenge
+from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
 from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
 from parcelpost.scrapers.record import Record
@@ -66,11 +68,26 @@ class Parsed(Struct, frozen=True):
 
 
 class Fetcher(Protocol):
-    """Gets pages with manners. Raises what becomes a Retry, Blocked or NotFound."""
+    """Gets pages with manners, for one attempt, whose cookies it keeps. Raises a FetchFailed."""
 
-    async def get(self, url: str) -> Page: ...
+    async def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
+        """`cached=False`: from the site in any case, because the answer is of use only now."""
 
-    async def post(self, url: str, form: dict[str, str]) -> Page: ...
+    async def post(self, url: str, form: Mapping[str, str]) -> Page: ...
+
+    async def kept(self, key: str) -> Page | None:
+        """A page that an attempt kept as this, and that is fresh."""
+
+    def keep_as(self, key: str, page: Page) -> None:
+        """For a page that took several requests. It is kept if it gives a record."""
+
+
+Fetch = Callable[[Target, County | None, Fetcher], Awaitable[Page]]
+"""How a platform gets a target's page. None: nobody has written an entry for its county."""
+
+
+async def fetch_by_url(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    return await fetcher.get(page_url(target, county))
 
 
 class CountyPlatform(Struct, frozen=True, kw_only=True):
@@ -78,7 +95,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     version: int
     """Of the parser: raised when the same page is read differently."""
     read: Callable[[Reading], Found]
-    fetch: Callable[[Target, Any, Fetcher], Awaitable[Page]] | None = None
+    fetch: Fetch = fetch_by_url
 
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""

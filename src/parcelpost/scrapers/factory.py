@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
-from parcelpost.scrapers.platform import Scrape, Scraper, scrape_of
+from parcelpost.scrapers.platform import Platform, Scrape, Scraper, scrape_of
 from parcelpost.scrapers.platforms.echo import Echo
 
 GROUP = "parcelpost.platforms"
@@ -26,10 +26,15 @@ class ScraperFactory:
         self,
         clock: Clock = SystemClock(),
         *,
+        counties: Mapping[str, Platform] = {},
         installed: Callable[[], Iterable[EntryPoint]] = lambda: entry_points(group=GROUP),
     ) -> None:
+        """`counties`: those of this package that fetch, as `county_scrapers` makes them; without them only `echo`."""
         echo = Echo(clock)
-        self._built_in: dict[str, Scrape] = {echo.name: echo.scrape}
+        self._built_in: dict[str, Scrape] = {
+            echo.name: echo.scrape,
+            **{name: one.scrape for name, one in counties.items()},
+        }
         self._look_up = installed
         self._installed: dict[str, _Installed] | None = None
         """None: nobody has looked yet."""

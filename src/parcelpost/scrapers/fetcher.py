@@ -80,12 +80,9 @@ class PageFetcher:
             visit.to_keep.append(Stored.new(str(url), page, answer.headers, self._clock.now()))
         return visit.take(page, self._clock.now())
 
-    async def post(self, visit: Visit, text: str, form: Mapping[str, str], keep_as: str) -> Page:
+    async def post(self, visit: Visit, text: str, form: Mapping[str, str]) -> Page:
         answer = await self._page(visit, self._request(self._guard.url(text), "POST", {}, form))
-        page = page_of(answer)
-        if keep_as:
-            visit.to_keep.append(Stored.new(keep_as, page, httpx2.Headers(), self._clock.now()))
-        return visit.take(page, self._clock.now())
+        return visit.take(page_of(answer), self._clock.now())
 
     async def kept(self, visit: Visit, key: str) -> Page | None:
         stored = await self._keeping.find(key)
@@ -208,11 +205,15 @@ class Session:
     async def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
         return await self._at_home(self._fetcher.get(self._visit, url, headers, cached=cached))
 
-    async def post(self, url: str, form: Mapping[str, str], *, keep_as: str = "") -> Page:
-        return await self._at_home(self._fetcher.post(self._visit, url, form, keep_as))
+    async def post(self, url: str, form: Mapping[str, str]) -> Page:
+        return await self._at_home(self._fetcher.post(self._visit, url, form))
 
     async def kept(self, key: str) -> Page | None:
         return await self._at_home(self._fetcher.kept(self._visit, key))
+
+    def keep_as(self, key: str, page: Page) -> None:
+        if self._visit.fetched_at is not None:
+            self._visit.to_keep.append(Stored.new(key, page, httpx2.Headers(), self._visit.fetched_at))
 
     async def keep(self) -> None:
         """The pages gave a record: the next attempt within their time asks the site nothing."""

@@ -21,6 +21,7 @@ NAMES = (
     "mygov_due",
     "pioneer_taxdeed",
     "qpublic",
+    "realauction",
     "socrata",
     "vgsi",
 )

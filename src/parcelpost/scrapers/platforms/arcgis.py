@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlencode
 
-from parcelpost.model import Blocked, GiveUp, NotFound, Retry
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+import msgspec
+from msgspec import Raw
+
+from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry, Target
+from parcelpost.scrapers.addressing import given_url, needed
+from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.field_map import plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, objects, words
 
@@ -32,4 +39,34 @@ def read(reading: Reading) -> Found:
     return records(field_map, map(plain_row, rows)) or Retry("the rows name no parcel")
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """The site of an entry is the layer's address: `https://host/arcgis/rest/services/Parcels/MapServer/0`."""
+    layer = given_url(target, county) or needed(county, target).base
+    if "/query?" in layer:
+        return await fetcher.get(layer)
+    asked = {"where": where_of(target, county), "outFields": "*", "returnGeometry": "false", "f": "json"}
+
+    async def ask(start: int) -> tuple[Page, Rows | None, bool]:
+        paging = {"resultOffset": str(start), "resultRecordCount": str(PAGE_ROWS)}
+        page = await fetcher.get(f"{layer.rstrip('/')}/query?{urlencode(asked | paging)}")
+        return (page, *_features(page))
+
+    return await all_rows(ask, _join)
+
+
+def _features(page: Page) -> tuple[Rows | None, bool]:
+    """Untouched, so that no number changes on the way; and whether the server has more."""
+    try:
+        members = msgspec.json.decode(page.body, type=dict[str, Raw])
+        features = msgspec.json.decode(members["features"], type=Rows)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return None, False
+    return features, bytes(members.get("exceededTransferLimit", b"")) == b"true"
+
+
+def _join(first: Page, features: Rows) -> bytes:
+    members: dict[str, object] = {**msgspec.json.decode(first.body, type=dict[str, Raw])}
+    return msgspec.json.encode({**members, "features": features, "exceededTransferLimit": False})
+
+
+PLATFORM = CountyPlatform(name="arcgis", version=1, read=read, fetch=fetch)

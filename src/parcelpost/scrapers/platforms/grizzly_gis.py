@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from urllib.parse import urljoin, urlsplit
 
-from parcelpost.model import NotFound, Retry
+from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
+from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
@@ -269,4 +273,39 @@ def _text(row: dict[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
 
-PLATFORM = CountyPlatform(name="grizzly_gis", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """The address gives a frame whose form leads to the record."""
+    url = given_url(target, county)
+    if not url:
+        known = needed(county, target)
+        url = f"{known.base}/gis/?pin={quoted(values.parcel_norm(parcel_of(target, known)))}"
+    if page := await fetcher.kept(url):
+        return page
+    shell = await fetcher.get(url, cached=False)
+    form = _form(shell)
+    if form is None:
+        return shell
+    action, fields = form
+    if urlsplit(action).netloc != urlsplit(shell.url).netloc:
+        raise CannotFetch(f"the form leads to another site: {action!r:.200}")
+    answer = await fetcher.post(action, fields)
+    page = Page(body=answer.body, content_type=answer.content_type, url=url)
+    fetcher.keep_as(url, page)
+    return page
+
+
+def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
+    """Where the record's form leads and what it says; None: the page has none, or is the record itself."""
+    document = Document.of(shell)
+    if document is None or document.by_id("ownerDiv") is not None:
+        return None
+    forms = [one for one in document.root.iter("form") if "parentForm" in (one.get("name"), one.get("id"))]
+    fields = {
+        name: one.get("value") or "" for form in forms[:1] for one in form.iter("input") if (name := one.get("name"))
+    }
+    if not fields.get("bHandoff_PIN"):
+        return None
+    return urljoin(shell.url, forms[0].get("action") or "recordSearch_2_Results/"), fields
+
+
+PLATFORM = CountyPlatform(name="grizzly_gis", version=1, read=read, fetch=fetch)

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
-from parcelpost.model import Json, NotFound, Retry
+from parcelpost.model import Json, NotFound, Page, Retry, Target
 from parcelpost.scrapers import values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
 from parcelpost.scrapers.record import Lien, Record, TaxBill
 
@@ -151,4 +153,14 @@ def _flag(given: Json) -> bool | None:
     return given if isinstance(given, bool) else None
 
 
-PLATFORM = CountyPlatform(name="mygov_due", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """`ids.token`: the public one of the county's web application, where that wants one."""
+    url = given_url(target, county)
+    if not url:
+        known = needed(county, target)
+        url = f"{known.base}/api/v2/due/PPT/{quoted(parcel_of(target, known))}?detail_level=public"
+    token = county.ids.get("token") if county is not None else None
+    return await fetcher.get(url, headers={"Authorization": f"Basic {token}"} if token else {})
+
+
+PLATFORM = CountyPlatform(name="mygov_due", version=1, read=read, fetch=fetch)

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from parcelpost.model import NotFound, Retry
+from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.addressing import given_url, id_of, needed, parcel_of, quoted
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, lines_of, text_of
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.platforms.qpublic_values import valuations
@@ -297,5 +299,16 @@ def _text(row: Mapping[str, Piece], name: str) -> str:
     return row[name].text if name in row else ""
 
 
-PLATFORM = CountyPlatform(name="qpublic", version=1, read=read)
-BEACON = CountyPlatform(name="beacon", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """A robot check ends it: the fetcher says Blocked."""
+    url = given_url(target, county)
+    if not url:
+        known = needed(county, target)
+        ids = "&".join(f"{name}={quoted(id_of(known, name))}" for name in ("AppID", "LayerID"))
+        page = f"PageTypeID=4&PageID={quoted(id_of(known, 'PageID'))}"
+        url = f"{known.base}/Application.aspx?{ids}&{page}&KeyValue={quoted(parcel_of(target, known))}"
+    return await fetcher.get(url)
+
+
+PLATFORM = CountyPlatform(name="qpublic", version=1, read=read, fetch=fetch)
+BEACON = CountyPlatform(name="beacon", version=1, read=read, fetch=fetch)

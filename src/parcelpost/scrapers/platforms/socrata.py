@@ -5,10 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from io import StringIO
+from urllib.parse import urlencode
 
-from parcelpost.model import GiveUp, Json, NotFound, Retry
+import msgspec
+
+from parcelpost.model import GiveUp, Json, NotFound, Page, Retry, Target
+from parcelpost.scrapers.addressing import given_url, id_of, needed, quoted
+from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.field_map import plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, words
 
@@ -49,4 +55,26 @@ def _csv(text: str) -> list[Mapping[str, Json]]:
         return []
 
 
-PLATFORM = CountyPlatform(name="socrata", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """`ids.dataset`: the table's name, such as `9rz4-mjek`; `ids.app_token`: the operator's, if there is one."""
+    token = county.ids.get("app_token") if county is not None else None
+    headers = {"X-App-Token": token} if token else {}
+    if url := given_url(target, county):
+        return await fetcher.get(url, headers=headers)
+    known = needed(county, target)
+    table = f"{known.base}/resource/{quoted(id_of(known, 'dataset'))}.json"
+    where = where_of(target, known)
+
+    async def ask(start: int) -> tuple[Page, Rows | None, bool]:
+        asked = {"$where": where, "$limit": str(PAGE_ROWS), "$offset": str(start), "$order": ":id"}
+        page = await fetcher.get(f"{table}?{urlencode(asked)}", headers=headers)
+        try:
+            rows = msgspec.json.decode(page.body, type=Rows)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return page, None, False
+        return page, rows, len(rows) >= PAGE_ROWS
+
+    return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows))
+
+
+PLATFORM = CountyPlatform(name="socrata", version=1, read=read, fetch=fetch)

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
-from parcelpost.model import NotFound, Retry
+from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.looking import Field, Look
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
@@ -218,4 +220,13 @@ def _text(row: Mapping[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
 
-PLATFORM = CountyPlatform(name="vgsi", version=1, read=read)
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """The site of an entry is that of one town, and the parcel is the number that the town's own site gives it."""
+    url = given_url(target, county)
+    if not url:
+        known = needed(county, target)
+        url = f"{known.base}/Parcel.aspx?Pid={quoted(parcel_of(target, known))}"
+    return await fetcher.get(url)
+
+
+PLATFORM = CountyPlatform(name="vgsi", version=1, read=read, fetch=fetch)

@@ -1,0 +1,59 @@
+"""Questions to a table: which rows, and one page of them after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from msgspec import Raw
+
+from parcelpost.model import Page, Target
+from parcelpost.scrapers.addressing import parcel_of
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.fetch_errors import CannotFetch
+
+PAGE_ROWS = 1_000
+_MOST_ROWS = 20_000
+_MOST_WHERE_CHARS = 4_000
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}", re.ASCII)
+
+Rows = list[Raw]
+Ask = Callable[[int], Awaitable[tuple[Page, Rows | None, bool]]]
+"""From which row on -> the answer, its rows (None: it holds none), and whether there are more."""
+
+
+def where_of(target: Target, county: County | None) -> str:
+    """`where` in the target's extra values, else the one parcel. Raises CannotFetch."""
+    where = target.extra.get("where")
+    if where is not None:
+        if not isinstance(where, str) or not where.strip() or len(where) > _MOST_WHERE_CHARS:
+            raise CannotFetch(f"where must be text of at most {_MOST_WHERE_CHARS:,} characters")
+        return where
+    column = target.extra.get("parcel_column") or (county.ids.get("parcel_column") if county is not None else None)
+    if not isinstance(column, str) or not _COLUMN.fullmatch(column):
+        raise CannotFetch("which column holds the parcel is not known: set ids.parcel_column (docs/counties.md)")
+    parcel = parcel_of(target, county) if county is not None else target.parcel_id.strip()
+    if not parcel:
+        raise CannotFetch("the task names neither a parcel nor a where")
+    return f"{column}='{parcel.replace(chr(39), chr(39) * 2)}'"
+
+
+async def all_rows(ask: Ask, join: Callable[[Page, Rows], bytes]) -> Page:
+    """One page with the rows of all. An answer without rows is handed on as it is: the parser says what it means.
+
+    Raises CannotFetch where there are too many, so that nobody takes a part for the whole.
+    """
+    rows: Rows = []
+    first: Page | None = None
+    while True:
+        page, found, more = await ask(len(rows))
+        if found is None:
+            return page
+        rows += found
+        if first is None and (not more or not found):
+            return page
+        first = first or page
+        if not more or not found:
+            return Page(body=join(first, rows), content_type=first.content_type, url=first.url)
+        if len(rows) >= _MOST_ROWS:
+            raise CannotFetch(f"more than {_MOST_ROWS:,} rows match: ask for fewer at once")

@@ -1,0 +1,65 @@
+"""A county platform at work: fetches a task's page, reads it on the slot's own thread, and says how it ended."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from parcelpost.clock import Clock, iso
+from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
+from parcelpost.scrapers.counties import Counties, County
+from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
+from parcelpost.scrapers.fetcher import Session
+from parcelpost.scrapers.platforms import NAMES, county_platform
+
+OpenSession = Callable[[float], Session]
+"""By the pace that a site wants."""
+
+
+class CountyScraper:
+    """The platform's module is imported by the first task, and reading never raises for a page."""
+
+    def __init__(self, name: str, counties: Counties, sessions: OpenSession, clock: Clock) -> None:
+        self.name = name
+        self._counties = counties
+        self._sessions = sessions
+        self._clock = clock
+
+    async def scrape(self, task: Task) -> Outcome:
+        platform = county_platform(self.name)
+        if platform is None:
+            raise LookupError(self.name)
+        target = task.target
+        county = self._counties.find(self.name, target.state, target.county)
+        session = self._sessions(county.pace_seconds if county is not None else 0.0)
+        try:
+            page = await platform.fetch(target, county, session)
+        except (NotThere, TurnedAway, TryLater, CannotFetch) as failure:
+            return outcome_of(failure)
+        outcome = platform.parse(page, target).outcome
+        if not isinstance(outcome, Done):
+            await session.forget()
+            return outcome
+        await session.keep()
+        return _told(outcome, page, county, session.fetched_at or self._clock.now())
+
+
+def county_scrapers(counties: Counties, sessions: OpenSession, clock: Clock) -> dict[str, CountyScraper]:
+    return {name: CountyScraper(name, counties, sessions, clock) for name in NAMES}
+
+
+def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:
+    """With where and when it is from."""
+    origin: dict[str, Json] = {
+        "scraped_at": iso(fetched_at),
+        "raw_html_hash": hashlib.sha256(page.body).hexdigest(),
+    }
+    if county is not None and county.fips:
+        origin["county_fips"] = county.fips
+
+    def told(record: Mapping[str, Json]) -> Mapping[str, Json]:
+        return {**record, **origin}
+
+    data = outcome.data if isinstance(outcome.data, Encoded) else told(outcome.data)
+    return Done(data=data, page=page, scraped_at=fetched_at, more=tuple(told(one) for one in outcome.more))

@@ -1,0 +1,160 @@
+"""`realauction`: a county's auction of tax deeds on one day. Experimental: written after descriptions, without a page.
+
+The list comes in answers that only somebody gets who has looked at the day's page before: without that session they are
+empty, which is no word on whether there is an auction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from datetime import date
+from typing import Any
+
+import msgspec
+
+from parcelpost.model import NotFound, Page, Retry, Target
+from parcelpost.scrapers import values
+from parcelpost.scrapers.addressing import given_url, needed
+from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.document import Document, Element, label, text_of
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
+from parcelpost.scrapers.json_values import at, objects, words
+from parcelpost.scrapers.record import LIEN, Lien, Record
+
+_MOST_PAGES = 100
+_MACROS = {
+    "@A": '<div class="',
+    "@B": "</div>",
+    "@C": 'class="',
+    "@D": "<div>",
+    "@E": "AUCTION",
+    "@F": "</td><td",
+    "@G": "</td></tr>",
+    "@H": "<tr><td ",
+    "@I": "table",
+    "@J": 'p_back="NextCheck=',
+    "@K": 'style="Display:none"',
+    "@L": "/index.cfm?zaction=auction&zmethod=details&AID=",
+}
+_MACRO = re.compile("@[A-L]")
+_PLACE = re.compile(r"(.*?),?\s*(?:([A-Z]{2})\b)?[\s-]*(\d{5}(?:-\d{4})?)?", re.ASCII)
+
+
+def read(reading: Reading) -> Found:
+    """A page is what `fetch` put together, the answers of one day and the day; or one of these answers alone."""
+    answers = objects(reading.json, "answers")
+    if not answers and at(reading.json, "retHTML") is not None:
+        answers = [reading.json]
+    day = words(at(reading.json, "auction_date"))
+    if not answers:
+        return Retry("the page holds no answer of an auction")
+    texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
+    if not texts:
+        return Retry("the answers are empty: the site knows no session")
+    found = [record for text in texts for record in _records(text, day)]
+    return found or NotFound("nothing is on auction on that day")
+
+
+def _records(text: str, day: str | None) -> Iterator[Record]:
+    document = Document.of(Page(body=f"<html><body>{expanded(text)}</body></html>".encode(errors="replace")))
+    for item in document.root.iter("div") if document is not None else ():
+        if (item.get("id") or "").startswith("AITEM_"):
+            record = _record(_fields(item), day)
+            if record is not None:
+                yield record
+
+
+def expanded(text: str) -> str:
+    """The page's own abbreviations written out."""
+    return _MACRO.sub(lambda found: _MACROS[found[0]], text)
+
+
+def _fields(item: Element) -> dict[str, list[str]]:
+    """What stands beside each label; a line without one belongs to the label above."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for cell in item.iter("td", "th", "div"):
+        kinds = (cell.get("class") or "").split()
+        if "AD_LBL" in kinds:
+            name = label(text_of(cell)) or name
+        elif "AD_DTA" in kinds and name and (text := values.words(text_of(cell))):
+            found.setdefault(name, []).append(text)
+    return found
+
+
+def _record(fields: dict[str, list[str]], day: str | None) -> Record | None:
+    def first(*names: str) -> str | None:
+        return next((fields[label(name)][0] for name in names if label(name) in fields), None)
+
+    case, parcel = first("Case #", "Case Number"), first("Parcel ID", "Parcel #")
+    if parcel is not None and not any(sign.isdigit() for sign in parcel):
+        parcel = None  # the link's own words, where there is no number
+    if case is None and parcel is None:
+        return None
+    lines = next((fields[name] for name in fields if name == label("Property Address")), [])
+    lien = Lien(
+        case_number=case,
+        certificate_number=first("Certificate #", "Certificate Number"),
+        opening_bid=values.money(first("Opening Bid")),
+        auction_date=values.day(day),
+    )
+    record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
+    record.assessed_value = values.money(first("Assessed Value"))
+    if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1].upper())):
+        record.situs_city, record.situs_zip = values.words(place[1]), place[3]
+    return record
+
+
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """Of the day that `auction_date` (YYYY-MM-DD) in the target's extra values names."""
+    base = (given_url(target, county) or needed(county, target).base).rstrip("/")
+    day = _day(target)
+    key = f"{base}/index.cfm?zaction=AUCTION&Zmethod=PREVIEW&AUCTIONDATE={day:%m/%d/%Y}"
+    if kept := await fetcher.kept(key):
+        return kept
+    await fetcher.get(f"{base}/index.cfm?zaction=USER&zmethod=CALENDAR", cached=False)
+    await fetcher.get(key, cached=False)
+    answers = [answer async for answer in _answers(base, key, fetcher)]
+    body = msgspec.json.encode({"auction_date": day.isoformat(), "answers": answers})
+    page = Page(body=body, content_type="application/json", url=key)
+    fetcher.keep_as(key, page)
+    return page
+
+
+async def _answers(base: str, preview: str, fetcher: Fetcher) -> AsyncIterator[dict[str, Any]]:
+    """Until one repeats: past the last page the site gives the last one again."""
+    load = f"{base}/index.cfm?zaction=AUCTION&Zmethod=UPDATE&FNC=LOAD&AREA=W&PageDir=0&doR=1"
+    headers = {"Referer": preview, "X-Requested-With": "XMLHttpRequest"}
+    listed = ""
+    for number in range(1, _MOST_PAGES + 1):
+        page = await fetcher.get(f"{load}&bypassPage={number}", headers=headers, cached=False)
+        answer = _decoded(page)
+        if not answer.get("retHTML"):
+            if number == 1:
+                raise TryLater("the answer is empty: the site knows no session")
+            return
+        if (now := str(answer.get("rlist") or answer["retHTML"])) == listed:
+            return
+        listed = now
+        yield {"retHTML": answer["retHTML"]}
+
+
+def _decoded(page: Page) -> dict[str, Any]:
+    if not page.body.strip():
+        return {}
+    try:
+        return msgspec.json.decode(page.body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise TryLater("the answer is no JSON") from None
+
+
+def _day(target: Target) -> date:
+    try:
+        return date.fromisoformat(str(target.extra.get("auction_date", "")))
+    except ValueError:
+        raise CannotFetch("the task must name a day: auction_date=YYYY-MM-DD in its extra values") from None
+
+
+PLATFORM = CountyPlatform(name="realauction", version=1, read=read, fetch=fetch)
