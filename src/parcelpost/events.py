@@ -123,6 +123,17 @@ class AttemptEnded(Event, frozen=True):
     reason: str
 
 
+class PageFetched(Event, frozen=True):
+    """A site answered, with whatever status; or the cache did (`cached`), and nobody was asked."""
+
+    method: str
+    url: str
+    status: int
+    bytes: int
+    seconds: float
+    cached: bool
+
+
 class PlatformPaused(Event, frozen=True):
     """A site blocked us: nobody claims from its platform for that long."""
 

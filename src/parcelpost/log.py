@@ -198,6 +198,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         ),
     ),
     events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
+    events.PageFetched: (
+        "debug",
+        lambda e: f"{e.method} {e.url}: {'cached' if e.cached else e.status}, {e.bytes:,} bytes in {_time(e.seconds)}",
+    ),
     events.AttemptAbandoned: (
         "error",
         lambda e: (

@@ -50,6 +50,7 @@ def test_every_key_can_come_from_every_source(loading: Load, name: str) -> None:
     text, value = _other_value(name)
     section, field = name.split(".")
     in_file = f'"{value}"' if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+    in_file = str(value).lower() if isinstance(value, bool) else in_file
     for loaded in (
         loading(environment={key.variable: text}),
         loading(flags={name: text}),
@@ -75,6 +76,8 @@ def _other_value(name: str) -> tuple[str, Any]:
     }
     if name in known:
         return str(known[name]), known[name]
+    if isinstance(default, bool):
+        return str(not default), not default
     if isinstance(default, tuple):
         return "a, b", ("a", "b")
     if isinstance(default, str):

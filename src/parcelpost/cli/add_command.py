@@ -59,7 +59,7 @@ def add(
         "priority": priority.value, "max_retries": str(max_retries), "task_id": task_id,
     }  # fmt: skip
     clean = {field: tasks.text(field, value) for field, value in texts.items()}
-    task = tasks.make(clean, _parse_extra(extra or ()), Source.CLI)
+    task = tasks.make(clean, parse_extra(extra or ()), Source.CLI)
     is_new, info = running.run(store, _add(store, task))
     if as_json:
         print_json({"task_id": task.task_id, "new": is_new, "status": info.status})
@@ -101,7 +101,7 @@ def _standing(info: TaskInfo, now: datetime, store: Path) -> str:
     return f"already here, {info.status} {since} ago; use '{again}' to scrape it again"
 
 
-def _parse_extra(pairs: Sequence[str]) -> dict[str, Json]:
+def parse_extra(pairs: Sequence[str]) -> dict[str, Json]:
     import msgspec
 
     found: dict[str, Json] = {}

@@ -19,7 +19,9 @@ from parcelpost.cli import (
     import_command,
     log_command,
     parse_command,
+    platforms_command,
     run,
+    scrape_command,
     status_command,
     store,
 )
@@ -43,6 +45,8 @@ app.command("import", epilog=import_command.EXAMPLES)(import_command.import_)
 app.command("status", epilog=status_command.EXAMPLES)(status_command.status)
 app.command("log", epilog=log_command.EXAMPLES)(log_command.log)
 app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
+app.command("scrape", epilog=scrape_command.EXAMPLES)(scrape_command.scrape)
+app.command("platforms", epilog=platforms_command.EXAMPLES)(platforms_command.platforms)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

@@ -49,7 +49,7 @@ def parse(
                 print_json(record)
         else:
             bad += 1
-            print(printable(f"{file}: {_reason(outcome)}"), file=sys.stderr)
+            print(printable(f"{file}: {reason(outcome)}"), file=sys.stderr)
     if bad:
         raise typer.Exit(1)
 
@@ -73,6 +73,6 @@ def _page(file: Path) -> Page:
     return Page(body=body, content_type=_TYPES.get(Path(file.name.removesuffix(".gz")).suffix, "text/html"))
 
 
-def _reason(outcome: Outcome) -> str:
+def reason(outcome: Outcome) -> str:
     kind = "not found" if isinstance(outcome, NotFound) else type(outcome).__name__.lower()
     return f"{kind}: {getattr(outcome, 'reason', '')}"

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
+from parcelpost.cli.fetch_options import check_platforms, fetch_options
 from parcelpost.cli.store_options import store_options
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
@@ -23,7 +24,10 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
+from parcelpost.scrapers.counties import known
+from parcelpost.scrapers.county_scraper import county_scrapers
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.fetcher import PageFetcher
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -55,17 +59,16 @@ async def working(
         print(f"note: {warning}", file=sys.stderr)
     if settings.gateway.url and token.secret is None and not _is_own_machine(settings.gateway.url):
         raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")
-    factory = ScraperFactory()
-    if unknown := sorted(set(settings.worker.platforms) - set(factory.names())):
-        raise InvalidSettings(
-            f"worker.platforms names {', '.join(unknown)}, which is not installed",
-            hint=f"known are {', '.join(sorted(factory.names()))}",
-        )
+    check_platforms(settings)
+    counties = known(settings.fetch.counties_file)
     async with AsyncExitStack() as stack:
         lpm = await stack.enter_async_context(
             LocalPersistenceManager.open(
                 Path(settings.storage.path), options=store_options(settings), clock=clock, emit=emit, worker="worker"
             )
+        )
+        fetcher = await stack.enter_async_context(
+            PageFetcher.open(fetch_options(settings, environment), cache=lpm.cache, clock=clock, emit=emit)
         )
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream: Upstream = Nowhere()
@@ -78,7 +81,7 @@ async def working(
                 lpm=lpm,
                 upstream=upstream,
                 delivers=bool(settings.gateway.url),
-                factory=factory,
+                factory=ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock)),
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from parcelpost.clock import Clock, SystemClock
+from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page
 from parcelpost.scrapers.answers import REDIRECTS, away_from_the_page, page_of, problem, rest_seconds
 from parcelpost.scrapers.connecting import open_pool
@@ -31,12 +32,15 @@ _ACCEPT = "text/html,application/xhtml+xml,application/json,text/csv;q=0.9,*/*;q
 class PageFetcher:
     """Belongs to the loop that opened it; only `session` may be called elsewhere, and what it answers used there."""
 
-    def __init__(self, options: FetchOptions, exchange: Exchange, guard: Guard, keeping: Keeping, clock: Clock) -> None:
+    def __init__(
+        self, options: FetchOptions, exchange: Exchange, guard: Guard, keeping: Keeping, clock: Clock, emit: Emit
+    ) -> None:
         self._options = options
         self._exchange = exchange
         self._guard = guard
         self._keeping = keeping
         self._clock = clock
+        self._emit = emit
         self._politeness = Politeness(options.pace_seconds, options.concurrency_per_host, clock)
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
@@ -50,6 +54,7 @@ class PageFetcher:
         *,
         cache: PageCache | None = None,
         clock: Clock = SystemClock(),
+        emit: Emit = ignore,
         resolve: Resolve = resolve,
     ) -> AsyncIterator[PageFetcher]:
         """Raises InvalidSettings."""
@@ -57,7 +62,7 @@ class PageFetcher:
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(open_pool(guard, options.proxy, options.proxy_login))
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
-            yield cls(options, exchange, guard, Keeping(cache), clock)
+            yield cls(options, exchange, guard, Keeping(cache), clock, emit)
 
     def session(self, pace_seconds: float = 0.0) -> Session:
         """For one attempt at a task. `pace_seconds`: what the site's entry says, if longer than the settings'."""
@@ -67,7 +72,7 @@ class PageFetcher:
         url = self._guard.url(text)
         stored = await self._keeping.find(str(url)) if cached else None
         if stored is not None and stored.is_fresh:
-            return visit.take(stored.page, stored.created_at, stored.key)
+            return self._from_cache(visit, stored)
         known = stored.conditions if stored is not None else {}
         answer = await self._page(visit, self._request(url, "GET", {**known, **headers}))
         if answer.status == 304:
@@ -88,6 +93,11 @@ class PageFetcher:
         stored = await self._keeping.find(key)
         if stored is None or not stored.is_fresh:
             return None
+        return self._from_cache(visit, stored)
+
+    def _from_cache(self, visit: Visit, stored: Stored) -> Page:
+        size = len(stored.page.body)
+        self._emit(PageFetched(method="GET", url=stored.key, status=200, bytes=size, seconds=0.0, cached=True))
         return visit.take(stored.page, stored.created_at, stored.key)
 
     async def keep(self, visit: Visit) -> None:
@@ -144,11 +154,19 @@ class PageFetcher:
         delay = await self._robots.delay(origin, str(request.url)) if ask_robots else 0.0
         visit.cookies.set_cookie_header(request)
         async with self._politeness.turn(origin, max(visit.pace_seconds, delay)):
+            started = self._clock.monotonic()
             answer = await self._exchange.send(request)
+            self._report(request, answer, self._clock.monotonic() - started)
         visit.cookies.extract_cookies(httpx2.Response(answer.status, headers=answer.headers, request=request))
         if rest := rest_seconds(answer, self._clock.now()):
             self._politeness.rest(origin, rest)
         return answer
+
+    def _report(self, request: httpx2.Request, answer: Answer, seconds: float) -> None:
+        url, size = str(request.url), len(answer.body)
+        self._emit(
+            PageFetched(method=request.method, url=url, status=answer.status, bytes=size, seconds=seconds, cached=False)
+        )
 
     async def _check_name(self, url: httpx2.URL) -> None:
         """The proxy resolves the name; what we can see of it is checked here, and what we cannot is left to it."""

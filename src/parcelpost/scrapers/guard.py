@@ -61,7 +61,7 @@ class Guard:
         if url.userinfo:
             raise CannotFetch("the address holds a user name or a password")
         literal = _literal(host)
-        if literal is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rpartition(".")[2] or host)):
+        if literal is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])):
             raise CannotFetch(f"{host!r:.200} is no name of a host")
         if literal is not None:
             self._check(host, literal, port_of(url))

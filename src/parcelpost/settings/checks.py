@@ -11,6 +11,7 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.settings.forms import KEYS, as_text
 from parcelpost.settings.gathering import Problem
 from parcelpost.settings.keys import Settings
+from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 
 _ORDERED = (
     ("collector.low_water", "collector.high_water", "less than"),
@@ -20,6 +21,7 @@ _ORDERED = (
 )
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
 _WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
+_HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
 _NEEDS_GATEWAY = ("ondemand", "legacy")
 
 
@@ -54,6 +56,18 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
         yield Problem(
             what=f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
             remedy="write it as hartford-1",
+        )
+    for name in ("fetch.user_agent", "fetch.contact"):
+        if not _HEADER.fullmatch(values[name]):
+            where = origins[name]
+            yield Problem(
+                what=f"{where}: {name} must be at most 200 visible ASCII characters",
+                remedy="write it as records@example.org",
+            )
+    if "@" in values["fetch.proxy"]:
+        yield Problem(
+            what=f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
+            remedy=f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
         )
     if not values["storage.path"]:
         where = origins["storage.path"]

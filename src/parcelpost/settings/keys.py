@@ -72,6 +72,20 @@ class ExecutorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """0: a task waits for as long as it takes."""
 
 
+class FetchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    user_agent: str = ""
+    """'': the program's name and version, and the contact."""
+    contact: str = ""
+    pace_seconds: Annotated[float, Meta(ge=0, le=86_400)] = 1.0
+    concurrency_per_host: Annotated[int, Meta(ge=1, le=64)] = 2
+    timeout_seconds: Seconds = 60.0
+    max_page_bytes: SomeBytes = 32 * MIB
+    proxy: str = ""
+    allow_private: tuple[str, ...] = ()
+    obey_robots: bool = True
+    counties_file: str = ""
+
+
 class SyncSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backoff_min_seconds: Seconds = 30.0
     backoff_max_seconds: Seconds = 300.0
@@ -136,6 +150,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     storage: StorageSettings = StorageSettings()
     collector: CollectorSettings = CollectorSettings()
     executor: ExecutorSettings = ExecutorSettings()
+    fetch: FetchSettings = FetchSettings()
     sync: SyncSettings = SyncSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     janitor: JanitorSettings = JanitorSettings()

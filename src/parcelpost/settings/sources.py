@@ -19,6 +19,7 @@ from parcelpost.settings.gathering import Gathering, Problem
 from parcelpost.settings.keys import Settings
 from parcelpost.settings.secrets import (
     ADMIN_TOKENS_VARIABLE,
+    PROXY_LOGIN_VARIABLE,
     READ_TOKENS_VARIABLE,
     TOKEN_VARIABLE,
     WORKER_TOKENS_VARIABLE,
@@ -30,7 +31,7 @@ _PREFIX = "PARCELPOST_"
 _VARIABLES = {key.variable: key.name for key in KEYS.values()}
 _SHORT_NAMES = {"PARCELPOST_STORE": "storage.path"}
 _TOKENS = {TOKEN_VARIABLE, WORKER_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, ADMIN_TOKENS_VARIABLE}
-_NO_SETTINGS = {*_TOKENS, toml_file.VARIABLE, "PARCELPOST_CORPUS"}
+_NO_SETTINGS = {*_TOKENS, PROXY_LOGIN_VARIABLE, toml_file.VARIABLE, "PARCELPOST_CORPUS"}
 
 
 class Loaded(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,92 @@
+"""`parcelpost scrape`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import print_json, printable
+
+if TYPE_CHECKING:
+    from parcelpost.events import Event
+    from parcelpost.model import Outcome, Task
+    from parcelpost.settings import Settings
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost scrape --platform grizzly_gis --state FL --county columbia 11-2S-15-00010-001
+  parcelpost scrape --platform arcgis --state MN --county washington --url https://gis.example.org/parcels/0 \\
+      --extra where="ZIP='55082'"
+"""
+
+
+def scrape(
+    platform: Annotated[str, typer.Option("--platform", help="The platform of the county's site.")],
+    parcel: Annotated[str, typer.Argument(help="The parcel's number.", metavar="PARCEL")] = "",
+    state: Annotated[str, typer.Option("--state", help="Its state, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", help="Its county.")] = "",
+    url: Annotated[str, typer.Option("--url", help="Its page, where the platform cannot know the address.")] = "",
+    extra: Annotated[
+        list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform. May be repeated.")
+    ] = None,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Fetch one parcel's page and print its record as JSON. Nothing is stored.
+
+    What is fetched is told on stderr. With no record the reason goes there too, and the exit code is 1.
+    """
+    import asyncio
+
+    from parcelpost.cli.add_command import parse_extra
+    from parcelpost.cli.parse_command import reason
+    from parcelpost.model import Done, Target, Task
+    from parcelpost.settings.sources import load, pairs
+
+    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    target = Target(parcel_id=parcel, state=state.upper(), county=county, url=url, extra=parse_extra(extra or ()))
+    task = Task(task_id="scrape", platform=platform, target=target)
+    outcome = asyncio.run(_scrape(task, loaded.settings))
+    if not isinstance(outcome, Done):
+        print(printable(reason(outcome)), file=sys.stderr)
+        raise typer.Exit(1)
+    for record in (outcome.data, *outcome.more):
+        print_json(record)
+
+
+async def _scrape(task: Task, settings: Settings) -> Outcome:
+    from collections.abc import Awaitable
+
+    from parcelpost.cli.fetch_options import fetch_options
+    from parcelpost.clock import SystemClock
+    from parcelpost.errors import InvalidInput
+    from parcelpost.scrapers.counties import known
+    from parcelpost.scrapers.county_scraper import county_scrapers
+    from parcelpost.scrapers.factory import ScraperFactory
+    from parcelpost.scrapers.fetcher import PageFetcher
+
+    counties, clock = known(settings.fetch.counties_file), SystemClock()
+    async with PageFetcher.open(fetch_options(settings, os.environ), clock=clock, emit=_tell) as fetcher:
+        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock))
+        found = factory.scraper(task.platform)
+        if found is None:
+            there_are = ", ".join(factory.names())
+            raise InvalidInput(f"there is no platform {task.platform!r}", hint=f"known are {there_are}")
+        outcome = found(task)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+
+def _tell(event: Event) -> None:
+    from parcelpost.events import PageFetched
+
+    if isinstance(event, PageFetched):
+        told = f"{event.method} {event.url}: {event.status}, {event.bytes:,} bytes in {event.seconds:.1f} s"
+        print(printable(told), file=sys.stderr)
