@@ -156,7 +156,7 @@ async def test_a_gigabyte_is_not_read_to_its_end(site: Website) -> None:
     async def stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: Asked) -> None:
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
-        for _ in range(1024):
+        for _part in range(1024):
             writer.write(b" " * 1024**2)
             await writer.drain()
             sent += 1024**2
@@ -225,14 +225,17 @@ CLOCK = ManualClock()
 async def test_a_second_run_asks_the_site_nothing(site: Website, lpm: LocalPersistenceManager) -> None:
     site.page("/robots.txt", b"User-agent: *\nAllow: /")
     site.page("/", b"record", Content_Type="text/html; charset=utf-8")
+    told = None
     for _ in range(2):
         async with fetching(CLOCK, cache=lpm.cache, obey_robots=True) as one:
             session = one.session
             page = await session.get(f"{site.url}/")
             assert (page.body, page.content_type) == (b"record", "text/html; charset=utf-8")
             await session.keep()
+            told = one.told[-1]
     assert site.paths == ["/robots.txt", "/"]
-    assert one.told[-1].cached
+    assert told is not None
+    assert told.cached
 
 
 async def test_a_page_past_its_time_is_asked_for_with_conditions(site: Website, lpm: LocalPersistenceManager) -> None:

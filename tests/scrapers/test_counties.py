@@ -1,0 +1,92 @@
+"""Counties are data: what comes with the package is sound, and what an operator writes is checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.scrapers.counties import County, known, parse, slug
+from parcelpost.scrapers.platforms import NAMES
+
+ENTRY = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\n'
+
+
+def test_every_entry_is_of_a_platform_that_there_is() -> None:
+    found = list(known())
+    assert found
+    assert {one.platform for one in found} <= set(NAMES)
+    assert all(one.site.startswith("https://") for one in found)
+
+
+@pytest.mark.parametrize("county", ["columbia", "Columbia", " COLUMBIA County "])
+def test_a_county_is_found_however_it_is_written(county: str) -> None:
+    found = known().find("grizzly_gis", "fl", county)
+    assert found is not None
+    assert found.takes(found.example)
+    assert known().find("grizzly_gis", "GA", county) is None
+
+
+def test_a_slug_has_no_signs() -> None:
+    assert slug("Miami-Dade County") == "miami-dade"
+    assert slug("St. Johns") == "st-johns"
+
+
+def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
+    file = tmp_path / "counties.toml"
+    file.write_text(
+        '[[county]]\nplatform = "grizzly_gis"\nstate = "FL"\ncounty = "columbia"\nsite = "http://127.0.0.1:8123/x"\n'
+    )
+    found = known(str(file)).find("grizzly_gis", "FL", "columbia")
+    assert found is not None
+    assert found.base == "http://127.0.0.1:8123/x"
+    assert known(str(file)).find("grizzly_gis", "FL", "union") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("not toml", "no TOML"),
+        ("[county]\nplatform = 1", "[[county]]"),
+        ("[[counties]]\n", "[[county]]"),
+        (ENTRY, "site or url"),
+        (f'{ENTRY}site = "ftp://x"\n', "site must begin"),
+        (f'{ENTRY}site = "https://x"\nhost = "y"\n', "host"),
+        (f'{ENTRY}site = "https://x"\nparcel = "("\n', "regular expression"),
+        (f'{ENTRY}site = "https://x"\nparcel = "\\\\d+"\nexample = "a"\n', "example"),
+        (f'{ENTRY}site = "https://x"\nids = {{ AppID = 7 }}\n', "ids"),
+        (f'{ENTRY}site = "https://x"\npace_seconds = -1\n', "pace_seconds"),
+        ('[[county]]\nplatform = "vgsi"\nstate = "Conn"\ncounty = "x"\nsite = "https://x"\n', "two letters"),
+    ],
+)
+def test_a_bad_entry_is_named_with_what_is_wrong(text: str, said: str) -> None:
+    with pytest.raises(InvalidSettings) as error:
+        parse("mine.toml", text)
+    assert said in str(error.value)
+    assert "mine.toml" in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidSettings, match=r"nowhere\.toml cannot be read"):
+        known("nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    ("url", "owned"),
+    [
+        ("https://county.example.org/x", True),
+        ("https://COUNTY.example.org:443/x", True),
+        ("https://other.example.org/x", True),
+        ("http://county.example.org/x", False),
+        ("https://county.example.org:8443/x", False),
+        ("https://county.example.org.evil.org/x", False),
+        ("https://evil.org/?county.example.org", False),
+        ("https://county.example.org@evil.org/", False),
+        ("", False),
+    ],
+)
+def test_a_county_owns_its_hosts_and_no_other(url: str, owned: bool) -> None:
+    site, hosts = "https://county.example.org/base", ("other.example.org",)
+    county = County(platform="p", state="FL", county="c", site=site, hosts=hosts)
+    assert county.owns(url) is owned

@@ -1,0 +1,252 @@
+"""From a task to a record: each platform against a site in its own structure, with invented parcels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Retry, Target, Task
+from parcelpost.scrapers.counties import Counties, County
+from parcelpost.scrapers.county_scraper import county_scrapers
+from parcelpost.storage.lpm import LocalPersistenceManager
+from tests.scrapers.fetching import fetching
+from tests.website import Asked, Reply, Website
+
+CLOCK = ManualClock()
+
+
+@pytest.fixture
+async def lpm(tmp_path: Path) -> AsyncIterator[LocalPersistenceManager]:
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=CLOCK) as opened:
+        yield opened
+
+
+class Scraping:
+    """`outcome` of one attempt at a platform whose only county is the test's website."""
+
+    def __init__(self, site: Website, cache: Any) -> None:
+        self._site = site
+        self._cache = cache
+
+    async def __call__(
+        self,
+        platform: str,
+        parcel: str = "1",
+        *,
+        entry: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Any] | None = None,
+        url: str = "",
+    ) -> Outcome:
+        given = {"platform": platform, "state": "FL", "county": "nowhere", "fips": "12999", "site": self._site.url}
+        counties = Counties([County(**{**given, **entry})] if entry is not None else [])
+        target = Target(parcel_id=parcel, state="FL", county="Nowhere County", url=url, extra=extra or {})
+        async with fetching(CLOCK, cache=self._cache) as one:
+            scrapers = county_scrapers(counties, one.fetcher.session, CLOCK)
+            return await scrapers[platform].scrape(Task(task_id="t", platform=platform, target=target))
+
+
+@pytest.fixture
+def scraping(site: Website, lpm: LocalPersistenceManager) -> Scraping:
+    return Scraping(site, lpm.cache)
+
+
+# arcgis and socrata
+
+
+def _layer(site: Website, parcels: int, page: int) -> None:
+    def query(asked: Asked) -> Reply:
+        start = int(asked.query["resultOffset"])
+        rows = range(start, min(start + page, parcels))
+        more = {"exceededTransferLimit": True} if start + page < parcels else {}
+        given = {"OWN_NAME": "DOE", "JV": 1.10, "DOR_UC": "000"}
+        features = [{"attributes": {"PARCEL_ID": f"01-{n:04}", **given}} for n in rows]
+        return Reply(json.dumps({"features": features, **more}).encode(), headers={"Content-Type": "application/json"})
+
+    site.pages["/rest/0/query"] = query
+
+
+async def test_arcgis_pages_are_joined_and_each_row_is_a_record(site: Website, scraping: Scraping) -> None:
+    _layer(site, parcels=25, page=10)
+    entry = {"site": f"{site.url}/rest/0"}
+    outcome = await scraping("arcgis", "", entry=entry, extra={"where": "CO_NO = 12"})
+    assert isinstance(outcome, Done), outcome
+    records: list[Any] = [outcome.data, *outcome.more]
+    assert [record["parcel_id"] for record in records] == [f"01-{n:04}" for n in range(25)]
+    assert str(records[0]["market_value"]) == "1.1"
+    assert {record["county_fips"] for record in records} == {"12999"}
+    assert [asked.query["resultOffset"] for asked in site.asked] == ["0", "10", "20"]
+    assert site.asked[0].query["where"] == "CO_NO = 12"
+    assert await scraping("arcgis", "", entry=entry, extra={"where": "CO_NO = 12"}) == outcome
+    assert len(site.asked) == 3
+
+
+async def test_arcgis_asks_for_one_parcel_by_its_column(site: Website, scraping: Scraping) -> None:
+    _layer(site, parcels=1, page=10)
+    entry = {"site": f"{site.url}/rest/0", "ids": {"parcel_column": "PARCEL_ID"}}
+    await scraping("arcgis", "O'Neil", entry=entry)
+    assert site.asked[0].query["where"] == "PARCEL_ID='O''Neil'"
+
+
+async def test_an_answer_of_too_many_rows_is_refused(site: Website, scraping: Scraping) -> None:
+    _layer(site, parcels=25_000, page=1_000)
+    outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, GiveUp)
+    assert "20,000" in outcome.reason
+
+
+async def test_socrata_pages_are_joined(site: Website, scraping: Scraping) -> None:
+    def table(asked: Asked) -> Reply:
+        start, limit = int(asked.query["$offset"]), int(asked.query["$limit"])
+        rows = [{"borough": "1", "block": str(n), "lot": "1"} for n in range(start, min(start + limit, 1_200))]
+        return Reply(json.dumps(rows).encode(), headers={"Content-Type": "application/json"})
+
+    site.pages["/resource/abcd-1234.json"] = table
+    entry = {"ids": {"dataset": "abcd-1234", "app_token": "mine"}}
+    await scraping("socrata", "", entry=entry, extra={"where": "borough='1'"})
+    assert [asked.query["$offset"] for asked in site.asked] == ["0", "1000"]
+    assert site.asked[0].query["$order"] == ":id"
+    assert site.asked[0].headers["x-app-token"] == "mine"
+
+
+# Pages of one parcel
+
+
+SHELL = b"""<html><body><form name="parentForm" id="parentForm" method="POST" action="/gis/recordSearch_2_Results/">
+<input type="hidden" name="Show_Rec"><input type="hidden" name="bHandoff" value="1">
+<input type="hidden" name="bHandoff_PIN" value="112S1500010001"></form></body></html>"""
+
+
+async def test_grizzly_answers_the_form_of_the_frame_with_its_cookies(site: Website, scraping: Scraping) -> None:
+    site.page("/gis/", SHELL, Set_Cookie="ASPSESSION=1; Path=/")
+    site.page("/gis/recordSearch_2_Results/", b"<html><body>0 records</body></html>")
+    outcome = await scraping("grizzly_gis", "11-2S-15-00010-001", entry={})
+    assert isinstance(outcome, NotFound)
+    get, post = site.asked
+    assert get.query == {"pin": "112S1500010001"}
+    assert post.form == {"Show_Rec": "", "bHandoff": "1", "bHandoff_PIN": "112S1500010001"}
+    assert post.headers["cookie"] == "ASPSESSION=1"
+
+
+async def test_a_form_that_leads_elsewhere_is_not_answered(site: Website, scraping: Scraping) -> None:
+    site.page("/gis/", SHELL.replace(b'action="/gis', b'action="http://elsewhere.example.org/gis'))
+    assert isinstance(await scraping("grizzly_gis", "11-2S-15-00010-001", entry={}), GiveUp)
+
+
+async def test_qpublic_is_addressed_by_the_four_ids_and_a_check_is_blocked(site: Website, scraping: Scraping) -> None:
+    site.page("/Application.aspx", b"<html><title>Just a moment...</title></html>", 403)
+    ids = {"AppID": "867", "LayerID": "16385", "PageID": "7232"}
+    assert isinstance(await scraping("qpublic", "34-09", entry={"ids": ids}), Blocked)
+    assert site.asked[0].query == {**ids, "PageTypeID": "4", "KeyValue": "34-09"}
+    lacking = await scraping("qpublic", "34-09", entry={"ids": {"AppID": "867"}})
+    assert isinstance(lacking, GiveUp)
+    assert "ids.LayerID" in lacking.reason
+
+
+async def test_mygov_due_sends_the_public_token(site: Website, scraping: Scraping) -> None:
+    answer = {"due": {"PPT": {"bills": [{"account_number": "A 1", "taxYear": 2025}]}}}
+    site.page("/api/v2/due/PPT/A%201", json.dumps(answer).encode(), Content_Type="application/json")
+    outcome = await scraping("mygov_due", "A 1", entry={"ids": {"token": "public"}})
+    assert isinstance(outcome, Done), outcome
+    assert site.asked[0].headers["authorization"] == "Basic public"
+
+
+async def test_vgsi_is_addressed_by_town_and_number(site: Website, scraping: Scraping) -> None:
+    await scraping("vgsi", "837", entry={"site": f"{site.url}/lymenh/"})
+    assert site.paths == ["/lymenh/Parcel.aspx?Pid=837"]
+
+
+async def test_a_record_says_where_and_when_it_is_from(site: Website, scraping: Scraping) -> None:
+    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}]}}}
+    site.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
+    outcome = await scraping("mygov_due", "7", entry={})
+    assert isinstance(outcome, Done)
+    data: Any = outcome.data
+    assert data["county_fips"] == "12999"
+    assert data["source_url"] == f"{site.url}/api/v2/due/PPT/7?detail_level=public"
+    assert len(data["raw_html_hash"]) == 64
+    assert outcome.scraped_at == CLOCK.now()
+
+
+# Addresses
+
+
+async def test_a_number_that_cannot_be_of_the_county_asks_nothing(site: Website, scraping: Scraping) -> None:
+    outcome = await scraping("vgsi", "x", entry={"parcel": r"\d+", "example": "837"})
+    assert isinstance(outcome, GiveUp)
+    assert "837" in outcome.reason
+    assert site.asked == []
+
+
+async def test_an_address_of_another_site_is_refused(site: Website, scraping: Scraping) -> None:
+    outcome = await scraping("leepa", entry={"site": "https://county.example.org"}, url=f"{site.url}/x")
+    assert isinstance(outcome, GiveUp)
+    assert site.asked == []
+    await scraping("leepa", entry={"site": "https://county.example.org", "hosts": (site.url,)}, url=f"{site.url}/x")
+    await scraping("leepa", url=f"{site.url}/y")
+    assert site.paths == ["/x", "/y"]
+
+
+@pytest.mark.parametrize("platform", ["leepa", "collier_pa", "miamidade_pa", "broward_bcpa", "govease", "deedauction"])
+async def test_without_an_address_the_task_is_given_up_with_what_it_needs(scraping: Scraping, platform: str) -> None:
+    outcome = await scraping(platform, entry={})
+    assert isinstance(outcome, GiveUp)
+    assert "needs a url" in outcome.reason
+
+
+async def test_an_entry_may_say_how_an_address_is_made(site: Website, scraping: Scraping) -> None:
+    await scraping("leepa", "1 2/3", entry={"url": f"{site.url}/p?FolioID={{parcel}}&plain={{plain}}"})
+    assert site.paths == ["/p?FolioID=1%202%2F3&plain=123"]
+
+
+# realauction
+
+ITEM = (
+    '<div id="AITEM_1" @CAUCTION_ITEM">@A"><@I @Cad_tab">@H@CAD_LBL">Case #:</td><td @CAD_DTA">2025-TD-1@G'
+    '@H@CAD_LBL">Certificate #:@F @CAD_DTA">77@G@H@CAD_LBL">Opening Bid:@F @CAD_DTA">$1,234.56@G'
+    '@H@CAD_LBL">Parcel ID:@F @CAD_DTA"><a href="/x">01-02-03</a>@G'
+    '@H@CAD_LBL">Property Address:@F @CAD_DTA">1 MAIN ST@G@H@CAD_LBL">@F @CAD_DTA">NOWHERE, FL- 32000@G'
+    '@H@CAD_LBL">Assessed Value:@F @CAD_DTA">$9,000.00@G</@I>@B</div>'
+)
+
+
+def _auction(site: Website) -> None:
+    def index(asked: Asked) -> Reply:
+        if asked.query.get("Zmethod") == "PREVIEW":
+            return Reply(b"<html></html>", headers={"Set-Cookie": "CFID=1; Path=/"})
+        if "LOAD" not in asked.target:
+            return Reply(b"<html></html>")
+        number = min(int(asked.query["bypassPage"]), 2)
+        known = "CFID=1" in asked.headers.get("cookie", "")
+        found = {"retHTML": ITEM.replace("2025-TD-1", f"2025-TD-{number}"), "rlist": str(number)} if known else {}
+        return Reply(json.dumps(found).encode(), headers={"Content-Type": "application/json"})
+
+    site.pages["/index.cfm"] = index
+
+
+async def test_realauction_keeps_its_session_and_expands_the_answers(site: Website, scraping: Scraping) -> None:
+    _auction(site)
+    outcome = await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"})
+    assert isinstance(outcome, Done), outcome
+    first: Any = outcome.data
+    second: Any = outcome.more[0]
+    assert [first["case_number"], second["case_number"]] == ["2025-TD-1", "2025-TD-2"]
+    wanted = {"parcel_id": "01-02-03", "certificate_number": "77", "opening_bid": 1234.56, "auction_date": "2026-01-15"}
+    assert {name: first[name] for name in wanted} == wanted
+    assert (first["situs_address"], first["situs_city"], first["situs_zip"]) == ("1 MAIN ST", "NOWHERE", "32000")
+    assert first["assessed_value"] == 9000
+    before = len(site.asked)
+    assert await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"}) == outcome
+    assert len(site.asked) == before
+
+
+async def test_realauction_without_a_session_is_tried_again(site: Website, scraping: Scraping) -> None:
+    site.page("/index.cfm", b"")
+    outcome = await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"})
+    assert isinstance(outcome, Retry)
+    assert "session" in outcome.reason
+    assert isinstance(await scraping("realauction", "", entry={}), GiveUp)
