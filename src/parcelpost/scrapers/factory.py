@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
+from parcelpost.scrapers.configured import Configured
 from parcelpost.scrapers.platform import Platform, Scrape, Scraper, scrape_of
 from parcelpost.scrapers.platforms.echo import Echo
 
@@ -16,10 +18,10 @@ GROUP = "parcelpost.platforms"
 
 
 class ScraperFactory:
-    """Knows the platforms of this package, those of installed packages, and those registered by hand.
+    """Knows the platforms of this package, those of installed packages, those of the settings, and those registered.
 
-    Where two have the same name, the registered one goes before the installed one, and that before ours. Belongs to
-    one thread; what `scraper` answers may be called on any.
+    Where several have the same name, the registered one goes first, then the settings' one, then the installed one,
+    then ours. Belongs to one thread; what `scraper` answers may be called on any.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class ScraperFactory:
             **{name: one.scrape for name, one in counties.items()},
         }
         self._look_up = installed
-        self._installed: dict[str, _Installed] | None = None
+        self._installed: dict[str, _Imported] | None = None
         """None: nobody has looked yet."""
         self._registered: dict[str, Scrape] = {}
 
@@ -44,11 +46,15 @@ class ScraperFactory:
         """For programs that embed this one. Raises TypeError for what is no platform."""
         self._registered[name] = scrape_of(scraper)
 
+    def configure(self, name: str, place: Configured) -> None:
+        """As the settings name it. Nothing is imported yet."""
+        self._others()[name] = _Imported(place.load)
+
     def scraper(self, name: str) -> Scrape | None:
         """None: there is none of that name.
 
-        An installed one is imported by its first call, so that an import that fails, blocks or exits costs the task
-        it was for and nothing else; the next call tries again.
+        An installed or configured one is imported by its first call, so that an import that fails, blocks or exits
+        costs the task it was for and nothing else; the next call tries again.
         """
         return self._registered.get(name) or self._others().get(name) or self._built_in.get(name)
 
@@ -58,24 +64,24 @@ class ScraperFactory:
         return sorted(names - self.unavailable().keys())
 
     def unavailable(self) -> dict[str, str]:
-        """Name -> why, for installed platforms whose last import failed."""
+        """Name -> why, for installed and configured platforms whose last import failed."""
         others = {name: one.problem for name, one in self._others().items() if one.problem}
         return {name: problem for name, problem in others.items() if name not in self._registered}
 
-    def _others(self) -> dict[str, _Installed]:
+    def _others(self) -> dict[str, _Imported]:
         if self._installed is None:
             by_name: dict[str, list[EntryPoint]] = {}
             for entry in self._look_up():
                 by_name.setdefault(entry.name, []).append(entry)
-            self._installed = {name: _Installed(entries) for name, entries in by_name.items()}
+            self._installed = {name: _Imported(partial(_loaded, entries)) for name, entries in by_name.items()}
         return self._installed
 
 
-class _Installed:
+class _Imported:
     """A platform of somebody else's package."""
 
-    def __init__(self, entries: list[EntryPoint]) -> None:
-        self._entries = entries
+    def __init__(self, load: Callable[[], Scrape]) -> None:
+        self._load_it = load
         self._lock = threading.Lock()
         self._scrape: Scrape | None = None
         self.problem = ""
@@ -87,15 +93,16 @@ class _Installed:
     def _load(self) -> Scrape:
         with self._lock:
             try:
-                self._scrape = self._scrape or scrape_of(self._only().load())
+                self._scrape = self._scrape or self._load_it()
             except BaseException as error:
                 self.problem = f"{type(error).__name__}: {error}"[:500]
                 raise
             self.problem = ""
             return self._scrape
 
-    def _only(self) -> EntryPoint:
-        places = sorted({entry.value for entry in self._entries})
-        if len(places) > 1:
-            raise ImportError(f"several packages offer a platform of this name: {', '.join(places)}")
-        return self._entries[0]
+
+def _loaded(entries: list[EntryPoint]) -> Scrape:
+    places = sorted({entry.value for entry in entries})
+    if len(places) > 1:
+        raise ImportError(f"several packages offer a platform of this name: {', '.join(places)}")
+    return scrape_of(entries[0].load())

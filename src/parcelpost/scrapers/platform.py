@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from parcelpost.model import Outcome, Task
+from parcelpost.scrapers.adapted import Adapted, how
 
 Scrape = Callable[[Task], Outcome | Awaitable[Outcome]]
 """One attempt at a task, `async def` or a plain function; how it ended is the value it answers."""
@@ -30,6 +31,8 @@ Scraper = Platform | type[Platform] | Scrape
 
 def scrape_of(offered: object) -> Scrape:
     """The function to call for what somebody offers as a platform. Raises TypeError."""
+    if (said := how(offered)) is not None:
+        return Adapted(offered, said).scrape
     made = offered() if isinstance(offered, type) else offered
     scrape: Scrape | None = getattr(made, "scrape", made if callable(made) else None)
     if not callable(scrape):

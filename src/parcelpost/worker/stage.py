@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from parcelpost.model import Outcome, Retry, Task
+from parcelpost.scrapers.failure import outcome_of
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.worker.daemon_threads import DaemonThreads
 from parcelpost.worker.outcomes import brief, sound
@@ -254,8 +255,11 @@ async def _awaited(found: Awaitable[object]) -> object:
     return await found
 
 
-def _failure(error: BaseException) -> Retry:
-    """`ValueError: message`, whatever the error's own text does."""
+def _failure(error: BaseException) -> Outcome:
+    """What its HTTP status says, else a Retry: `ValueError: message`, whatever the error's own text does."""
+    outcome, _ = _capture(lambda: outcome_of(error))
+    if isinstance(outcome, Outcome):
+        return outcome
     message, _ = _capture(lambda: brief(error))
     return Retry(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 

@@ -1,0 +1,288 @@
+"""Functions and classes that people have already, as platforms."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
+from parcelpost.scrapers import as_platform
+from parcelpost.scrapers.adapted import Adapted, How
+from parcelpost.scrapers.factory import ScraperFactory
+from tests.storage.making import a_task
+
+IDENTITY = {"parcel_id": "1-2", "state": "CT", "county": "hartford", "platform": "vgsi"}
+HTML = "<html><b>Ann</b></html>"
+
+
+async def outcome_of(offered: Callable[..., Any], task: Task | None = None, **how: Any) -> Outcome:
+    found = Adapted(offered, How(**how)).scrape(task or a_task())
+    return await found if isinstance(found, Awaitable) else found
+
+
+async def data_of(offered: Callable[..., Any], task: Task | None = None, **how: Any) -> Json:
+    outcome = await outcome_of(offered, task, **how)
+    assert isinstance(outcome, Done), outcome
+    return outcome.data
+
+
+# What it may answer
+
+
+async def test_a_plain_function_answers_at_once_and_outside_of_any_loop() -> None:
+    found = Adapted(lambda target: {"owner": "Ann"}).scrape(a_task())
+    assert found == Done(data={**IDENTITY, "owner": "Ann"})
+
+
+async def test_an_async_function_is_awaited() -> None:
+    async def scrape(target: Any) -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"owner": target.county}
+
+    assert (await data_of(scrape))["owner"] == "hartford"
+
+
+async def test_what_the_record_says_of_itself_stands() -> None:
+    assert await data_of(lambda: {"parcel_id": "9", "county": "Hartford"}) == {
+        **IDENTITY,
+        "parcel_id": "9",
+        "county": "Hartford",
+    }
+
+
+async def test_none_is_not_found() -> None:
+    assert isinstance(await outcome_of(lambda target: None), NotFound)
+    assert isinstance(await outcome_of(lambda target: []), NotFound)
+
+
+async def test_a_generator_gives_several_records_and_none_is_given_the_targets_number() -> None:
+    def scrape(target: Any) -> Iterator[dict[str, str]]:
+        yield {"parcel_id": "1"}
+        yield {"case": "7"}
+
+    outcome = await outcome_of(scrape)
+    rest = {"state": "CT", "county": "hartford", "platform": "vgsi"}
+    assert outcome == Done(data={**rest, "parcel_id": "1"}, more=({**rest, "case": "7"},))
+
+
+async def test_an_async_generator_does_too() -> None:
+    async def scrape(target: Any) -> AsyncIterator[dict[str, str]]:
+        yield {"parcel_id": "1"}
+        yield {"parcel_id": "2"}
+
+    outcome = await outcome_of(scrape)
+    assert isinstance(outcome, Done)
+    assert [one["parcel_id"] for one in outcome.more] == ["2"]
+
+
+async def test_a_generator_without_end_is_given_up() -> None:
+    def scrape() -> Iterator[dict[str, str]]:
+        while True:
+            yield {}
+
+    async def scrape_async() -> AsyncIterator[dict[str, str]]:
+        while True:
+            yield {}
+
+    for endless in (scrape, scrape_async):
+        assert await outcome_of(endless) == GiveUp("it returned more than 100,000 records")
+
+
+@pytest.mark.parametrize("outcome", [NotFound("x"), Retry("x"), Blocked("x"), GiveUp("x"), Done(data={})])
+async def test_an_outcome_stays_as_it_is(outcome: Outcome) -> None:
+    assert await outcome_of(lambda task: outcome) is outcome
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (7, "it returned a int, which is no record"),
+        ([{"a": 1}, 7], "it returned a int among its records, which is none"),
+        (HTML, "it returned a str, and there is no parse function to read it"),
+    ],
+)
+async def test_what_is_no_record_is_given_up_with_the_reason(answer: object, reason: str) -> None:
+    assert await outcome_of(lambda: answer) == GiveUp(reason)
+
+
+# Text and what reads it
+
+
+def parse_html(html: str) -> dict[str, str]:
+    return {"owner": html[9:12]}
+
+
+async def test_text_is_kept_as_the_raw_page_and_read_by_the_other_function() -> None:
+    outcome = await outcome_of(lambda id: HTML, a_task(url="https://example.org/1"), parse=parse_html)  # noqa: A006
+    page = Page(body=HTML.encode(), content_type="text/html; charset=utf-8", url="https://example.org/1")
+    assert outcome == Done(data={**IDENTITY, "owner": "Ann"}, page=page)
+
+
+async def test_bytes_and_pages_go_to_the_parser_as_they_are() -> None:
+    for answer in (HTML.encode(), Page(body=HTML.encode(), url="u")):
+        seen: list[object] = []
+        outcome = await outcome_of(
+            lambda answer=answer: answer, parse=lambda found, seen=seen: seen.append(found) or {}
+        )
+        assert isinstance(outcome, Done)
+        assert seen == [answer]
+        assert outcome.page is not None
+        assert outcome.page.body == HTML.encode()
+
+
+async def test_either_may_be_async_and_the_parser_may_ask_for_the_target_too() -> None:
+    async def read(html: str, county: str) -> dict[str, str]:
+        return {"in": county}
+
+    async def fetch(parcel_id: str) -> str:
+        return HTML
+
+    assert (await data_of(fetch, parse=read))["in"] == "hartford"
+    assert (await data_of(lambda: HTML, parse=read))["in"] == "hartford"
+
+
+async def test_a_parser_that_finds_nothing_is_not_found_and_an_empty_page_is_tried_again() -> None:
+    assert isinstance(await outcome_of(lambda: HTML, parse=lambda html: None), NotFound)
+    assert await outcome_of(lambda: " \n", parse=parse_html) == Retry("the page is empty")
+
+
+async def test_a_challenge_page_is_blocked_and_never_parsed() -> None:
+    outcome = await outcome_of(lambda: "<title>Just a moment...</title>", parse=lambda html: 1 / 0)
+    assert isinstance(outcome, Blocked)
+
+
+# What it may ask for
+
+
+async def test_parameters_are_filled_by_their_names() -> None:
+    def scrape(id: str, state: str, county: str, url: str, *, task_id: str, platform: str) -> dict[str, Any]:  # noqa: A002
+        return {"all": [id, state, county, url, task_id, platform]}
+
+    data = await data_of(scrape, a_task(url="u"))
+    assert data["all"] == ["1-2", "CT", "hartford", "u", "t1", "vgsi"]
+
+
+async def test_a_target_is_both_a_dict_and_an_object_unless_it_is_annotated() -> None:
+    task = a_task(extra={"beds": 3})
+
+    def loose(target):  # type: ignore[no-untyped-def]
+        return {"seen": [target["parcel_id"], target.county, target.get("beds"), target.extra, hasattr(target, "no")]}
+
+    def strict(target: Target) -> dict[str, Any]:
+        return {"seen": isinstance(target, Target)}
+
+    def resolved(thing: Any) -> dict[str, Any]:
+        return {"seen": thing is task}
+
+    resolved.__annotations__["thing"] = Task
+    assert (await data_of(loose, task))["seen"] == ["1-2", "hartford", 3, {"beds": 3}, False]
+    assert (await data_of(strict, task))["seen"] is True
+    assert (await data_of(resolved, task))["seen"] is True
+    assert (await data_of(lambda target: {"n": target}, task))["n"]["parcel_id"] == "1-2"
+
+
+async def test_a_single_parameter_of_another_name_gets_the_parcels_number() -> None:
+    def scrape(folio: str, timeout: float = 5.0) -> dict[str, Any]:
+        return {"seen": [folio, timeout]}
+
+    assert (await data_of(scrape))["seen"] == ["1-2", 5.0]
+    assert (await data_of(scrape, a_task(extra={"folio": "F1", "timeout": 9})))["seen"] == ["F1", 9]
+    assert await data_of(dict[str, Any].fromkeys, parse="") == {**IDENTITY, "1": None, "-": None, "2": None}
+
+
+async def test_what_the_target_does_not_have_is_given_up_with_its_name() -> None:
+    def scrape(parcel_id: str, book: str, page: str) -> dict[str, str]:
+        return {"at": book + page}
+
+    outcome = await outcome_of(scrape)
+    assert isinstance(outcome, GiveUp)
+    assert outcome.reason.endswith("scrape wants book, which the task's target does not have")
+    assert (await data_of(scrape, a_task(extra={"book": "A", "page": "1"})))["at"] == "A1"
+
+
+# Classes
+
+
+class Old:
+    """Reads one county, as it has for years."""
+
+    made: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        self.made.append(threading.get_ident())
+
+    def scrape_parcel(self, id: str) -> str:  # noqa: A002
+        return HTML
+
+    def parse_html(self, html: str) -> dict[str, str]:
+        return parse_html(html)
+
+    def lookup(self, pin: str) -> dict[str, str]:
+        return {"pin": pin}
+
+
+async def test_a_classes_methods_are_found_by_their_usual_names() -> None:
+    assert await data_of(Old) == {**IDENTITY, "owner": "Ann"}
+    assert await data_of(Old, scrape="lookup") == {**IDENTITY, "pin": "1-2"}
+
+
+async def test_each_thread_has_an_object_of_its_own() -> None:
+    Old.made.clear()
+    adapted = Adapted(Old)
+    threads = [threading.Thread(target=lambda: [adapted.scrape(a_task()) for _ in range(3)]) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert len(Old.made) == 2
+
+
+async def test_a_class_without_a_method_to_call_is_no_platform() -> None:
+    with pytest.raises(TypeError, match=r"a int is no platform: it has no scrape or scrape_parcel to call"):
+        Adapted(7)
+    with pytest.raises(TypeError, match="a Old has no absent to call"):
+        Adapted(Old(), How(parse="absent"))
+    with pytest.raises(TypeError, match="it has no absent to call"):
+        Adapted(Old, How(scrape="absent")).scrape(a_task())
+
+
+# The mark
+
+
+def registered(offered: Any) -> object:
+    factory = ScraperFactory(installed=list)
+    factory.register("mine", offered)
+    scrape = factory.scraper("mine")
+    assert scrape is not None
+    return scrape(a_task())
+
+
+def test_a_marked_function_can_be_registered_and_still_be_called() -> None:
+    @as_platform
+    def scrape(parcel_id: str) -> dict[str, str]:
+        return {"owner": parcel_id}
+
+    assert scrape("7") == {"owner": "7"}
+    assert registered(scrape) == Done(data={**IDENTITY, "owner": "1-2"})
+
+
+def test_the_mark_may_name_the_parser() -> None:
+    @as_platform(parse=parse_html)
+    def fetch(parcel_id: str) -> str:
+        return HTML
+
+    outcome = registered(fetch)
+    assert isinstance(outcome, Done)
+    assert outcome.data == {**IDENTITY, "owner": "Ann"}
+
+
+def test_a_class_and_its_objects_can_be_marked() -> None:
+    @as_platform(scrape="lookup")
+    class Marked(Old):
+        pass
+
+    for offered in (Marked, Marked()):
+        assert registered(offered) == Done(data={**IDENTITY, "pin": "1-2"})

@@ -1,0 +1,110 @@
+"""Errors with an HTTP status, as the libraries raise them, on the stage where platform code runs."""
+
+from __future__ import annotations
+
+import io
+import urllib.error
+from collections.abc import Callable
+from email.message import Message
+
+import httpx2
+import pytest
+import requests
+
+from parcelpost.model import Blocked, NotFound, Outcome, Retry, Task
+from parcelpost.scrapers.adapted import Adapted
+from parcelpost.worker.stage import Stage
+from tests.storage.making import a_task
+
+
+def by_requests(status: int, headers: dict[str, str]) -> None:
+    response = requests.Response()
+    response.status_code = status
+    response.headers.update(headers)
+    response.raise_for_status()
+
+
+def by_httpx(status: int, headers: dict[str, str]) -> None:
+    request = httpx2.Request("GET", "https://example.org/")
+    httpx2.Response(status, headers=headers, request=request).raise_for_status()
+
+
+def by_urllib(status: int, headers: dict[str, str]) -> None:
+    message = Message()
+    for name, value in headers.items():
+        message[name] = value
+    raise urllib.error.HTTPError("https://example.org/", status, "no", message, io.BytesIO())
+
+
+def wrapped(status: int, headers: dict[str, str]) -> None:
+    try:
+        by_requests(status, headers)
+    except requests.HTTPError as error:
+        raise RuntimeError("could not scrape") from error
+
+
+RAISES = [by_requests, by_httpx, by_urllib, wrapped]
+MEANINGS: list[tuple[int, dict[str, str], Outcome]] = [
+    (404, {}, NotFound("the site answered 404")),
+    (410, {}, NotFound("the site answered 410")),
+    (403, {}, Blocked("the site answered 403")),
+    (429, {"Retry-After": "120"}, Blocked("the site answered 429", 120.0)),
+    (500, {}, Retry("the site answered 500")),
+    (503, {"Retry-After": "7"}, Retry("the site answered 503", 7.0)),
+    (503, {"Retry-After": "Fri, 31 Dec 2027 23:59:59 GMT"}, Retry("the site answered 503")),
+]
+
+
+async def staged(scrape: Callable[..., object]) -> Outcome | None:
+    stage = Stage()
+    try:
+        return await stage.run(Adapted(scrape).scrape, a_task(), 10)
+    finally:
+        await stage.close()
+
+
+@pytest.mark.parametrize("raises", RAISES)
+@pytest.mark.parametrize(("status", "headers", "expected"), MEANINGS)
+async def test_a_status_says_what_became_of_the_task(
+    raises: Callable[[int, dict[str, str]], None], status: int, headers: dict[str, str], expected: Outcome
+) -> None:
+    assert await staged(lambda task: raises(status, headers)) == expected
+
+
+async def test_it_is_so_for_an_async_function() -> None:
+    async def scrape(task: Task) -> None:
+        by_httpx(404, {})
+
+    assert await staged(scrape) == NotFound("the site answered 404")
+
+
+class Odd(Exception):
+    """Its parts are not what their names promise."""
+
+    response = 7
+    status_code = "404"
+    headers = None
+    code = 404.0
+
+
+class Hostile(Exception):
+    @property
+    def response(self) -> object:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(ValueError("x"), "ValueError: x"), (Odd("x"), "Odd: x"), (Hostile("x"), "Hostile: x")]
+)
+async def test_any_other_error_is_tried_again(error: Exception, reason: str) -> None:
+    def scrape() -> None:
+        raise error
+
+    assert await staged(scrape) == Retry(reason)
+
+
+async def test_an_exit_code_is_no_status() -> None:
+    def scrape() -> None:
+        raise SystemExit(404)
+
+    assert await staged(scrape) == Retry("SystemExit: 404")
