@@ -151,3 +151,10 @@ def test_what_the_file_says_cannot_move_the_cursor(folder: Path, run: Run) -> No
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
     assert "\\u001b" in json.dumps(run("config", "check", "--json").document)
+
+
+def test_show_names_the_platforms_of_the_file(folder: Path, run: Run) -> None:
+    write(folder, '[platforms.mine]\nscrape = "m:f"\n')
+    assert "platforms.mine.scrape" in run("config", "show").out
+    shown = run("config", "show", "--json").document["settings"]["platforms.mine.scrape"]
+    assert shown == {"value": "m:f", "from": "parcelpost.toml:2"}

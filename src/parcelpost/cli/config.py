@@ -110,13 +110,23 @@ def _verdict(problems: list[Problem], warnings: list[str]) -> Iterator[str]:
 
 def _values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
     for section in loaded.settings.__struct_fields__:
+        if section == "platforms":
+            continue
         values = getattr(loaded.settings, section)
         for field in values.__struct_fields__:
             yield f"{section}.{field}", getattr(values, field)
 
 
+def _platforms(loaded: Loaded) -> Iterator[tuple[str, str]]:
+    for name, place in loaded.settings.platforms.items():
+        for key, value in (("class", place.class_), ("scrape", place.scrape), ("parse", place.parse)):
+            if value:
+                yield f"platforms.{name}.{key}", value
+
+
 def _document(loaded: Loaded) -> dict[str, Any]:
-    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _values(loaded)}
+    values = [*_values(loaded), *_platforms(loaded)]
+    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in values}
     file: Path | None = loaded.file
     return {
         "file": None if file is None else str(file),
@@ -130,6 +140,7 @@ def _lines(loaded: Loaded) -> Iterator[str]:
     from parcelpost.settings.forms import KEYS, as_text
 
     rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _values(loaded)]
+    rows += [(name, value, loaded.origins[name]) for name, value in _platforms(loaded)]
     yield from table(("setting", "value", "from"), rows)
     yield ""
     yield f"The gateway's token: {printable(_token(loaded))}."

@@ -31,7 +31,7 @@ def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOp
 
 def check_platforms(settings: Settings) -> None:
     """Raises InvalidSettings where `worker.platforms` names one that there is not."""
-    there_are = {*ScraperFactory().names(), *NAMES}
+    there_are = {*ScraperFactory().names(), *NAMES, *settings.platforms}
     if unknown := sorted(set(settings.worker.platforms) - there_are):
         raise InvalidSettings(
             f"worker.platforms names {', '.join(unknown)}, which is not installed",

@@ -24,6 +24,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
+from parcelpost.scrapers.configured import Configured
 from parcelpost.scrapers.counties import known
 from parcelpost.scrapers.county_scraper import county_scrapers
 from parcelpost.scrapers.factory import ScraperFactory
@@ -70,6 +71,9 @@ async def working(
         fetcher = await stack.enter_async_context(
             PageFetcher.open(fetch_options(settings, environment), cache=lpm.cache, clock=clock, emit=emit)
         )
+        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock))
+        for name, place in settings.platforms.items():
+            factory.configure(name, Configured(scrape=place.scrape, parse=place.parse, class_=place.class_))
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream: Upstream = Nowhere()
         if settings.gateway.url:
@@ -81,7 +85,7 @@ async def working(
                 lpm=lpm,
                 upstream=upstream,
                 delivers=bool(settings.gateway.url),
-                factory=ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock)),
+                factory=factory,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

@@ -48,6 +48,7 @@ def _keys() -> dict[str, Key]:
     keys = [
         Key(section.name, field.name, field.type, field.default)
         for section in msgspec.structs.fields(Settings)
+        if section.name != "platforms"  # its keys are names that the operator chooses
         for field in msgspec.structs.fields(section.type)
     ]
     return {key.name: key for key in keys}

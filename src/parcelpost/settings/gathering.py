@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.settings.forms import KEYS, Key, form, from_text, from_toml, shown
+from parcelpost.settings.keys import PlatformSettings
 
 _SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
 _MOST_SHOWN = 80
@@ -26,6 +27,7 @@ class Gathering:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
         self.origins: dict[str, str] = dict.fromkeys(KEYS, "default")
+        self.platforms: dict[str, PlatformSettings] = {}
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
 

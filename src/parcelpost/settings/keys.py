@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
@@ -144,6 +145,14 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """auto: for people on a terminal, JSON lines elsewhere."""
 
 
+class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A parser that somebody has already; with `class`, the others are names of its methods."""
+
+    scrape: str = ""
+    parse: str = ""
+    class_: str = field(default="", name="class")
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     gateway: GatewaySettings = GatewaySettings()
@@ -157,3 +166,5 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     http: HttpSettings = HttpSettings()
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()
+    platforms: Mapping[str, PlatformSettings] = {}
+    """By name; only the file has them."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import toml_file
@@ -90,7 +91,7 @@ def look(
     warnings = tuple(gathering.warnings)
     if gathering.problems:
         return Found(loaded=None, problems=tuple(gathering.problems), warnings=warnings)
-    settings = _settings(gathering.values)
+    settings = replace(_settings(gathering.values), platforms=gathering.platforms)
     loaded = Loaded(settings=settings, origins=gathering.origins, warnings=warnings, file=file)
     return Found(loaded=loaded, problems=(), warnings=warnings)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parcelpost.settings import platforms
 from parcelpost.settings.gathering import Gathering
 from parcelpost.settings.keys import Settings
 
@@ -71,11 +72,13 @@ def _text(path: Path, into: Gathering) -> str | None:
 
 def _take(document: dict[str, Any], path: Path, where: Mapping[str, int], into: Gathering) -> None:
     def origin(name: str) -> str:
-        line = where.get(name) or where.get(name.partition(".")[0])
+        line = where.get(name) or where.get(name.rpartition(".")[0]) or where.get(name.partition(".")[0])
         return f"{path}:{line}" if line else str(path)
 
     for section, entries in document.items():
-        if isinstance(entries, dict) and (entries or section in Settings.__struct_fields__):
+        if section == platforms.SECTION:
+            platforms.gather(entries, origin, into)
+        elif isinstance(entries, dict) and (entries or section in Settings.__struct_fields__):
             for field, value in entries.items():
                 into.toml(f"{section}.{field}", value, origin(f"{section}.{field}"))
         elif section in Settings.__struct_fields__:
