@@ -21,7 +21,6 @@ from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
-from parcelpost.storage.ids import new_id
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
@@ -265,18 +264,14 @@ class LocalPersistenceManager:
         Answers the result's id. None: the claim is stale and nothing changed (I4). When this has returned, the result
         survives kill -9 and, at synchronous=FULL, power loss (I2).
         """
-        now = self._clock.now()
-        result_id = new_id(now)
-        data = (result.data if isinstance(result.data, Encoded) else self.encode(result.data)).json
-        row = outbox.result_row(claim, result, result_id, data, iso(now))
-        if result.page is None:
-            saved = await self._db.start_together(outbox.save_each, outbox.SaveRequest(claim.seq, claim.token, row))
-        else:
-            page = saving.page_to_keep(claim, result.page, result_id, data, self._options.max_page_bytes)
-            saved = await saving.with_page(self._db, self._raw, claim, row, page)
-        if saved:
-            await self._raw.discard(saved)
-        return None if saved is None else result_id
+        return await saving.save(self._db, self._raw, self._options, claim, result, self._clock.now())
+
+    async def add_result(self, task: Task, result: Result) -> str | None:
+        """A record that is there before anybody asked for it: its task is stored with it, completed (I3).
+
+        As `save_result`, but None: a task of that id is known, and nothing changed.
+        """
+        return await saving.add(self._db, self._raw, self._options, task, result, self._clock.now())
 
     async def get_unsynced_results(
         self, limit: int = 50, max_bytes: int | None = None, *, after: int = 0

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from msgspec.json import encode
 
 from parcelpost.clock import iso
-from parcelpost.model import Claim, OutboxEntry, Result
+from parcelpost.model import OutboxEntry, Result, Task
 from parcelpost.storage import checks, multi_row, rows
 from parcelpost.storage.raw_files import KeptPage
 
@@ -76,9 +76,9 @@ class ResultRow(NamedTuple):
 _NO_FILES = (None, None, None, None, None, 0)
 
 
-def result_row(claim: Claim, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
+def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
     """Raises InvalidInput that names the field at fault."""
-    task, target = claim.task, claim.task.target
+    target = task.target
     return ResultRow(
         result_id,
         task.task_id,
@@ -126,7 +126,7 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
     if len(requests) == 1:
         (only,) = requests
         is_current = db.execute(_COMPLETE_ONE, (now, now, only.seq, only.token)).rowcount
-        return [_insert(db, only.row) if is_current else None]
+        return [insert(db, only.row) if is_current else None]
     held = encode({str(request.seq): request.token for request in requests}).decode()
     if db.execute(_COMPLETE, (now, now, held)).rowcount < len(requests):
         raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
@@ -143,7 +143,8 @@ class PathTaken(Exception):
     """Another result names that file, though it is gone from the disk: the page needs another name."""
 
 
-def _insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
+def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
+    """Answers the files of an earlier, delivered result of the same task that this one replaces. Raises PathTaken."""
     replaced: list[str] = []
     try:
         _store(db, [row])
