@@ -17,7 +17,7 @@ _GROUND = {"model", "errors", "clock"}
 _WORKER = _GROUND | {"settings", "events", "telemetry", "storage", "client", "scrapers"}
 _SIMULATOR = _WORKER | {"wire", "log", "worker", "gateway"}
 
-# A room is a module or a package directly under parcelpost. Nobody imports cli; only cli imports simulator.
+# A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
 MAY_IMPORT: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scrapers": {"model", "errors", "events", "clock"},
     "worker": _WORKER,
     "gateway": {"model", "errors", "events", "clock", "wire", "settings"},
+    "contrib": _GROUND | {"settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
     "cli": _SIMULATOR | {"simulator"},
 }
@@ -49,11 +50,14 @@ ROOMS_OF: dict[str, set[str]] = {
     "httpcore2": {"scrapers"},
     "httpx2": {"client", "scrapers", "simulator"},
     "isal": {"storage"},
+    "itemadapter": {"contrib"},
     "obstore": {"gateway"},
     "protego": {"scrapers"},
+    "scrapy": {"contrib"},
     "sqlite3": {"storage", "gateway"},
     "starlette": {"gateway"},
     "time": {"clock"},
+    "twisted": {"contrib"},
     "uvicorn": {"gateway"},
     "zstandard": {"gateway"},
     "bench": set(),
@@ -215,6 +219,9 @@ BROKEN = [
     ("worker/sync.py", "from parcelpost.simulator import county", "1: worker may not import simulator"),
     ("gateway/app.py", "from parcelpost.storage.db import LocalDatabase", "1: gateway may not import storage"),
     ("simulator/county.py", "from parcelpost.cli import main", "1: simulator may not import cli"),
+    ("contrib/scrapy.py", "from parcelpost.worker.loop import Loop", "1: contrib may not import worker"),
+    ("worker/sync.py", "from parcelpost.contrib import scrapy", "1: worker may not import contrib"),
+    ("cli/main.py", "import scrapy", "1: cli may not import scrapy"),
     ("helpers/text.py", "", "1: the room helpers has no rule in MAY_IMPORT"),
     ("cli/main.py", "import bench.store", "1: cli may not import bench"),
     ("cli/main.py", "import sqlite3", "1: cli may not import sqlite3"),
