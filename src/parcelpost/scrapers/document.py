@@ -21,7 +21,7 @@ _MOST_ANCESTORS = 4
 _MOST_LABEL_PARTS = 6
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = ("p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6")
-_BREAK = "\N{LINE SEPARATOR}"
+BREAK = "\N{LINE SEPARATOR}"
 """Put into the tree wherever the page breaks a line, so that text can be taken from it at the parser's own speed."""
 _CELLS = frozenset({"td", "th"})
 _DECORATION = re.compile(r"[\s:*?#\u2022\u00a0]+$|^[\s*\u2022\u00a0]+")
@@ -131,7 +131,7 @@ def text_of(element: Element) -> str:
 
 def lines_of(element: Element) -> list[str]:
     """Its text, broken where the page breaks it."""
-    lines = (clean(line) for line in "".join(_texts(element)).split(_BREAK))
+    lines = (clean(line) for line in "".join(_texts(element)).split(BREAK))
     return [line for line in lines if line]
 
 
@@ -195,9 +195,9 @@ def _take_scripts(root: Element) -> list[str]:
 
 def _break_lines(root: Element) -> None:
     for element in root.iter("br", *_BLOCKS):
-        element.tail = _BREAK + (element.tail or "")
+        element.tail = BREAK + (element.tail or "")
     for element in root.iter(*_BLOCKS):
-        element.text = _BREAK + (element.text or "")
+        element.text = BREAK + (element.text or "")
 
 
 def _parser() -> html.HTMLParser:

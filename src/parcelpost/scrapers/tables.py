@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
 
@@ -38,7 +38,8 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
             continue
         if _columns(cells, headings) == columns:
             continue
-        found = {name: Piece(cells[at]) for name, at in columns.items() if at < len(cells)}
+        starting = _starting(cells)
+        found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
         if any(piece.text for piece in found.values()):
             yield found
 
@@ -52,6 +53,35 @@ def with_headings(document: Document, headings: Mapping[str, Sequence[str]]) -> 
                 if table is not None and _is_headed(table, headings):
                     return table
     return None
+
+
+def below(document: Document, text: str, within: Element | None = None) -> Iterator[Piece]:
+    """What stands in the next row under a heading that reads so, where a table has several rows of headings."""
+    for element in document.labelled(text):
+        cell = element if element.tag in _CELLS else next(element.iterancestors(*_CELLS), None)
+        row = cell.getparent() if cell is not None else None
+        following = row.getnext() if row is not None else None
+        if cell is None or row is None or following is None or not _is_in(cell, within):
+            continue
+        cells = [one for one in following.iterchildren(etree.Element) if one.tag in _CELLS]
+        starts = {id(one): at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
+        found = _starting(cells).get(starts.get(id(cell), -1))
+        if found is not None and found.tag == "td":
+            yield Piece(found)
+
+
+def _is_in(element: Element, within: Element | None) -> bool:
+    return within is None or any(above is within for above in element.iterancestors())
+
+
+def _starting(cells: Iterable[Element]) -> dict[int, Element]:
+    """The cells by the columns in which they begin."""
+    found: dict[int, Element] = {}
+    at = 0
+    for cell in cells:
+        found[at] = cell
+        at += _width(cell)
+    return found
 
 
 def _is_headed(table: Element, headings: Mapping[str, Sequence[str]]) -> bool:

@@ -10,7 +10,10 @@ from lxml import etree
 from lxml.cssselect import CSSSelector
 from msgspec import Struct
 
-from parcelpost.scrapers.document import Document, Element, Piece, beside
+from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside
+
+IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}', ' '))"
+"""In an XPath: an element's text, without the breaks that a Document puts into it."""
 
 
 class Way(Protocol):

@@ -72,8 +72,22 @@ class Parcel(Struct, frozen=True, kw_only=True):
     certificates: tuple[Certificate, ...]
 
     @property
+    def section(self) -> str:
+        """Section, township and range: the parcel's number begins with them."""
+        return self.parcel_id[:8]
+
+    @property
     def market(self) -> int:
         return self.land + self.building + self.extra
+
+    @property
+    def improved(self) -> int:
+        return self.building + self.extra
+
+    @property
+    def tax_cents(self) -> int:
+        """At eighteen dollars and a half for a thousand."""
+        return self.taxable * 185 // 100
 
     @property
     def assessed(self) -> int:
@@ -133,9 +147,9 @@ def parcel_id(number: int) -> str:
 def number_of(given: str) -> int | None:
     """The parcel's number, however its id is punctuated. None: no parcel has such an id."""
     plain = "".join(sign for sign in given.upper() if sign.isalnum())
-    if len(plain) < 14 or not plain[-8:].isdigit():
+    if not (14 <= len(plain) <= 24 and plain[6:-3].isdecimal() and plain.isascii()):
         return None
-    number = int(plain[-8:-3])
+    number = int(plain[6:-3])
     return number if "".join(sign for sign in parcel_id(number) if sign.isalnum()) == plain else None
 
 

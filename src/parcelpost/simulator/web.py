@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
+import msgspec
 from msgspec import Struct
 
 HTML = "text/html; charset=utf-8"
@@ -18,10 +19,13 @@ class Request(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes = b""
+    base: str = ""
+    """What its site's own paths begin with on this server."""
 
     @property
     def path(self) -> str:
-        return urlsplit(self.target).path
+        """Within its site."""
+        return urlsplit(self.target).path.removeprefix(self.base)
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -42,6 +46,10 @@ class Response(Struct, frozen=True, kw_only=True):
     body: bytes = b""
     content_type: str = HTML
     headers: Mapping[str, str] = {}
+
+
+def json(value: object) -> Response:
+    return Response(body=msgspec.json.encode(value), content_type=JSON)
 
 
 def page(text: str) -> Response:

@@ -6,21 +6,23 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from itertools import takewhile
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import values
+from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Piece, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.looking import Field, Look
 from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
-from parcelpost.scrapers.ways import Id, Label, XPath
+from parcelpost.scrapers.ways import IN_ONE_LINE, Id, Label, XPath
 
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*?),\s*(.+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 _ROLL = re.compile(r"(\d{4})\s+(Preliminary|Certified|Final|Proposed)?", re.IGNORECASE)
 _AMOUNT = re.compile(r"\$[\d,]+(?:\.\d+)?")
 _MOST_SALES = 200
+_SALES = {"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}
 _OWNER_LINES = 5
 
 
@@ -57,7 +59,7 @@ def _roll(piece: Piece) -> tuple[int, str] | None:
 
 def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
     """An amount by its own id, else as the last cell of its row, whose id tells what it is, or of one that reads so."""
-    return Id(name), Id(f"Tr{name}"), XPath(f".//tr[td[contains(., '{words}')]]/td[last()]")
+    return Id(name), Id(f"Tr{name}"), XPath(f".//tr[td[1][{IN_ONE_LINE}='{words}']]/td[last()]")
 
 
 PARCEL = Field("parcel_id", (Id("ParcelID"), Label("Parcel ID")), _parcel)
@@ -65,11 +67,22 @@ SITE = Field("situs_address", (Id("FullAddressUnit"), Label("Site Location"), La
 LEGAL = Field("legal_description", (Id("Legal"), Label("Legal")), _words)
 SUBDIVISION = Field("subdivision", (Id("SCDescription"), Label("Sub./Condo")), _coded)
 USE = Field("land_use_code", (Id("UCDescription"), Label("Use Code")), _coded)
-ACRES = Field("land_area_acres", (Id("TotalAcres"),), _number)
+ACRES = Field(
+    "land_area_acres",
+    (
+        Id("TotalAcres"),
+        XPath(f".//tr[td[starts-with({IN_ONE_LINE}, 'Acres')]]/following-sibling::tr[1]/td[last()]"),
+    ),
+    _number,
+)
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
 STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _words)
 ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
-ROLL = Field("value_year", (Id("RollType"), XPath(".//*[@id='PropertyTaxTable']//td[1]")), _roll)
+ROLL = Field(
+    "value_year",
+    (Id("RollType"), XPath(".//*[@id='PropertyTaxTable']//td[1]"), XPath(".//td[contains(., 'Tax Roll')]")),
+    _roll,
+)
 LAND = Field("land_value", _row("LandJustValue", "Land"), _amount)
 BUILDING = Field("building_value", _row("ImprovementsJustValue", "(+) Improvements"), _amount)
 JUST = Field("market_value", _row("TotalJustValue", "(=) Total Just"), _amount)
@@ -119,8 +132,21 @@ def _no_record(document: Document) -> Found:
 
 
 def _owner_lines(document: Document) -> list[str]:
-    found = (document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1))
+    """Names and street, a line each; what follows has labels of its own."""
+    found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
+    if found[0] is None:
+        found = list(_below_name(document))
     return [text for element in found if element is not None and (text := text_of(element))]
+
+
+def _below_name(document: Document) -> Iterator[Element]:
+    for name in document.labelled("Name / Address"):
+        first = next(name.iterancestors("tr"), None)
+        for row in (first, *first.itersiblings("tr")) if first is not None else ():
+            cells = list(row.iterchildren("td"))
+            if len(cells) < 2 or (row is not first and text_of(cells[0])):
+                return
+            yield cells[1]
 
 
 def _take_site(record: Record, site: str | None) -> None:
@@ -147,11 +173,7 @@ def _valuation(look: Look, document: Document, year: int, status: str) -> Valuat
 def _exempt(document: Document) -> Decimal | None:
     """All that count for the county: each has a row of its own that says what it applies to."""
     amounts = []
-    table = document.by_id("PropertyTaxTable")
-    for row in table.iter("tr") if table is not None else ():
-        name = row.get("id") or ""
-        if not name.endswith("ExemptAmount"):
-            continue
+    for row in _exempt_rows(document):
         cells = [text_of(cell) for cell in row.iter("td")]
         applies = cells[1].lower() if len(cells) > 2 else ""
         amount = values.money(cells[-1]) if cells else None
@@ -160,21 +182,41 @@ def _exempt(document: Document) -> Decimal | None:
     return sum(amounts, Decimal(0)) if amounts else None
 
 
+def _exempt_rows(document: Document) -> list[Element]:
+    """By their ids, else those from the heading of exemptions to the next one."""
+    table = document.by_id("PropertyTaxTable")
+    named = [] if table is None else [row for row in table.iter("tr") if (row.get("id") or "").endswith("ExemptAmount")]
+    if named:
+        return named
+    headings = (one for one in document.labelled("Exemptions") if one.tag == "td")
+    row = next((one.getparent() for one in headings), None)
+    following = row.itersiblings("tr") if row is not None else iter(())
+    return list(takewhile(lambda one: text_of(one).startswith("(-)"), following))
+
+
 def _sales(document: Document, roll: int) -> Iterator[Sale]:
-    """Each in three cells with numbered ids. Years have two digits, and none is after the roll's next."""
+    """Years have two digits, and none is after the roll's next."""
+    for when, book_page, price in _sale_rows(document):
+        sold = values.day(when, newest=date(roll + 1, 12, 31))
+        if sold is not None:
+            yield Sale(date=sold, price=_amount(Piece(None, price)), book_page=values.words(book_page))
+
+
+def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
+    """Each in three cells with numbered ids, else the rows below the headings."""
+    if document.by_id("SaleDate1") is None:
+        table = tables.with_headings(document, _SALES)
+        for shown in tables.records(table, _SALES) if table is not None else ():
+            texts = {name: piece.text for name, piece in shown.items()}
+            yield texts.get("date", ""), texts.get("book_page", ""), texts.get("price", "")
+        return
     for number in range(1, _MOST_SALES):
         when, price = document.by_id(f"SaleDate{number}"), document.by_id(f"SaleAmount{number}")
         if when is None:
             return
         row = document.by_id(f"TrSale{number}")
         cells = [text_of(cell) for cell in row.iter("td")] if row is not None else []
-        sold = values.day(text_of(when), newest=date(roll + 1, 12, 31))
-        if sold is not None:
-            yield Sale(
-                date=sold,
-                price=_amount(Piece(price)) if price is not None else None,
-                book_page=values.words(cells[1]) if len(cells) > 2 else None,
-            )
+        yield text_of(when), cells[1] if len(cells) > 2 else "", text_of(price) if price is not None else ""
 
 
 PLATFORM = CountyPlatform(name="collier_pa", version=1, read=read)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from typing import TypeVar
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
@@ -13,7 +14,9 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
-from parcelpost.scrapers.ways import Css, Id, Label, XPath
+from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Label, XPath
+
+T = TypeVar("T")
 
 _PARCEL = re.compile(r"STRAP:?\s*([0-9A-Z.-]{10,40})(?:\s+Folio ID:?\s*(\d{4,12}))?", re.IGNORECASE)
 _YEAR = re.compile(r"(\d{4})\s*(?:\((.*?)\))?", re.ASCII)
@@ -33,6 +36,11 @@ def _words(piece: Piece) -> str | None:
     return values.words(_NOTE.sub("", piece.text))
 
 
+def _after(title: str) -> XPath:
+    """The block after one that begins with these words."""
+    return XPath(f".//div[starts-with({IN_ONE_LINE}, '{title}')]/following-sibling::div[1]")
+
+
 def _panel(title: str) -> XPath:
     """The text under a heading."""
     return XPath(
@@ -44,11 +52,18 @@ def _panel(title: str) -> XPath:
 PARCEL = Field(
     "parcel_id", (Id("parcelLabel"), Css(".sectionTitleSmaller"), XPath(".//*[contains(text(), 'STRAP')]")), _parcel
 )
-OWNER = Field("owner_names", (Css("#divDisplayParcelOwner .textPanel"), _panel("Owner Of Record")), _lines)
-SITE = Field("situs_address", (_panel("Site Address"), Label("Site Address")), _lines)
-LEGAL = Field("legal_description", (_panel("Property Description"), _panel("Legal Description")), _words)
+OWNER = Field(
+    "owner_names",
+    (Css("#divDisplayParcelOwner .textPanel"), _panel("Owner Of Record"), _after("Owner Of Record")),
+    _lines,
+)
+SITE = Field("situs_address", (_panel("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
+LEGAL = Field(
+    "legal_description",
+    (_panel("Property Description"), _panel("Legal Description"), _after("Property Description")),
+    _words,
+)
 
-_LOCATION: Mapping[str, tuple[str, ...]] = {"latitude": ("Latitude",), "longitude": ("Longitude",)}
 _LAND: Mapping[str, tuple[str, ...]] = {"code": ("Use Code",), "desc": ("Use Code Description",)}
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "year": ("Tax Year",),
@@ -113,13 +128,12 @@ def _take_site(record: Record, lines: list[str]) -> None:
 
 
 def _take_location(record: Record, document: Document) -> None:
-    table = _headed(document, _LOCATION)
-    for row in _from_heading(table, _LOCATION):
-        record.latitude, record.longitude = (
-            values.number(_text(row, "latitude")),
-            values.number(_text(row, "longitude")),
-        )
-        return
+    record.latitude = _first(values.number(piece.text) for piece in tables.below(document, "Latitude"))
+    record.longitude = _first(values.number(piece.text) for piece in tables.below(document, "Longitude"))
+
+
+def _first(found: Iterable[T | None]) -> T | None:
+    return next((one for one in found if one is not None), None)
 
 
 def _take_land(record: Record, document: Document) -> None:
@@ -130,17 +144,36 @@ def _take_land(record: Record, document: Document) -> None:
 
 
 def _take_buildings(record: Record, document: Document) -> None:
-    """Where there are none the page has no such table and says N/A for the first year."""
-    years = [values.year(piece.text) for piece in Label("Year Built").find(document, None)]
-    areas = [
-        values.leading_number(piece.text)
-        for name in ("Heated Area", "Living Area")
-        for piece in Label(name).find(document, None)
-    ]
-    record.buildings = [Building(year_built=year) for year in years if year]
-    record.year_built = next((year for year in years if year), None)
-    known = [area for area in areas if area]
-    record.building_area_sqft = sum(known, Decimal(0)) if known else None
+    """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
+    years = [values.year(piece.text) for piece in tables.below(document, "Year Built")]
+    shown = [year for year in years if year]
+    record.buildings = [Building(year_built=year) for year in shown]
+    record.year_built = (
+        shown[0]
+        if shown
+        else _first(values.year(piece.text) for piece in Label("1st Year Building on Tax Roll").find(document, None))
+    )
+    record.building_count = len(shown) or None
+    record.building_area_sqft = _living_area(document)
+    rooms = _first(_rooms(piece.text) for piece in Label("Total Bedrooms / Bathrooms").find(document, None))
+    record.bedrooms, record.bathrooms = rooms or (None, None)
+
+
+def _rooms(text: str) -> tuple[Decimal, Decimal] | None:
+    """`3 / 2.0`; a lone 0 stands for none."""
+    bedrooms, _, bathrooms = text.partition("/")
+    found = values.number(bedrooms), values.number(bathrooms)
+    return (found[0], found[1]) if found[0] is not None and found[1] is not None else None
+
+
+def _living_area(document: Document) -> Decimal | None:
+    for name in ("Gross Living Area", "Total Living Area", "Living Area"):
+        for piece in Label(name).find(document, None):
+            if (area := values.leading_number(piece.text)) is not None:
+                return area or None
+    areas = [values.leading_number(piece.text) for piece in tables.below(document, "Heated Area")]
+    known = [area for area in areas if area is not None]
+    return sum(known, Decimal(0)) if known else None
 
 
 def _valuations(document: Document) -> Iterator[Valuation]:

@@ -12,13 +12,12 @@ from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field, Look
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
-from parcelpost.scrapers.ways import Id, IdEnd, Label
+from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, IdEnd, Label, XPath
 
-_TOWN = re.compile(r"(.+?),\s*([A-Z]{2})", re.ASCII)
-_SECTION = re.compile(r"ctl\d+", re.ASCII)
+_TOWN = re.compile(r"(?:(?:town|city) of )?([A-Za-z .'-]{2,40}?),\s*([A-Z]{2})", re.IGNORECASE | re.ASCII)
 
 
 def _words(piece: Piece) -> str | None:
@@ -41,6 +40,12 @@ def _lines(piece: Piece) -> list[str] | None:
     return piece.lines or None
 
 
+def _town(piece: Piece) -> str | None:
+    """`LYME,NH` or `Town of Lyme, NH`."""
+    found = _TOWN.fullmatch(values.clean(piece.text))
+    return found[1].strip() if found else None
+
+
 def _digits(piece: Piece) -> str | None:
     text = values.words(piece.text)
     return text if text and any(sign.isdigit() for sign in text) else None
@@ -51,7 +56,11 @@ ACCOUNT = Field(
     "tax_account", (Id("MainContent_lblAcctNum"), IdEnd("lblAcctNum"), Label("Acct#"), Label("Acct")), _words
 )
 LOCATION = Field("situs_address", (Id("MainContent_lblLocation"), IdEnd("lblTab1Title"), Label("Location")), _words)
-TOWN = Field("situs_city", (Id("lblTownName"), IdEnd("lblTownName")), _words)
+TOWN = Field(
+    "situs_city",
+    (Id("lblTownName"), IdEnd("lblTownName"), Css(".myinnercontainer"), XPath(".//table//span/span")),
+    _town,
+)
 OWNER = Field("owner_names", (Id("MainContent_lblOwner"), Id("MainContent_lblGenOwner"), Label("Owner")), _words)
 CO_OWNER = Field("co_owner", (Id("MainContent_lblCoOwner"), IdEnd("lblCoOwner"), Label("Co-Owner")), _words)
 ADDRESS = Field("mailing_lines", (Id("MainContent_lblAddr1"), IdEnd("lblAddr1"), Label("Address")), _lines)
@@ -61,9 +70,23 @@ BUILDINGS = Field(
     "building_count", (Id("MainContent_lblBldCount"), IdEnd("lblBldCount"), Label("Building Count")), _whole
 )
 USE_CODE = Field("land_use_code", (Id("MainContent_lblUseCode"), IdEnd("lblUseCode"), Label("Use Code")), _words)
-USE = Field("land_use_desc", (Id("MainContent_lblUseCodeDescription"), IdEnd("lblUseCodeDescription")), _words)
+USE = Field(
+    "land_use_desc",
+    (
+        Id("MainContent_lblUseCodeDescription"),
+        IdEnd("lblUseCodeDescription"),
+        XPath(
+            f".//tr[td[1][{IN_ONE_LINE}='Use Code']]/following-sibling::tr[td[1][{IN_ONE_LINE}='Description']]/td[2]"
+        ),
+    ),
+    _words,
+)
 ZONE = Field("zoning", (Id("MainContent_lblZone"), IdEnd("lblZone"), Label("Zone")), _words)
-ACRES = Field("land_area_acres", (Id("MainContent_lblLndAcres"), IdEnd("lblLndAcres"), Label("Size (Acres)")), _number)
+ACRES = Field(
+    "land_area_acres",
+    (Id("MainContent_lblLndAcres"), IdEnd("lblLndAcres"), Label("Size (Acres)"), Label("Size (Acre)")),
+    _number,
+)
 
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "year": ("Valuation Year",),
@@ -90,13 +113,12 @@ def read(reading: Reading) -> Found:
     assessed = list(_value_rows(document, "assessment"))
     if owner is None or not (appraised or assessed):
         return Retry("the page came only in part: its owner or its values are missing")
-    town = _TOWN.fullmatch(look.value(TOWN) or "")
     record = Record(
         parcel_id=pid,
         tax_account=look.value(ACCOUNT),
         owner_names=[name for name in (owner, look.value(CO_OWNER)) if name],
         situs_address=look.value(LOCATION),
-        situs_city=town[1].strip() if town else None,
+        situs_city=look.value(TOWN),
         building_count=look.value(BUILDINGS),
         land_use_code=look.value(USE_CODE),
         land_use_desc=look.value(USE),
@@ -135,7 +157,14 @@ def _value_rows(document: Document, kind: str) -> Iterator[tuple[bool, dict[str,
             continue
         for row in tables.records(table, _VALUES):
             if values.year(row["year"].text if "year" in row else "") is not None:
-                yield "current" in name, row
+                yield "current" in name or _is_under(table, "current value"), row
+
+
+def _is_under(table: Element, words: str) -> bool:
+    """Whether the frame around it has that title."""
+    frame = next(table.iterancestors("fieldset"), None)
+    legend = next(frame.iterchildren("legend"), None) if frame is not None else None
+    return legend is not None and label(text_of(legend)) == words
 
 
 def _take_current(
@@ -178,9 +207,12 @@ def _sales(document: Document) -> Iterator[Sale]:
     if table is None:
         table = tables.with_headings(document, _SALES)
     for row in tables.records(table, _SALES) if table is not None else ():
+        date, price = values.day(_text(row, "date")), values.money(_text(row, "price"))
+        if date is None and price is None:
+            continue  # 'No Data for Ownership History'
         yield Sale(
-            date=values.day(_text(row, "date")),
-            price=values.money(_text(row, "price")),
+            date=date,
+            price=price,
             book_page=values.words(_text(row, "book_page")),
             instrument=values.words(_text(row, "instrument")),
         )
@@ -188,22 +220,30 @@ def _sales(document: Document) -> Iterator[Sale]:
 
 def _buildings(document: Document) -> Iterator[Building]:
     """One for each section of a building that has a year or a living area of its own."""
-    for table in (one for name in ("tblBldg",) for one in document.by_id_end(name)):
+    for table in document.by_id_end("tblBldg") or _building_tables(document):
         year = _beside(document, table, "Year Built")
         area = _beside(document, table, "Living Area")
         value = _beside(document, table, "Replacement Cost Less Depreciation")
         yield Building(
-            desc=_heading(document, table),
+            desc=_heading(table),
             year_built=values.year(year),
             base_sqft=values.number(area),
             value=values.money(value),
         )
 
 
-def _heading(document: Document, table: Element) -> str | None:
-    section = _SECTION.search(table.get("id") or "")
-    heading = document.by_id(f"MainContent_{section[0]}_lblHeading") if section else None
-    return values.words(text_of(heading)) if heading is not None else None
+def _building_tables(document: Document) -> list[Element]:
+    """Those with a year and a living area, whatever their ids."""
+    areas = {id(table) for one in document.labelled("Living Area") for table in one.iterancestors("table")}
+    years = (next(one.iterancestors("table"), None) for one in document.labelled("Year Built"))
+    return list(dict.fromkeys(table for table in years if table is not None and id(table) in areas))
+
+
+def _heading(table: Element) -> str | None:
+    """The legend of the frame around it: `Building 1 : Section 1`."""
+    frame = next(table.iterancestors("fieldset"), None)
+    legend = next(frame.iterchildren("legend"), None) if frame is not None else None
+    return values.words(text_of(legend)) if legend is not None else None
 
 
 def _beside(document: Document, within: Element, name: str) -> str | None:

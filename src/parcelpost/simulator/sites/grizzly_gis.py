@@ -14,16 +14,16 @@ _RESULTS = "/gis/recordSearch_2_Results/"
 
 def respond(request: Request, world: World, looks: Looks) -> Response:
     if request.path == "/gis/" and request.method == "GET":
-        return page(_frame(request.query.get("pin", "")))
+        return page(_frame(request.query.get("pin", ""), request.base))
     if request.path == _RESULTS and request.method == "POST":
         found = world.find(request.form.get("bHandoff_PIN", ""))
         return page(_record(found, looks) if found else _nothing())
     return NOT_FOUND
 
 
-def _frame(pin: str) -> str:
+def _frame(pin: str, base: str) -> str:
     return f"""<!DOCTYPE html><html><head><title>GIS</title></head><body>
-<form name="parentForm" id="parentForm" method="post" action="{_RESULTS}" target="recordSearchContent_1_iframe">
+<form name="parentForm" id="parentForm" method="post" action="{base}{_RESULTS}" target="recordSearchContent_1_iframe">
 <input type="hidden" name="bHandoff_PIN" value="{escape(pin)}"><input type="hidden" name="bHandoff" value="1"></form>
 <iframe id="recordSearchContent_1_iframe" name="recordSearchContent_1_iframe"></iframe>
 <script>document.forms.parentForm.submit()</script></body></html>"""
@@ -56,7 +56,7 @@ def _owner(parcel: Parcel, looks: Looks) -> str:
 <tr><td>{parcel.legal[:30]}
 <a href="#">...more&gt;&gt;&gt;</a></td></tr></table><table id="{looks.name("Flegal")}" class="legalTable">
 <tr><td>{parcel.legal} <a href="#">&lt;&lt;&lt;less</a></td></tr></table></td></tr>
-<tr><td>Area</td><td>{parcel.acres} AC</td><td>S/T/R</td><td>36-6S-15</td></tr>
+<tr><td>Area</td><td>{parcel.acres} AC</td><td>S/T/R</td><td>{parcel.section}</td></tr>
 <tr><td>Use Code<font>**</font></td><td>{parcel.use} ({parcel.use_code})</td><td>Tax District</td><td>3</td></tr>
 </table></div>"""
 

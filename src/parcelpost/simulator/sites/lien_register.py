@@ -1,0 +1,31 @@
+"""The file of `lien_register`: a line for each tax that a certificate covers, written as it is sent."""
+
+from __future__ import annotations
+
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import Parcel
+from parcelpost.simulator.web import CSV, NOT_FOUND, Request, Response
+from parcelpost.simulator.world import World
+
+MOST_PARCELS = 20_000
+_HEADING = (
+    "SCHEDULE_NUMBER,CERTIFICATE_NUMBER,ISSUE_DATE,SUBTAX,REDEMPTION_DATE,TAX_YEAR,PRINCIPAL,INTEREST,"
+    "PREMIUMBIDFEE,TREASURERDEEDFEE"
+)
+
+
+def respond(request: Request, world: World, looks: Looks) -> Response:
+    """Of the first parcels only, where there are more than a county has."""
+    if not request.path.lower().endswith(".csv"):
+        return NOT_FOUND
+    lines = (line for parcel in world.page(0, MOST_PARCELS) for line in _lines(parcel))
+    return Response(body="\r\n".join((_HEADING, *lines, "")).encode(), content_type=CSV)
+
+
+def _lines(parcel: Parcel) -> list[str]:
+    return [
+        f"{parcel.parcel_id},{one.number},{one.sold_on:%m/%d/%y},N,"
+        f"{f'{one.redeemed_on:%m/%d/%y}' if one.redeemed_on else ''},{one.tax_year},"
+        f"{one.face_cents // 100}.{one.face_cents % 100:02},0,0,0"
+        for one in parcel.certificates
+    ]

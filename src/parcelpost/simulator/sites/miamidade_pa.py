@@ -1,0 +1,127 @@
+"""The server of `miamidade_pa`: one JSON object a folio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import Built, Parcel, Sold
+from parcelpost.simulator.web import NOT_FOUND, Request, Response, json
+from parcelpost.simulator.world import World
+from parcelpost.simulator.writing import us_day
+
+YEARS = 3
+
+
+def parcel_id(number: int) -> str:
+    return f"10-{number // 10_000_000:04}-{number // 10_000 % 1000:03}-{number % 10_000:04}"
+
+
+def respond(request: Request, world: World, looks: Looks) -> Response:
+    if not request.path.lower().endswith("/paservicesproxy.ashx"):
+        return NOT_FOUND
+    query = {name.lower(): value for name, value in request.query.items()}
+    plain = query.get("folionumber", "").replace("-", "")
+    found = world.number(int(plain[2:])) if len(plain) == 13 and plain.isascii() and plain.isdecimal() else None
+    return json(_record(found) if found else {"Completed": True, "Message": "Folio not found", "PropertyInfo": None})
+
+
+def _record(parcel: Parcel) -> dict[str, Any]:
+    years = range(parcel.year, parcel.year - YEARS, -1)
+    first = parcel.buildings[0] if parcel.buildings else None
+    return {
+        "Assessment": {"AssessmentInfos": [_assessment(parcel, year) for year in years], "Messages": []},
+        "Benefit": {"BenefitInfos": [one for year in years for one in _benefits(parcel, year)], "Messages": []},
+        "Building": {"BuildingInfos": [_building(*one, year) for year in years for one in _numbered(parcel)]},
+        "Completed": True,
+        "LegalDescription": {"Description": parcel.legal.replace(" UNIT", "|UNIT"), "Message": None},
+        "MailingAddress": {
+            "Address1": parcel.street,
+            "Address2": "",
+            "Address3": "",
+            "City": parcel.city,
+            "Country": "USA",
+            "State": parcel.state,
+            "ZipCode": parcel.zip_code,
+        },
+        "Message": "",
+        "OwnerInfos": [{"Name": name, "Description": "Sole Owner", "PercentageOwn": 1} for name in parcel.owners],
+        "PropertyInfo": {
+            "BathroomCount": 2 if first else 0,
+            "BedroomCount": 3 if first else 0,
+            "BuildingHeatedArea": sum(one.living_sqft for one in parcel.buildings),
+            "DORCode": parcel.use_code,
+            "DORDescription": parcel.use,
+            "FolioNumber": parcel_id(parcel.number),
+            "HalfBathroomCount": 1 if first else 0,
+            "PrimaryZone": "9300",
+            "Status": "AC Active",
+            "SubdivisionDescription": "INVENTED ESTATES",
+            "YearBuilt": str(first.year) if first else "0",
+        },
+        "SalesInfos": [_sale(one) for one in reversed(parcel.sales)],
+        "SiteAddress": [_site(parcel)] if parcel.situs else [],
+        "Taxable": {"Messages": [], "TaxableInfos": [_taxable(parcel, year) for year in years]},
+    }
+
+
+def _assessment(parcel: Parcel, year: int) -> dict[str, Any]:
+    return {
+        "AssessedValue": parcel.assessed,
+        "BuildingOnlyValue": parcel.building,
+        "ExtraFeatureValue": parcel.extra,
+        "LandValue": parcel.land,
+        "Message": None,
+        "TotalValue": parcel.market,
+        "Year": year,
+    }
+
+
+def _benefits(parcel: Parcel, year: int) -> list[dict[str, Any]]:
+    cap = {"Description": "Save Our Homes Cap", "TaxYear": year, "Type": "Assessment Reduction", "Value": parcel.cap}
+    home = {"Description": "Homestead", "TaxYear": year, "Type": "Exemption", "Value": parcel.exempt}
+    return [cap, home] if parcel.exempt else []
+
+
+def _numbered(parcel: Parcel) -> list[tuple[int, Built]]:
+    return list(enumerate(parcel.buildings, 1))
+
+
+def _building(number: int, one: Built, year: int) -> dict[str, Any]:
+    return {
+        "Actual": one.year,
+        "ActualArea": one.actual_sqft,
+        "BuildingNo": number,
+        "DepreciatedValue": one.value,
+        "HeatedArea": one.living_sqft,
+        "RollYear": year,
+        "SegNo": 1,
+        "improvementModelDesc": "Single Family Residential",
+    }
+
+
+def _sale(sale: Sold) -> dict[str, Any]:
+    return {
+        "DateOfSale": us_day(sale.on),
+        "OfficialRecordBook": str(sale.book),
+        "OfficialRecordPage": str(sale.page),
+        "QualifiedFlag": "Q",
+        "SaleInstrument": sale.deed,
+        "SalePrice": sale.price,
+        "VacantFlag": "\u0000",
+    }
+
+
+def _site(parcel: Parcel) -> dict[str, Any]:
+    address = f"{parcel.situs}, {parcel.situs_city}, FL {parcel.zip_code}"
+    return {"Address": address, "BuildingNumber": 1, "City": parcel.situs_city, "Unit": "", "Zip": parcel.zip_code}
+
+
+def _taxable(parcel: Parcel, year: int) -> dict[str, Any]:
+    return {
+        "CountyExemptionValue": parcel.exempt,
+        "CountyTaxableValue": parcel.taxable,
+        "SchoolExemptionValue": parcel.exempt // 2,
+        "SchoolTaxableValue": parcel.taxable_school,
+        "Year": year,
+    }

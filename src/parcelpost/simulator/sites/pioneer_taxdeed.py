@@ -1,0 +1,56 @@
+"""A site of `pioneer_taxdeed`: a grid of tax deed cases whose cells say what they are."""
+
+from __future__ import annotations
+
+from html import escape
+
+from parcelpost.simulator.listing import AUCTION_DAY, Case, cases, page_number
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.web import Request, Response, page
+from parcelpost.simulator.world import World
+from parcelpost.simulator.writing import cents, us_day
+
+COLUMNS = (
+    "Applicant",
+    "CaseNumber",
+    "CertificateNumber",
+    "ParcelID",
+    "SaleDate",
+    "Status",
+    "OpeningBid",
+    "HighBid",
+    "Surplus",
+    "PropertyOwners",
+)
+
+
+def respond(request: Request, world: World, looks: Looks) -> Response:
+    grid = looks.name("TaxDeed")
+    rows = "".join(_row(one, grid) for one in cases(world, page_number(request.query.get("page", "1"))))
+    heads = "".join(f'<th id="{grid}_{name}" role="columnheader"><div>{name}</div></th>' for name in COLUMNS)
+    return page(f"""<!DOCTYPE html><html><head><title>Tax Deeds</title></head><body><header><p>Clerk</p></header>
+<div id="body"><section class="content-wrapper"><form action="/" method="post"><div id="tabs"><div id="tabs-2">
+<label for="Search_For:">Search For:</label><input id="SearchForCase" name="SearchForCase"></div></div></form>
+<div class="ui-jqgrid" id="gbox_{grid}"><table class="ui-jqgrid-htable"><thead><tr>{heads}</tr></thead></table>
+<table id="{grid}" class="ui-jqgrid-btable"><tbody><tr class="jqgfirstrow">{"<td></td>" * len(COLUMNS)}</tr>{rows}
+</tbody></table></div></section></div></body></html>""")
+
+
+def _row(case: Case, grid: str) -> str:
+    texts = (
+        case.certificate.holder,
+        case.number,
+        f"{case.certificate.number}-{case.certificate.tax_year}",
+        case.parcel.parcel_id,
+        us_day(AUCTION_DAY),
+        "LANDS AVAILABLE",
+        cents(case.opening_cents),
+        "$0.00",
+        "$0.00",
+        "".join(f"~{name}~~{name}" for name in case.parcel.owners),
+    )
+    cells = "".join(
+        f'<td role="gridcell" title="{escape(text)}" aria-describedby="{grid}_{name}">{escape(text)}</td>'
+        for name, text in zip(COLUMNS, texts, strict=True)
+    )
+    return f'<tr role="row" id="{case.parcel.number}" class="ui-widget-content jqgrow ui-row-ltr">{cells}</tr>'

@@ -1,0 +1,87 @@
+"""A server of `socrata`: one table in the columns of New York City's tax lien sale list, as JSON or CSV."""
+
+from __future__ import annotations
+
+import re
+
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import Parcel
+from parcelpost.simulator.web import CSV, NOT_FOUND, Request, Response, json
+from parcelpost.simulator.world import World
+
+_PATH = re.compile(r"/resource/[a-z0-9]{4}-[a-z0-9]{4}\.(json|csv)")
+_TERM = re.compile(r"\s*(borough|block|lot)\s*=\s*'?(\d{1,9})'?\s*", re.IGNORECASE)
+_LOTS, _BOROUGHS = 1_000, 5
+_MOST_ROWS = 50_000
+_ROWS = 1_000
+"""Unless told."""
+
+
+def parcel_id(number: int) -> str:
+    borough, block, lot = _place(number)
+    return f"{borough}{block:05}{lot:04}"
+
+
+def respond(request: Request, world: World, looks: Looks) -> Response:
+    found = _PATH.fullmatch(request.path)
+    if not found:
+        return NOT_FOUND
+    query = request.query
+    limit, offset = _whole(query.get("$limit"), _ROWS), _whole(query.get("$offset"), 0)
+    if where := query.get("$where", ""):
+        number = _number(where)
+        if number is None:
+            return Response(status=400, body=b'{"message": "Query coordinator error", "errorCode": "query.soql"}')
+        one = world.number(number)
+        parcels = [one] if one and offset == 0 else []
+    else:
+        parcels = list(world.page(offset, min(limit, _MOST_ROWS)))
+    rows = [_row(parcel) for parcel in parcels]
+    return json(rows) if found[1] == "json" else _csv(rows)
+
+
+def _place(number: int) -> tuple[int, int, int]:
+    """Borough, block and lot."""
+    return number % _BOROUGHS + 1, number // _LOTS + 1, number % _LOTS + 1
+
+
+def _number(where: str) -> int | None:
+    """Of the row that a condition on borough, block and lot is for. None: it is another kind of condition."""
+    terms = [_TERM.fullmatch(term) for term in re.split(r"\band\b", where, flags=re.IGNORECASE)]
+    given = {term[1].lower(): int(term[2]) for term in terms if term}
+    if len(given) != 3 or len(terms) != 3:
+        return None
+    number = (given["block"] - 1) * _LOTS + given["lot"] - 1
+    return number if _place(number) == (given["borough"], given["block"], given["lot"]) else 0
+
+
+def _row(parcel: Parcel) -> dict[str, str]:
+    borough, block, lot = _place(parcel.number)
+    number, _, street = parcel.situs.partition(" ")
+    return {
+        "month": "2024-04-01T00:00:00.000",
+        "cycle": "90 Day Notice",
+        "borough": str(borough),
+        "block": str(block),
+        "lot": str(lot),
+        "tax_class_code": "4",
+        "building_class": f"Z{parcel.number % 10}",
+        "house_number": number,
+        "street_name": street,
+        "zip_code": "10280",
+        "water_debt_only": "NO",
+    }
+
+
+def _csv(rows: list[dict[str, str]]) -> Response:
+    lines = [",".join(f'"{name}"' for name in _row_names(rows))]
+    lines += [",".join(f'"{text}"' for text in row.values()) for row in rows]
+    return Response(body="\n".join((*lines, "")).encode(), content_type=CSV)
+
+
+def _row_names(rows: list[dict[str, str]]) -> list[str]:
+    return list(rows[0]) if rows else []
+
+
+def _whole(text: str | None, otherwise: int) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else otherwise

@@ -1,0 +1,64 @@
+"""Each simulated site's pages are read to exactly what was invented, before and after a redesign."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.model import NotFound
+from parcelpost.scrapers.platforms import county_platform
+from parcelpost.simulator.listing import cases
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.sites import SITES
+from parcelpost.simulator.world import World
+from tests.simulator import facts
+from tests.simulator.asking import ask, list_page, parcel_page, parsed, records, wrong
+
+PARCELS = sorted(name for name, site in SITES.items() if site.parcel_id)
+LISTS = [name for name in ("deedauction", "govease", "pioneer_taxdeed", "realauction") if county_platform(name)]
+WORLD = World(seed=7, county="marigold", size=200)
+LOOKS = [Looks(), Looks(redesigned=True)]
+
+
+@pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
+@pytest.mark.parametrize("platform", PARCELS)
+def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(platform: str, looks: Looks) -> None:
+    misses = {}
+    for parcel in WORLD.all():
+        (record,) = records(platform, parcel_page(platform, WORLD, parcel.number, looks))
+        if found := wrong(record, facts.of_parcel(platform, parcel)):
+            misses[parcel.number] = found
+    assert not misses
+
+
+@pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
+@pytest.mark.parametrize("platform", LISTS)
+def test_every_row_of_a_list_is_read_as_it_was_invented(platform: str, looks: Looks) -> None:
+    misses = {}
+    for page in range(1, 9):
+        wanted = [facts.of_case(platform, case) for case in cases(WORLD, page)]
+        found = records(platform, list_page(platform, WORLD, page, looks))
+        assert len(found) == len(wanted)
+        misses.update({at: bad for at, one in enumerate(wanted) if (bad := wrong(found[at], one))})
+    assert not misses
+
+
+def test_every_line_of_a_register_is_read_as_it_was_invented() -> None:
+    certificates = [(parcel, one) for parcel in WORLD.all() for one in parcel.certificates]
+    found = records("lien_register", list_page("lien_register", WORLD, 1))
+    assert [record["parcel_id"] for record in found] == [parcel.parcel_id for parcel, _ in certificates]
+    assert [record["certificate_number"] for record in found] == [one.number for _, one in certificates]
+    assert [record["face_amount"] for record in found] == [one.face_cents / 100 for _, one in certificates]
+    assert [record["sale_date"] for record in found] == [one.sold_on.isoformat() for _, one in certificates]
+    assert [record["tax_year"] for record in found] == [one.tax_year for _, one in certificates]
+
+
+@pytest.mark.parametrize("platform", PARCELS)
+def test_a_parcel_that_does_not_exist_is_not_found(platform: str) -> None:
+    number_as = SITES[platform].parcel_id
+    assert number_as is not None
+    assert isinstance(parsed(platform, ask(platform, WORLD, number_as(WORLD.size + 1))), NotFound)
+
+
+def test_realauction_answers_nothing_to_who_has_not_seen_the_preview() -> None:
+    assert ask("realauction", WORLD, "").body == b""
+    assert b"AITEM_" in list_page("realauction", WORLD, 1).body
