@@ -22,6 +22,7 @@ from parcelpost.cli import (
     platforms_command,
     run,
     scrape_command,
+    simulate_command,
     status_command,
     store,
 )
@@ -47,6 +48,7 @@ app.command("log", epilog=log_command.EXAMPLES)(log_command.log)
 app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
 app.command("scrape", epilog=scrape_command.EXAMPLES)(scrape_command.scrape)
 app.command("platforms", epilog=platforms_command.EXAMPLES)(platforms_command.platforms)
+app.add_typer(simulate_command.app, name="simulate")
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

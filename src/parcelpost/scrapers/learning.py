@@ -7,7 +7,7 @@ works, and a single bad page overturns nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
@@ -21,6 +21,7 @@ _MARGIN = 0.2
 _EXPLORE_EVERY = 50
 _FALLEN = 0.5
 _SEEN_ENOUGH = 20
+_MISSED_ENOUGH = 3
 _MOST_LEARNED = 8
 
 Site = tuple[str, str, str]
@@ -43,13 +44,28 @@ class Broken(Struct, frozen=True, kw_only=True):
     """The task of the last page it was not found on."""
 
 
+class Failing(Struct, frozen=True, kw_only=True):
+    """A way that led to a field on a site, and no longer does, though others still find it there."""
+
+    platform: str
+    state: str
+    county: str
+    field: str
+    way: str
+    example: str
+    """The task of the last page it failed on."""
+
+
 class _Standing:
-    __slots__ = ("score", "tries", "way")
+    __slots__ = ("example", "missed", "score", "successes", "tries", "way")
 
     def __init__(self, way: Way, score: float) -> None:
         self.way = way
         self.score = score
-        self.tries = 0
+        self.tries = self.successes = 0
+        self.missed = 0
+        """Pages in a row on which another way found what this one did not."""
+        self.example = ""
 
 
 class _FieldState:
@@ -90,7 +106,7 @@ class Ranking:
         with self._lock:
             return SiteOrder(self._sites.setdefault(site, {}))
 
-    def note(self, site: Site, tries: Iterable[Try], task_id: str = "") -> None:
+    def note(self, site: Site, tries: Sequence[Try], task_id: str = "") -> None:
         """What one page showed."""
         with self._lock:
             fields = self._sites.setdefault(site, {})
@@ -99,6 +115,9 @@ class Ranking:
                 state = fields.setdefault(one.field, _FieldState())
                 _note_try(state, one)
                 found[one.field] = found.get(one.field, False) or (one.success and not one.guess)
+            for one in tries:
+                if not one.success and found[one.field]:
+                    _note_missed(fields[one.field].standing(one.way), task_id)
             for name, success in found.items():
                 _note_page(fields[name], success, task_id)
 
@@ -131,6 +150,23 @@ class Ranking:
                         example=one.example,
                     )
 
+    def failing(self) -> Iterator[Failing]:
+        """Even where nothing is lost by it: a site that was redesigned."""
+        with self._lock:
+            sites = [(site, dict(fields)) for site, fields in self._sites.items()]
+        for (platform, state, county), fields in sites:
+            for name, one in fields.items():
+                for standing in list(one.standings.values()):
+                    if standing.missed >= _MISSED_ENOUGH and standing.successes:
+                        yield Failing(
+                            platform=platform,
+                            state=state,
+                            county=county,
+                            field=name,
+                            way=f"{standing.way.type} {standing.way.selector}",
+                            example=standing.example,
+                        )
+
 
 class SiteOrder:
     """The order of one site's ways, as far as is known now."""
@@ -151,8 +187,16 @@ def _note_try(state: _FieldState, one: Try) -> None:
     standing = state.standing(one.way)
     standing.tries += 1
     standing.score += _QUICK * (one.success - standing.score)
+    if one.success:
+        standing.successes += 1
+        standing.missed = 0
     if one.guess and one.way not in state.learned and len(state.learned) < _MOST_LEARNED:
         state.learned.append(one.way)
+
+
+def _note_missed(standing: _Standing, task_id: str) -> None:
+    standing.missed += 1
+    standing.example = task_id
 
 
 def _note_page(state: _FieldState, success: bool, task_id: str) -> None:

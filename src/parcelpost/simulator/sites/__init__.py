@@ -36,6 +36,10 @@ class Site(Struct, frozen=True, kw_only=True):
     state: str = "FL"
     parcel_id: Callable[[int], str] | None = None
     """None: it shows lists, not parcels."""
+    begins: str = ""
+    """Where a county's pages begin, below where the site begins."""
+    ids: Mapping[str, str] = {}
+    """What tells the county from others of the platform."""
 
 
 SITES: Mapping[str, Site] = {
@@ -44,12 +48,15 @@ SITES: Mapping[str, Site] = {
         address="/arcgis/rest/services/Parcels/MapServer/0/query?where=PIN%3D%27{parcel}%27&outFields=*&f=json",
         state="MN",
         parcel_id=arcgis.parcel_id,
+        begins="/arcgis/rest/services/Parcels/MapServer/0",
+        ids={"parcel_column": "PIN"},
     ),
     "beacon": Site(
         respond=qpublic.respond,
         address="/Application.aspx?AppID=1&LayerID=2&PageTypeID=4&PageID=3&KeyValue={parcel}",
         state="IA",
         parcel_id=parcels.parcel_id,
+        ids={"AppID": "1", "LayerID": "2", "PageID": "3"},
     ),
     "broward_bcpa": Site(
         respond=broward_bcpa.respond,
@@ -84,6 +91,7 @@ SITES: Mapping[str, Site] = {
         respond=qpublic.respond,
         address="/Application.aspx?AppID=1&LayerID=2&PageTypeID=4&PageID=3&KeyValue={parcel}",
         parcel_id=parcels.parcel_id,
+        ids={"AppID": "1", "LayerID": "2", "PageID": "3"},
     ),
     "realauction": Site(
         respond=realauction.respond,
@@ -94,8 +102,13 @@ SITES: Mapping[str, Site] = {
         address="/resource/9rz4-mjek.json?$limit=1000&$offset=0&$order=:id",
         state="NY",
         parcel_id=socrata.parcel_id,
+        ids={"dataset": "9rz4-mjek", "parcel_column": "bbl"},
     ),
     "vgsi": Site(
-        respond=vgsi.respond, address="/inventednh/Parcel.aspx?Pid={parcel}", state="NH", parcel_id=vgsi.parcel_id
+        respond=vgsi.respond,
+        address="/inventednh/Parcel.aspx?Pid={parcel}",
+        state="NH",
+        parcel_id=vgsi.parcel_id,
+        begins="/inventednh",
     ),
 }

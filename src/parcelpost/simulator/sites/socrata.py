@@ -11,6 +11,7 @@ from parcelpost.simulator.world import World
 
 _PATH = re.compile(r"/resource/[a-z0-9]{4}-[a-z0-9]{4}\.(json|csv)")
 _TERM = re.compile(r"\s*(borough|block|lot)\s*=\s*'?(\d{1,9})'?\s*", re.IGNORECASE)
+_BBL = re.compile(r"\s*bbl\s*=\s*'?(\d)(\d{5})(\d{4})'?\s*", re.IGNORECASE)
 _LOTS, _BOROUGHS = 1_000, 5
 _MOST_ROWS = 50_000
 _ROWS = 1_000
@@ -47,12 +48,17 @@ def _place(number: int) -> tuple[int, int, int]:
 
 def _number(where: str) -> int | None:
     """Of the row that a condition on borough, block and lot is for. None: it is another kind of condition."""
+    if whole := _BBL.fullmatch(where):
+        return _at(int(whole[1]), int(whole[2]), int(whole[3]))
     terms = [_TERM.fullmatch(term) for term in re.split(r"\band\b", where, flags=re.IGNORECASE)]
     given = {term[1].lower(): int(term[2]) for term in terms if term}
-    if len(given) != 3 or len(terms) != 3:
-        return None
-    number = (given["block"] - 1) * _LOTS + given["lot"] - 1
-    return number if _place(number) == (given["borough"], given["block"], given["lot"]) else 0
+    return _at(given["borough"], given["block"], given["lot"]) if len(given) == len(terms) == 3 else None
+
+
+def _at(borough: int, block: int, lot: int) -> int:
+    """0 where there can be none."""
+    number = (block - 1) * _LOTS + lot - 1
+    return number if _place(number) == (borough, block, lot) else 0
 
 
 def _row(parcel: Parcel) -> dict[str, str]:

@@ -1,0 +1,91 @@
+"""What goes wrong on a simulated site, on demand: for a share of the requests, or for chosen parcels."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.errors import InvalidInput
+from parcelpost.simulator.web import HTML, Request, Response
+
+NAMES = ("slow", "500", "429", "challenge", "truncated", "redesign", "charset", "missing", "reset")
+_LASTING = frozenset({"redesign", "missing"})
+"""Asked again for the same page, these strike again."""
+
+CHALLENGE = Response(
+    status=403,
+    body=b"""<!DOCTYPE html><html><head><title>Just a moment...</title></head><body>
+<script>window._cf_chl_opt={};</script>
+<noscript>Enable JavaScript and cookies to continue</noscript></body></html>""",
+)
+ERROR = Response(status=500, body=b"<html><head><title>Runtime Error</title></head><body>Server Error</body></html>")
+BUSY = Response(status=429, body=b"Too many requests", headers={"Retry-After": "2"})
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    rate: float = 0.0
+    """0 to 1, of all requests."""
+    parcels: tuple[str, ...] = ()
+    """However they are punctuated."""
+
+
+class Faults:
+    """May be changed while the server runs."""
+
+    def __init__(self, seed: int = 1, slow_seconds: float = 3.0) -> None:
+        self.slow_seconds = slow_seconds
+        self.now: dict[str, Fault] = {}
+        self._seed = seed
+        self._chance = random.Random(seed)  # noqa: S311 - no secrets
+
+    def set(self, name: str, rate: float = 0.0, parcels: Iterable[str] = ()) -> None:
+        """A rate of 0 and no parcels end it. Raises InvalidInput."""
+        if name not in NAMES:
+            raise InvalidInput(f"there is no fault {name!r}", hint=f"known are {', '.join(NAMES)}")
+        if not 0 <= rate <= 1:
+            raise InvalidInput(f"the rate of {name} is {rate}", hint="it must be between 0 and 1")
+        self.now.pop(name, None)
+        fault = Fault(rate=rate, parcels=tuple(filter(None, map(_plain, parcels))))
+        if fault.rate or fault.parcels:
+            self.now[name] = fault
+
+    def strikes(self, name: str, request: Request) -> bool:
+        fault = self.now.get(name)
+        if fault is None:
+            return False
+        asked = _plain(unquote_plus(request.target) + request.body.decode("latin-1"))
+        if any(parcel in asked for parcel in fault.parcels):
+            return True
+        if name in _LASTING:
+            return zlib.crc32(f"{self._seed}{name}{asked}".encode()) < fault.rate * 2**32
+        return self._chance.random() < fault.rate
+
+    def as_json(self) -> bytes:
+        return msgspec.json.encode(self.now)
+
+
+def instead(faults: Faults, request: Request) -> Response | None:
+    """What the site answers without looking at what it was asked. None: nothing is wrong."""
+    for name, response in (("500", ERROR), ("429", BUSY), ("challenge", CHALLENGE)):
+        if faults.strikes(name, request):
+            return response
+    return None
+
+
+def spoiled(response: Response, faults: Faults, request: Request) -> Response:
+    """An answer as it comes through: cut in the middle, or not in the charset that it says."""
+    body = response.body
+    if response.content_type == HTML and faults.strikes("charset", request):
+        body = body.decode().encode("windows-1252", "replace")
+    if faults.strikes("truncated", request):
+        body = body[: len(body) // 2]
+    return msgspec.structs.replace(response, body=body)
+
+
+def _plain(text: str) -> str:
+    return "".join(sign for sign in text.upper() if sign.isalnum())

@@ -1,0 +1,153 @@
+"""Simulated counties over HTTP on this machine: each platform's site begins at `/<platform>`.
+
+`/_control/faults` says which faults are switched on; asked with `name`, `rate` and `parcel` it switches one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from http.client import responses
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.clock import Clock, SystemClock
+from parcelpost.errors import InvalidInput
+from parcelpost.simulator.faults import Faults, instead, spoiled
+from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.sites import SITES
+from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response
+from parcelpost.simulator.world import World
+
+_MOST_HEAD_BYTES = 64 * 1024
+_MOST_BODY_BYTES = 1024**2
+_ROBOTS = Response(body=b"User-agent: *\nDisallow: /_control/\n", content_type="text/plain")
+_BAD = Response(status=400, body=b"Bad request", content_type="text/plain")
+
+
+class CountyServer(Struct, kw_only=True):
+    """`asked`: how many requests each platform got."""
+
+    worlds: Mapping[str, World]
+    """By platform."""
+    faults: Faults = msgspec.field(default_factory=Faults)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
+    asked: Counter[str] = msgspec.field(default_factory=Counter)
+
+    async def respond(self, request: Request) -> Response | None:
+        """None: the connection breaks."""
+        platform = request.target.removeprefix("/").split("?")[0].split("/")[0]
+        if platform == "robots.txt":
+            return _ROBOTS
+        if platform == "_control":
+            return self._control(request)
+        world = self.worlds.get(platform)
+        if world is None:
+            return NOT_FOUND
+        self.asked[platform] += 1
+        return await self._of_site(msgspec.structs.replace(request, base=f"/{platform}"), platform, world)
+
+    async def _of_site(self, request: Request, platform: str, world: World) -> Response | None:
+        if self.faults.strikes("slow", request):
+            await self.clock.sleep(self.faults.slow_seconds)
+        if self.faults.strikes("reset", request):
+            return None
+        if (wrong := instead(self.faults, request)) is not None:
+            return wrong
+        if self.faults.strikes("missing", request):
+            world = msgspec.structs.replace(world, size=0)
+        looks = Looks(redesigned=self.faults.strikes("redesign", request))
+        return spoiled(SITES[platform].respond(request, world, looks), self.faults, request)
+
+    def _control(self, request: Request) -> Response:
+        if request.path != "/_control/faults":
+            return NOT_FOUND
+        asked = {**request.query, **request.form}
+        if "name" in asked:
+            try:
+                self.faults.set(asked["name"], float(asked.get("rate") or 0), asked.get("parcel", "").split(","))
+            except (InvalidInput, ValueError) as error:
+                return Response(status=400, body=str(error).encode(), content_type="text/plain")
+        return Response(body=self.faults.as_json(), content_type=JSON)
+
+
+@contextlib.asynccontextmanager
+async def serving(server: CountyServer, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
+    """Its address, `http://127.0.0.1:8090`, for as long as it is served; port 0 takes any. Raises OSError."""
+    connections = _Connections(server)
+    listening = await asyncio.start_server(connections.serve, host, port, limit=_MOST_HEAD_BYTES)
+    try:
+        yield f"http://{host}:{listening.sockets[0].getsockname()[1]}"
+    finally:
+        listening.close()
+        await connections.end()
+        await listening.wait_closed()
+
+
+class _Connections:
+    def __init__(self, server: CountyServer) -> None:
+        self._server = server
+        self._open: dict[asyncio.StreamWriter, asyncio.Event] = {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ended = self._open[writer] = asyncio.Event()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                while await self._one(reader, writer):
+                    pass
+        finally:
+            writer.close()
+            del self._open[writer]
+            ended.set()
+
+    async def end(self) -> None:
+        """Breaks those that are still open, and waits until each has noticed."""
+        waiting = dict(self._open)
+        for writer in waiting:
+            writer.transport.abort()
+        for ended in waiting.values():
+            await ended.wait()
+
+    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection stays open for another."""
+        request = await _read(reader)
+        response = await self._server.respond(request) if request is not None else _BAD
+        if response is None:
+            writer.transport.abort()
+            return False
+        stays = request is not None and request.headers.get("connection", "").lower() != "close"
+        writer.write(_encoded(request, response, stays))
+        await writer.drain()
+        return stays
+
+
+async def _read(reader: asyncio.StreamReader) -> Request | None:
+    """None: it is no request. Raises IncompleteReadError when nobody is there any more."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    first = lines[0].split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:] if line)}
+    length = headers.get("content-length", "0")
+    if len(first) != 3 or not (length.isascii() and length.isdecimal()) or int(length) > _MOST_BODY_BYTES:
+        return None
+    return Request(method=first[0], target=first[1], headers=headers, body=await reader.readexactly(int(length)))
+
+
+def _encoded(request: Request | None, response: Response, stays: bool) -> bytes:
+    status, body, tag = response.status, response.body, f'"{zlib.crc32(response.body):08x}"'
+    given = request.headers.get("if-none-match", "") if request is not None else ""
+    if status == 200 and tag in given.replace("W/", "").split(", "):
+        status, body = 304, b""
+    headers = {
+        "Content-Type": response.content_type,
+        "Content-Length": str(len(body)),
+        "Connection": "keep-alive" if stays else "close",
+        **({"ETag": tag} if response.status == 200 else {}),
+        **response.headers,
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    shown = b"" if request is not None and request.method == "HEAD" else body
+    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\n{head}\r\n".encode("latin-1") + shown
