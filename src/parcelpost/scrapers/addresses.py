@@ -8,9 +8,27 @@ from collections.abc import Sequence
 from parcelpost.scrapers.values import Place, clean, place
 
 _STREET = re.compile(
-    r"(P\.?\s?O\.?\s+(BOX|DRAWER)\b|\d+[A-Z]?\s+\S|RR\s*\d|RT\s*\d|ROUTE\s+\d|HC\s*\d|ONE\s+\w)", re.IGNORECASE
+    r"(P\.?\s?O\.?\s*(BOX|DRAWER)\b|BOX\s+\d|\d+[A-Z]?(-\d+)?\s+\S|#\s*\d|RR\s*#?\d|RT\s*#?\d|ROUTE\s+\d|HC\s*\d|PSC\s+\d|CMR\s+\d"
+    r"|ONE\s+\w|(?:APT|UNIT|STE|SUITE|FLOOR|LOT)\b\s*#?\S|[NSEW]\d+\s?[NSEW]?\d*\s+\S)",
+    re.IGNORECASE,
 )
-_CARE_OF = re.compile(r"(?:C/O|%|ATTN:?|CARE OF)\s", re.IGNORECASE)
+_FIRM = re.compile(
+    r"\b(LLC|L\.?L\.?C\.?|INC|CORP|CORPORATION|TRUST|TRUSTEES?|LP|LLP|LTD|LLLP|CO|COMPANY|HOLDINGS|PROPERTIES|ESTATE|BANK|ASSOC(?:IATION|IATES)?"
+    r"|PARTNERS(?:HIP)?|INVESTMENTS?|REV|ET\s?AL|CHURCH|FOUNDATION)\b\.?(?:\s*&)?$",
+    re.IGNORECASE,
+)
+"""How a name ends that may begin with digits: `123 MAIN LLC`."""
+_CARE_OF = re.compile(r"(?:C/O|%|ATTN|ATTENTION|CARE OF)\b|C/O|%", re.IGNORECASE)
+_COUNTRIES = frozenset(
+    {
+        *("ARGENTINA", "AUSTRALIA", "AUSTRIA", "BAHAMAS", "BELGIUM", "BERMUDA", "BRAZIL", "CANADA", "CHILE", "CHINA"),
+        *("COLOMBIA", "COSTA RICA", "DENMARK", "DOMINICAN REPUBLIC", "ECUADOR", "ENGLAND", "FINLAND", "FRANCE"),
+        *("GERMANY", "GREAT BRITAIN", "INDIA", "IRELAND", "ISRAEL", "ITALY", "JAMAICA", "JAPAN", "MEXICO"),
+        *("NETHERLANDS", "NEW ZEALAND", "NORWAY", "PANAMA", "PERU", "SCOTLAND", "SOUTH AFRICA", "SOUTH KOREA", "SPAIN"),
+        *("SWEDEN", "SWITZERLAND", "UK", "UNITED KINGDOM", "VENEZUELA"),
+    }
+)
+_DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
 _OPEN_END = ("&", " AND", " OR", ",")
 
 
@@ -18,9 +36,11 @@ def owners_and_mailing(lines: Sequence[str], names: int | None = None) -> tuple[
     """Names, the lines of the address between them and its last one, and what that last one says.
 
     `names`: how many lines at the top are known to be names; else those before the first that begins like a street or
-    a box. A name that ends in `&` goes on in the next line.
+    a box. A name that ends in `&` goes on in the next line. A foreign country's name ends an address that has no state.
     """
-    rest = [line for line in map(clean, lines) if line.strip(".")]
+    rest = [line for line in map(clean, lines) if line.strip(".,- ")]
+    if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
+        rest = rest[:-1]
     last = place(rest[-1]) if rest else None
     if last is not None:
         rest = rest[:-1]
@@ -30,12 +50,27 @@ def owners_and_mailing(lines: Sequence[str], names: int | None = None) -> tuple[
     return _joined(rest[:count]), rest[count:], last
 
 
+def country_of(lines: Sequence[str]) -> str | None:
+    """The foreign country that an address ends in, as written. None: it names none."""
+    last = clean(lines[-1]) if lines else ""
+    words = last.upper().strip(" .").split()
+    for count in (1, 2):
+        if " ".join(words[-count:]) in _COUNTRIES:
+            return " ".join(last.strip(" .").split()[-count:])
+    return None
+
+
 def _names(lines: Sequence[str]) -> int:
     """How many of them are names: at least one, if there is any."""
     for number, line in enumerate(lines):
-        if number and (_STREET.match(line) or _CARE_OF.match(line)):
+        if number and (_CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :]))):
             return number
     return max(1, len(lines) - 1) if len(lines) > 1 else len(lines)
+
+
+def _is_firm(line: str, after: Sequence[str]) -> bool:
+    """A firm's name that begins as a street does, with a street still to come."""
+    return _FIRM.search(line) is not None and any(_STREET.match(one) or _CARE_OF.match(one) for one in after)
 
 
 def _joined(lines: Sequence[str]) -> list[str]:

@@ -17,8 +17,10 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, lines_of, text_of
 from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
+from parcelpost.scrapers.platforms.qpublic_owner import take_owner
 from parcelpost.scrapers.platforms.qpublic_values import valuations
-from parcelpost.scrapers.record import Building, Record, Sale, TaxBill, take_last_sale, take_values
+from parcelpost.scrapers.record import Record, Sale, TaxBill, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.ways import IdEnd, Label
 
 _USE = re.compile(r"(.*?)\s*\(([0-9A-Z-]{1,8})\)\s*", re.ASCII)
@@ -27,6 +29,14 @@ _NOTE = re.compile(r"\s*\((?:note|not)\b[^)]*\)", re.IGNORECASE)
 
 def _words(piece: Piece) -> str | None:
     return values.words(_NOTE.sub("", piece.text))
+
+
+def _element(piece: Piece) -> Element | None:
+    return piece.element if piece.text else None
+
+
+def _lines(piece: Piece) -> list[str] | None:
+    return [line for line in piece.lines if values.words(line)] or None
 
 
 def _number(piece: Piece) -> Decimal | None:
@@ -44,7 +54,16 @@ def _parcel(piece: Piece) -> str | None:
 
 PARCEL = Field(
     "parcel_id",
-    (IdEnd("lblParcelID"), Label("Parcel ID"), Label("Parcel Number"), Label("Parcel No"), Label("Property ID")),
+    (
+        IdEnd("lblParcelID"),
+        Label("Parcel ID"),
+        Label("Parcel Number"),
+        Label("Parcel No"),
+        Label("Property ID"),
+        Label("PIN"),
+        Label("Parcel"),
+        Label("Map/Parcel"),
+    ),
     _parcel,
 )
 ACCOUNT = Field(
@@ -56,6 +75,9 @@ ACCOUNT = Field(
         Label("Prop ID"),
         Label("Alternate ID"),
         Label("Tax ID"),
+        Label("Account #"),
+        Label("Alternate Parcel ID"),
+        Label("Real Key"),
     ),
     _words,
 )
@@ -67,9 +89,11 @@ SITUS = Field(
         Label("Location Address"),
         IdEnd("lblLocationAddress"),
         Label("Physical Address"),
+        Label("Site Address"),
+        Label("Situs Address"),
         Label("Location"),
     ),
-    _words,
+    _lines,
 )
 CITY = Field("situs_city", (Label("Property City"), Label("Location City"), Label("City")), _words)
 LEGAL = Field(
@@ -87,6 +111,9 @@ ACRES = Field(
         Label("GIS Acres"),
         Label("Net Acres"),
         Label("Deed Acres"),
+        Label("Deeded Acres"),
+        Label("Calculated Acres"),
+        Label("Land Area"),
     ),
     _number,
 )
@@ -98,21 +125,34 @@ USE = Field(
         Label("Property Use Code"),
         Label("Use Code"),
         Label("Property Class"),
+        Label("Property Class Code"),
+        Label("Tax Class"),
         Label("Class"),
+        Label("Property Usage"),
         Label("Property Type"),
     ),
     _words,
 )
+OWNER = Field("owner_names", (Label("Owner"), Label("Owner Name"), Label("Primary Owner")), _element)
 ZONING = Field("zoning", (Label("Zoning"),), _words)
 SUBDIVISION = Field("subdivision", (Label("Subdivision"), Label("Subdivision Name")), _words)
 HOMESTEAD = Field("homestead", (Label("Homestead"), Label("Homestead Exemption"), Label("Homesteaded")), _flag)
 
 _SALES: Mapping[str, tuple[str, ...]] = {
-    "date": ("Sale Date", "Date", "Multi Parcel Sale Date"),
-    "price": ("Sale Price", "Price", "Amount", "Sale Amount"),
+    "date": ("Sale Date", "Date", "Date of Sale", "Transfer Date", "Deed Date"),
+    "price": ("Sale Price", "Price", "Amount", "Sale Amount", "Consideration", "Sale Price ($)"),
     "book_page": ("Legal Reference", "Book/Page", "Deed Book / Page", "Deed Book/Page", "Book / Page", "Recording"),
     "instrument": ("Deed Type", "Instrument", "Instrument Type", "Type"),
-    "qualified": ("Qualification", "Qualification (Codes)", "Sale Qualification", "Qualified", "Sale Validity"),
+    "qualified": (
+        "Qualification",
+        "Qualification (Codes)",
+        "Sale Qualification",
+        "Qualified",
+        "Sale Validity",
+        "Qualified (Q/U)",
+        "Sale Condition - NUTC",
+        "Reason",
+    ),
     "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
 }
 _BILLS: Mapping[str, tuple[str, ...]] = {
@@ -132,15 +172,6 @@ _BILLS: Mapping[str, tuple[str, ...]] = {
     "paid_date": ("Date Paid", "Paid Date", "Payment Date", "Last Paid"),
     "tax_due": ("Amount Due", "Balance Due", "Balance", "Total Due", "Due"),
 }
-_YEAR_LABELS = ("Actual Year Built", "Year Built", "Yr Built")
-_AREA_LABELS = (
-    "Heated Square Feet",
-    "Heated Area",
-    "Living Area",
-    "Total Living Area",
-    "Conditioned Area",
-    "Square Feet",
-)
 
 
 def read(reading: Reading) -> Found:
@@ -156,7 +187,6 @@ def read(reading: Reading) -> Found:
     record = Record(
         parcel_id=parcel_id,
         tax_account=look.value(ACCOUNT, summary),
-        situs_address=look.value(SITUS, summary),
         situs_city=look.value(CITY, summary),
         legal_description=look.value(LEGAL, summary),
         land_area_acres=look.value(ACRES, summary),
@@ -165,13 +195,20 @@ def read(reading: Reading) -> Found:
         zoning=look.value(ZONING, summary),
         subdivision=look.value(SUBDIVISION, summary),
         homestead=look.value(HOMESTEAD, summary),
-        valuations=list(valuations(_module(modules, "valuation", "assessment", "value information", "values"))),
+        valuations=_valuations(modules),
         sales=list(_sales(modules)),
         tax_bills=list(_bills(modules)),
     )
     _split_use(record, modules)
-    _take_owner(record, modules, summary)
-    _take_buildings(record, modules, document)
+    _take_situs(record, look.value(SITUS, summary) or [])
+    owners = _owners_module(modules)
+    if owners is None:
+        owners = look.value(OWNER, summary)
+    if owners is not None:
+        take_owner(record, owners)
+    take_buildings(record, modules, document)
+    if not record.owner_names and not record.valuations:
+        return Retry("the page came only in part: its owner and its values are missing")
     take_values(record)
     take_last_sale(record)
     return record
@@ -202,6 +239,31 @@ def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
     return next(exact, None) if any(name in modules for name in names) else next(similar, None)
 
 
+def _owners_module(modules: Mapping[str, Element]) -> Element | None:
+    names = ("owners", "owner", "owner information", "current owner", "ownership", "deed holder")
+    return _module({title: one for title, one in modules.items() if "list" not in title}, *names)
+
+
+def _valuations(modules: Mapping[str, Element]) -> list[Valuation]:
+    """Of the first module that has a grid of values by year."""
+    names = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
+    exact = [modules[name] for name in names if name in modules]
+    similar = [one for title, one in modules.items() if "valu" in title or "assessment" in title]
+    found = (list(valuations(module)) for module in (*exact, *similar))
+    return next((listed for listed in found if listed), [])
+
+
+def _take_situs(record: Record, lines: list[str]) -> None:
+    """The street, and below it in some counties the city, with state and zip or without."""
+    place = values.place(lines[-1]) if len(lines) > 1 else None
+    if place is not None:
+        record.situs_city, record.situs_zip = place.city, place.zip
+        lines = lines[:-1]
+    elif len(lines) == 2 and record.situs_city is None and not any(sign.isdigit() for sign in lines[1]):
+        record.situs_city = lines.pop()
+    record.situs_address = values.words(" ".join(lines))
+
+
 def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
     """`SINGLE FAMILY (0100)`; where the summary has no code, that of the first piece of land has."""
     found = _USE.fullmatch(record.land_use_desc or "")
@@ -214,25 +276,6 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
         if found and label(found[1]) == label(record.land_use_desc or ""):
             record.land_use_code = found[2]
             return
-
-
-def _take_owner(record: Record, modules: Mapping[str, Element], summary: Element) -> None:
-    module = _module(modules, "owners", "owner", "owner information", "ownership", "deed holder", "current owner")
-    lines = _owner_lines(module if module is not None else summary)
-    names, mailing, place = owners_and_mailing(lines)
-    record.owner_names, record.mailing_lines = names, mailing
-    if place is not None:
-        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
-
-
-def _owner_lines(module: Element) -> list[str]:
-    """The first owner's name and what stands below it. Further owners with addresses of their own are left out."""
-    content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
-    lines = [line for line in lines_of(content) if label(line) not in ("owner", "owners", "primary owner", "name")]
-    for number, line in enumerate(lines):
-        if values.place(line) is not None:
-            return lines[: number + 1]
-    return lines[:5]
 
 
 def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
@@ -267,32 +310,6 @@ def _bills(modules: Mapping[str, Element]) -> Iterator[TaxBill]:
                 paid_amount=values.money(_text(row, "paid_amount")),
                 paid_date=values.day(_text(row, "paid_date")),
             )
-
-
-def _take_buildings(record: Record, modules: Mapping[str, Element], document: Document) -> None:
-    module = _module(modules, "buildings", "building information", "residential", "commercial", "dwelling")
-    if module is None:
-        if any("building" in text_of(one).lower() for one in document.by_id_end("pnlNoDataForModules")):
-            record.building_count = 0
-        return
-    years = [values.year(text) for text in _beside(document, module, _YEAR_LABELS)]
-    areas = [values.leading_number(text) for text in _beside(document, module, _AREA_LABELS)]
-    for number, year in enumerate(years):
-        area = areas[number] if len(areas) == len(years) else None
-        record.buildings.append(Building(year_built=year, base_sqft=area))
-    known = [area for area in areas if area is not None]
-    record.building_count = len(years) or None
-    record.year_built = next((year for year in years if year), None)
-    record.building_area_sqft = sum(known, Decimal(0)) if known else None
-
-
-def _beside(document: Document, module: Element, names: tuple[str, ...]) -> list[str]:
-    """What stands beside the first of these labels that the module has, as often as it has it."""
-    for name in names:
-        found = [piece.text for piece in Label(name).find(document, module)]
-        if found:
-            return found
-    return []
 
 
 def _text(row: Mapping[str, Piece], name: str) -> str:

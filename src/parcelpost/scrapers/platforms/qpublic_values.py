@@ -12,9 +12,19 @@ from parcelpost.scrapers.document import Element, label, text_of
 from parcelpost.scrapers.record import Valuation
 
 _HEADING = re.compile(
-    r"(?:assessment |tax |payable )?(\d{4})\b\s*(certified|working|preliminary|proposed|final)?", re.IGNORECASE
+    r"(?:(?:assessment|tax|payable|assessed|valuation)\s+)?(?:year\s+)?(\d{4})\b(?:\s*(?:pay(?:able)?|/|p)\s*\d{4})?"
+    r"[\s(-]*(certified|working|preliminary|proposed|final|current|tentative)?\)?(?:\s+(?:values?|assessments?))?",
+    re.IGNORECASE,
 )
-_STATUSES = {"working": "working", "preliminary": "preliminary", "proposed": "preliminary"}
+_STATUSES = {
+    "working": "working",
+    "current": "working",
+    "preliminary": "preliminary",
+    "proposed": "preliminary",
+    "tentative": "preliminary",
+}
+_MOST_HEADING_ROWS = 3
+_YEAR_HEADINGS = ("year", "tax year", "assessment year", "valuation year", "roll year")
 _SIGN = re.compile(r"^[\s+=\u2013-]+")
 
 # For each value the names that rows have for it, the most telling first: the first one that the grid has is taken.
@@ -25,13 +35,25 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "land value",
         "assessed land value",
         "land market value",
+        "estimated land value",
+        "est. land value",
+        "total land value",
+        "land",
     ),
     "building_value": (
         "building value",
         "improvement value",
         "improvements value",
-        "assessed building value",
         "building market value",
+        "market improvement value",
+        "estimated building value",
+        "est. building value",
+        "total improvement value",
+        "total building value",
+        "improvement",
+        "improvements",
+        "building",
+        "buildings",
     ),
     "extra_feature_value": (
         "extra features value",
@@ -40,6 +62,9 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "misc value",
         "obxf value",
         "extra feature value",
+        "miscellaneous value",
+        "extra features",
+        "xfob value",
     ),
     "market_value": (
         "total just or market value",
@@ -49,15 +74,21 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "total market value",
         "fair market value",
         "market value",
+        "total estimated market value",
+        "estimated market value",
+        "total appraised value",
+        "appraised value",
         "current value",
         "total value",
+        "total",
     ),
     "assessed_value": (
         "classified use or assessed value",
         "total assessed value",
         "assessed value",
-        "net assessed value",
+        "assessed value (40%)",
         "gross assessed value",
+        "net assessed value",
     ),
     "exemption_value": ("exempt value", "total exemptions", "exemption value", "exempt amount", "exemptions"),
     "taxable_value": (
@@ -66,28 +97,50 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "taxable value",
         "total taxable value",
         "net taxable value",
+        "taxable market value",
+        "total taxable market value",
     ),
     "taxable_value_school": ("school taxable value",),
 }
+_BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
+"""Iowa's: where people live, and what else stands on the land."""
 _EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
 
 
 def valuations(module: Element | None) -> Iterator[Valuation]:
-    """One for each year, in the page's order."""
+    """One for each year, in the page's order. Years head the columns, or stand in the first one."""
     for table in module.iter("table") if module is not None else ():
         grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
-        years = _years(grid[0]) if grid else []
-        if not years:
-            continue
-        rows = {_name(row, len(years)): row[-len(years) :] for row in grid[1:] if len(row) > len(years)}
-        for at, (year, status) in enumerate(years):
-            yield _valuation(rows, at, year, status)
-        return
+        at, years = _heading(grid)
+        if years:
+            rows = {_name(row, len(years)): row[-len(years) :] for row in grid[at + 1 :] if len(row) > len(years)}
+            shown = [_valuation(rows, column, year, status) for column, (year, status) in enumerate(years)]
+        else:
+            shown = list(_by_row(table))
+        if any(getattr(one, field) is not None for one in shown for field in _ROWS):
+            yield from shown
+            return
+
+
+def _heading(grid: list[list[str]]) -> tuple[int, list[tuple[int, str]]]:
+    """The first row with years, and which they are."""
+    for at, cells in enumerate(grid[:_MOST_HEADING_ROWS]):
+        if years := _years(cells[1:]):  # in the first cell a year heads its row
+            return at, years
+    return 0, []
+
+
+def _by_row(table: Element) -> Iterator[Valuation]:
+    for row in tables.records(table, {"year": _YEAR_HEADINGS, **_ROWS}):
+        year = values.year(row["year"].text) if "year" in row else None
+        if year is not None:
+            amounts: dict[str, Any] = {name: values.money(row[name].text) for name in _ROWS if name in row}
+            yield Valuation(year=year, status="certified", **amounts)
 
 
 def _years(cells: list[str]) -> list[tuple[int, str]]:
     """The columns' years; they stand at the end of the row, after empty cells."""
-    found = [_HEADING.fullmatch(values.clean(cell).removesuffix(" values").removesuffix(" Values")) for cell in cells]
+    found = [_HEADING.fullmatch(values.clean(cell)) for cell in cells]
     headings = [match for match in found if match and values.year(match[1])]
     status = [_STATUSES.get((match[2] or "").lower(), "certified") for match in headings]
     return [(int(match[1]), one) for match, one in zip(headings, status, strict=True)]
@@ -100,10 +153,15 @@ def _name(row: list[str], years: int) -> str:
 
 def _valuation(rows: dict[str, list[str]], at: int, year: int, status: str) -> Valuation:
     found: dict[str, Any] = {field: _first(rows, names, at) for field, names in _ROWS.items()}
-    if found["exemption_value"] is None:
-        parts = [values.money(rows[name][at]) for name in _EXEMPTION_PARTS if name in rows]
-        found["exemption_value"] = sum((part for part in parts if part), Decimal(0)) if parts else None
+    for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
+        if found[field] is None:
+            found[field] = _sum(rows, names, at)
     return Valuation(year=year, status=status, **found)
+
+
+def _sum(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:
+    parts = [amount for name in names if name in rows and (amount := values.money(rows[name][at])) is not None]
+    return sum(parts, Decimal(0)) if parts else None
 
 
 def _first(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:

@@ -1,0 +1,49 @@
+"""Owners and addresses in one block of lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.scrapers.addresses import country_of, owners_and_mailing
+
+PLACE = "MARIGOLD, FL 32099"
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "mailing"),
+    [
+        (["BLOOM CLARA", "12 ELM ST", PLACE], ["BLOOM CLARA"], ["12 ELM ST"]),
+        (["BLOOM CLARA", "CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA", "CARVER LOUIS"], ["12 ELM ST"]),
+        (["BLOOM CLARA &", "CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA & CARVER LOUIS"], ["12 ELM ST"]),
+        (["BLOOM CLARA", "C/O CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA"], ["C/O CARVER LOUIS", "12 ELM ST"]),
+        (["BLOOM CLARA", "%CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA"], ["%CARVER LOUIS", "12 ELM ST"]),
+        (["OAK BANK", "ATTN: TAX DEPT", "PO BOX 9", PLACE], ["OAK BANK"], ["ATTN: TAX DEPT", "PO BOX 9"]),
+        (["BLOOM CLARA", "12 ELM ST", "APT 4", PLACE], ["BLOOM CLARA"], ["12 ELM ST", "APT 4"]),
+        (["BLOOM CLARA", "UNIT 4", "12 ELM ST", PLACE], ["BLOOM CLARA"], ["UNIT 4", "12 ELM ST"]),
+        (["123 MAIN LLC", "12 ELM ST", PLACE], ["123 MAIN LLC"], ["12 ELM ST"]),
+        (["BLOOM CLARA", "123 MAIN TRUST", "12 ELM ST", PLACE], ["BLOOM CLARA", "123 MAIN TRUST"], ["12 ELM ST"]),
+        (["BLOOM CLARA", "P.O. BOX 12", PLACE], ["BLOOM CLARA"], ["P.O. BOX 12"]),
+        (["BLOOM CLARA", "W224N2785 ELM RD", PLACE], ["BLOOM CLARA"], ["W224N2785 ELM RD"]),
+        (["BLOOM CLARA", ".", "12 ELM ST", PLACE, "USA"], ["BLOOM CLARA"], ["12 ELM ST"]),
+    ],
+)
+def test_names_end_where_the_address_begins(lines: list[str], names: list[str], mailing: list[str]) -> None:
+    found, below, place = owners_and_mailing(lines)
+    assert (found, below) == (names, mailing)
+    assert place is not None
+    assert (place.city, place.state, place.zip) == ("MARIGOLD", "FL", "32099")
+
+
+def test_a_zip_in_a_line_of_its_own_belongs_to_the_city() -> None:
+    _, mailing, place = owners_and_mailing(["BLOOM CLARA", "12 ELM ST", "MARIGOLD FL", "32099"])
+    assert mailing == ["12 ELM ST"]
+    assert place is not None
+    assert (place.city, place.zip) == ("MARIGOLD", "32099")
+
+
+def test_a_foreign_address_has_no_state_and_its_lines_are_all_kept() -> None:
+    lines = ["BLOOM CLARA", "12 ELM ST", "TORONTO ON M5V 2T6", "CANADA"]
+    names, mailing, place = owners_and_mailing(lines)
+    assert (names, place, country_of(lines)) == (["BLOOM CLARA"], None, "CANADA")
+    assert mailing == ["12 ELM ST", "TORONTO ON M5V 2T6", "CANADA"]
+    assert country_of(["12 ELM ST", PLACE]) is None

@@ -1,0 +1,156 @@
+"""`qpublic` and `beacon` as other states write them."""
+
+from __future__ import annotations
+
+from parcelpost.model import Retry
+from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
+
+SUMMARY = two_columns(parcel_number="045B010022", location_address="12 PINE ST", acres="1.25")
+BUILDINGS = (("1", "HOUSE", "1999", "1,500"), ("2", "SHOP", "2005", "600"))
+OWNER = "BLOOM CLARA<br>12 PINE ST<br>STONEBRIDGE, GA 30999"
+
+
+def test_georgia_shows_a_previous_value_and_no_assessed_one() -> None:
+    values = grid(
+        ("", "", "2024", "2023"),
+        ("", "Previous Value", "$90,000", "$80,000"),
+        ("", "Land Value", "$20,000", "$19,000"),
+        ("+", "Improvement Value", "$75,000", "$70,000"),
+        ("+", "Accessory Value", "$5,000", "$1,000"),
+        ("=", "Current Value", "$100,000", "$90,000"),
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values), "GA")
+    assert (found["parcel_id"], found["situs_address"]) == ("045B010022", "12 PINE ST")
+    assert (found["land_value"], found["building_value"], found["extra_feature_value"]) == (20_000, 75_000, 5_000)
+    assert (found["market_value"], found["assessed_value"], found["value_year"]) == (100_000, None, 2024)
+    assert [one["market_value"] for one in found["valuations"]] == [100_000, 90_000]
+
+
+def test_georgia_s_class_comes_without_its_note() -> None:
+    note = "(Note: This is for tax purposes only. Not to be used for zoning.)"
+    summary = two_columns(parcel_number="1", **{"class": f"R3-Residential {note}"})
+    found = record("qpublic", qpublic(summary=summary, owner=OWNER), "GA")
+    assert found["land_use_desc"] == "R3-Residential"
+
+
+def test_iowa_s_dwelling_is_a_building() -> None:
+    values = grid(
+        ("", "", "2024", "2023"),
+        ("+", "Assessed Land Value", "$20,000", "$20,000"),
+        ("+", "Assessed Building Value", "$0", "$0"),
+        ("+", "Assessed Dwelling Value", "$150,000", "$140,000"),
+        ("=", "Gross Assessed Value", "$170,000", "$160,000"),
+        ("-", "Exempt Value", "$4,850", "$0"),
+        ("=", "Net Assessed Value", "$165,150", "$160,000"),
+    )
+    found = record("beacon", qpublic(summary=SUMMARY, owner=OWNER, valuation=values), "IA")
+    assert (found["land_value"], found["building_value"]) == (20_000, 150_000)
+    assert (found["assessed_value"], found["exemption_value"], found["taxable_value"]) == (170_000, 4_850, None)
+
+
+def test_iowa_s_address_has_its_city_in_a_second_line() -> None:
+    summary = two_columns(parcel_id="06-974", property_address="12 PINE ST<br>AMES, IA 50010")
+    found = record("beacon", qpublic(summary=summary, owner=OWNER), "IA")
+    assert (found["situs_address"], found["situs_city"], found["situs_zip"]) == ("12 PINE ST", "AMES", "50010")
+
+
+def test_iowa_names_deed_holder_contract_holder_and_where_mail_goes() -> None:
+    owner = (
+        "<b>Deed Holder</b><br>BLOOM CLARA<br>12 PINE ST<br>AMES, IA 50010<br><b>Contract Holder</b><br>CARVER LOUIS"
+        "<br><b>Mailing Address</b><br>BLOOM CLARA<br>PO BOX 9<br>BOONE, IA 50036"
+    )
+    found = record("beacon", qpublic(summary=SUMMARY, owner=owner), "IA")
+    assert found["owner_names"] == ["BLOOM CLARA", "CARVER LOUIS"]
+    assert (found["mailing_lines"], found["mailing_city"]) == (["PO BOX 9"], "BOONE")
+
+
+def test_several_owners_with_an_address_each_are_all_named() -> None:
+    first, second = "BLOOM CLARA<br>12 PINE ST<br>AMES, IA 50010", "CARVER LOUIS<br>9 ELM ST<br>BOONE, IA 50036"
+    owner = f"<b>Primary Owner</b><br>{first}<br>{second}"
+    found = record("beacon", qpublic(summary=SUMMARY, owner_information=owner), "IA")
+    assert found["owner_names"] == ["BLOOM CLARA", "CARVER LOUIS"]
+    assert (found["mailing_lines"], found["mailing_zip"]) == (["12 PINE ST"], "50010")
+
+
+def test_iowa_s_sales_have_amount_and_recording() -> None:
+    sales = grid(
+        ("Date", "Seller", "Buyer", "Recording", "Sale Condition - NUTC", "Type", "Multi Parcel", "Amount"),
+        ("7/5/2019", "CARVER", "BLOOM", "2019-0334", "NORMAL", "Deed", "", "$155,000.00"),
+    )
+    found = record("beacon", qpublic(summary=SUMMARY, owner=OWNER, sales=sales), "IA")
+    assert (found["last_sale_date"], found["last_sale_price"]) == ("2019-07-05", 155_000)
+    assert (found["last_sale_book_page"], found["last_sale_instrument"]) == ("2019-0334", "Deed")
+
+
+def test_indiana_s_columns_are_headed_in_a_row_that_begins_with_words() -> None:
+    values = grid(
+        ("Assessment Year", "2024", "2023"),
+        ("Reason", "Annual Adjustment", "Annual Adjustment"),
+        ("Land", "$30,000", "$29,000"),
+        ("Improvement", "$110,000", "$100,000"),
+        ("Total", "$140,000", "$129,000"),
+    )
+    found = record("beacon", qpublic(summary=SUMMARY, owner=OWNER, valuation=values), "IN")
+    assert (found["value_year"], found["land_value"], found["building_value"]) == (2024, 30_000, 110_000)
+    assert found["market_value"] == 140_000
+
+
+def test_minnesota_names_values_by_the_year_they_are_payable_in() -> None:
+    values = grid(
+        ("", "2024 Payable 2025", "2023 Payable 2024"),
+        ("Estimated Land Value", "$50,000", "$40,000"),
+        ("Estimated Building Value", "$200,000", "$190,000"),
+        ("Total Estimated Market Value", "$250,000", "$230,000"),
+        ("Total Taxable Market Value", "$220,000", "$200,000"),
+    )
+    found = record("beacon", qpublic(summary=SUMMARY, owner=OWNER, valuation=values), "MN")
+    assert (found["value_year"], found["market_value"], found["taxable_value"]) == (2024, 250_000, 220_000)
+
+
+def test_years_may_stand_in_the_first_column() -> None:
+    values = grid(
+        ("Tax Year", "Land Value", "Building Value", "Total Market Value"), ("2023", "$1,000", "$2,000", "$3,000")
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, assessment_history=values), "SC")
+    assert (found["value_year"], found["land_value"], found["market_value"]) == (2023, 1_000, 3_000)
+
+
+def test_certified_values_go_before_working_ones() -> None:
+    values = grid(("", "2025 Working Values", "2024 Certified Values"), ("Just Value", "$2,000", "$1,000"))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+    assert (found["value_year"], found["value_status"], found["market_value"]) == (2024, "certified", 1_000)
+    assert found["valuations"][0]["status"] == "working"
+
+
+def test_buildings_of_several_modules_are_counted_and_farm_buildings_are_not() -> None:
+    page = qpublic(
+        summary=SUMMARY,
+        owner=OWNER,
+        residential_dwellings=two_columns(year_built="1950", total_gross_living_area="1,200 SF"),
+        commercial_buildings=two_columns(year_built="1980", gross_building_area="3,000"),
+        agricultural_buildings=two_columns(year_built="1910"),
+    )
+    found = record("beacon", page, "IA")
+    assert (found["building_count"], found["year_built"], found["building_area_sqft"]) == (2, 1950, 4_200)
+
+
+def test_buildings_may_be_a_table() -> None:
+    table = grid(
+        ("Bldg", "Type", "Year Built", "Heated Sq Ft"), ("1", "HOUSE", "1999", "1,500"), ("2", "SHOP", "2005", "600")
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, building_information=table))
+    assert (found["building_count"], found["year_built"], found["building_area_sqft"]) == (2, 1999, 2_100)
+
+
+def test_bills_of_a_tax_history() -> None:
+    bills = grid(
+        ("Tax Year", "Bill #", "Total Tax", "Amount Paid", "Balance Due"), ("2023", "77", "$912.50", "$0.00", "$912.50")
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, tax_history=bills), "SC")
+    assert found["tax_bills"][0]["tax_due"] == 912.5
+    assert found["tax_bills"][0]["bill_number"] == "77"
+
+
+def test_a_summary_alone_is_no_record() -> None:
+    assert isinstance(outcome("qpublic", qpublic(summary=SUMMARY)), Retry)
+    assert isinstance(outcome("qpublic", qpublic(summary=SUMMARY, photos="", sketches="")), Retry)
