@@ -20,6 +20,8 @@ from parcelpost.scrapers.record import Record
 from parcelpost.scrapers.values import parcel_norm
 
 _LOOK_BYTES = 4_096
+_MOST_BYTES = 64 * 1024**2
+"""Of a table of many parcels; a single page is far smaller."""
 
 Found = Record | Sequence[Record] | Retry | GiveUp | Blocked | NotFound
 """What reading a page came to."""
@@ -100,7 +102,7 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
         reading = Reading(page, target, order)
-        found = challenge(page) or _cut_off(page) or self._read(reading)
+        found = _too_large(page) or challenge(page) or _cut_off(page) or self._read(reading)
         if isinstance(found, Retry | GiveUp | Blocked | NotFound):
             return Parsed(found, reading.tries)
         records = [found] if isinstance(found, Record) else list(found)
@@ -124,6 +126,10 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.state = record.state or target.state
         record.county = record.county or target.county
         record.source_url = page.url or target.url or None
+
+
+def _too_large(page: Page) -> Retry | None:
+    return Retry(f"the page has {len(page.body):,} bytes") if len(page.body) > _MOST_BYTES else None
 
 
 def _cut_off(page: Page) -> Retry | None:

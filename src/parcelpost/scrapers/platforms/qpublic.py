@@ -207,10 +207,10 @@ def read(reading: Reading) -> Found:
     if owners is not None:
         take_owner(record, owners)
     take_buildings(record, modules, document)
-    if not record.owner_names and not record.valuations:
-        return Retry("the page came only in part: its owner and its values are missing")
     take_values(record)
     take_last_sale(record)
+    if not record.owner_names and record.market_value is None and record.assessed_value is None:
+        return Retry("the page came only in part: its owner and its values are missing")
     return record
 
 
