@@ -8,6 +8,7 @@ import sys
 import bench.coupling.command
 import bench.gateway.command
 import bench.overhead.command
+import bench.parse.command
 import bench.store.command
 import bench.sync.command
 from bench import report
@@ -16,13 +17,8 @@ from bench import report
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for module in (
-        bench.store.command,
-        bench.overhead.command,
-        bench.coupling.command,
-        bench.sync.command,
-        bench.gateway.command,
-    ):
+    modules = (bench.store, bench.overhead, bench.coupling, bench.sync, bench.gateway, bench.parse)
+    for module in (one.command for one in modules):
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
         command.add_argument("--quick", action="store_true", help="less work, under a minute, more noise")

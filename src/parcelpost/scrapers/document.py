@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
-from lxml import etree, html
+from lxml import etree
 
 from parcelpost.model import Page
 from parcelpost.scrapers.charset import decoded
@@ -69,10 +69,10 @@ class Document:
             return None
         text = decoded(page.body, page.content_type)
         try:
-            root = html.document_fromstring(_FOREIGN.sub(" ", text), parser=_parser())
+            root = etree.fromstring(_FOREIGN.sub(" ", text), _parser())
         except (etree.LxmlError, ValueError):
             return None
-        return cls(root)
+        return cls(root) if root is not None else None
 
     @cached_property
     def _ids(self) -> Mapping[str, Element]:
@@ -119,6 +119,7 @@ class Document:
         return iter(self._labels)
 
 
+@lru_cache(maxsize=8_192)
 def label(text: str) -> str:
     """Text as labels are compared."""
     return _DECORATION.sub("", clean(text)).lower()
@@ -200,5 +201,5 @@ def _break_lines(root: Element) -> None:
         element.text = BREAK + (element.text or "")
 
 
-def _parser() -> html.HTMLParser:
-    return html.HTMLParser(encoding=None, remove_comments=True, remove_pis=True, huge_tree=False)
+def _parser() -> etree.HTMLParser:
+    return etree.HTMLParser(encoding=None, remove_comments=True, remove_pis=True, huge_tree=False)

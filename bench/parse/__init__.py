@@ -1,0 +1,1 @@
+"""`bench parse`: reading pages, beside an ordinary scraper."""
