@@ -40,7 +40,7 @@ def read(body: bytes, parser: str) -> dict[str, Any]:
     for name in _GRIDS:
         table = soup.find(id=name)
         rows = table.find_all("tr")[1:] if isinstance(table, Tag) else []
-        found[name] = [[_text(cell) for cell in row.find_all("td")] for row in rows if isinstance(row, Tag)]
+        found[name] = [[_text(cell) for cell in row.find_all("td")] for row in rows]
     found["buildings"] = []
     number = 1
     while soup.find(id=f"MainContent_ctl{number:02}_tblBldg") is not None:
