@@ -11,11 +11,10 @@ from decimal import Decimal
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, id_of, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, label, lines_of, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
