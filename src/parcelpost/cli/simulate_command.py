@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,7 +26,7 @@ Examples:
   parcelpost simulate county --counties-file counties.toml --tasks-file tasks.csv
 """
 
-app = typer.Typer(help="What a worker deals with, on this machine and invented.", no_args_is_help=True)
+app = typer.Typer(help="What a worker deals with, on this machine and invented.", no_args_is_help=True, epilog=EXAMPLES)
 
 
 @app.command("county", epilog=EXAMPLES)
@@ -53,6 +52,8 @@ def county(
 
     Nothing leaves this machine. Faults can be switched while it runs: POST to /_control/faults.
     """
+    import asyncio
+
     from parcelpost.simulator.sites import SITES
     from parcelpost.simulator.world import World
 
@@ -81,6 +82,8 @@ def _faults(given: list[str], seed: int) -> Faults:
 async def _serve(
     worlds: Mapping[str, World], faults: Faults, port: int, counties_file: Path | None, tasks_file: Path | None
 ) -> None:
+    import asyncio
+
     from parcelpost.simulator import work
     from parcelpost.simulator.server import CountyServer, serving
 

@@ -16,7 +16,7 @@ from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
 from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
-from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.record import LIEN, Record
 from parcelpost.scrapers.values import parcel_norm
 
 _LOOK_BYTES = 4_096
@@ -98,6 +98,8 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     """Of the parser: raised when the same page is read differently."""
     read: Callable[[Reading], Found]
     fetch: Fetch = fetch_by_url
+    sparse: bool = False
+    """Its records may say next to nothing of a parcel: rows of a table with hardly a column."""
 
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
@@ -108,6 +110,8 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         records = [found] if isinstance(found, Record) else list(found)
         if not records:
             return Parsed(NotFound("the page lists nothing"), reading.tries)
+        if not self.sparse and any(_is_half_empty(record) for record in records):
+            return Parsed(Retry("the page came only in part: it names neither an owner nor a value"), reading.tries)
         for record in records:
             self._identify(record, page, target)
         first, *more = [record.as_json() for record in records]
@@ -126,6 +130,11 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.state = record.state or target.state
         record.county = record.county or target.county
         record.source_url = page.url or target.url or None
+
+
+def _is_half_empty(record: Record) -> bool:
+    said = record.owner_names or record.tax_bills or record.market_value is not None
+    return record.record_kind != LIEN and not said
 
 
 def _too_large(page: Page) -> Retry | None:

@@ -69,4 +69,4 @@ def _join(first: Page, features: Rows) -> bytes:
     return msgspec.json.encode({**members, "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=1, sparse=True, read=read, fetch=fetch)

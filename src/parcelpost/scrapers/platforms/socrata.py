@@ -77,4 +77,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows))
 
 
-PLATFORM = CountyPlatform(name="socrata", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=1, sparse=True, read=read, fetch=fetch)
