@@ -69,34 +69,6 @@ async def batcher(works: Works) -> AsyncIterator[Batcher]:
         await made.close()
 
 
-async def test_callers_in_two_groups_that_come_again_become_one(batcher: Batcher, works: Works) -> None:
-    async def come_twice(item: int) -> None:
-        await batcher.submit(item)
-        await batcher.submit(item + 100)
-
-    callers = [asyncio.ensure_future(come_twice(item)) for item in (1, 2, 3)]
-    works.has_begun.clear()
-    works.go_on.clear()
-    await asyncio.to_thread(works.has_begun.wait, 10)
-    late = batcher.submit(9)
-    works.go_on.set()
-    await asyncio.gather(*callers, late)
-    assert works.groups == [[1, 2, 3], [9, 101, 102, 103]]
-
-
-async def test_many_that_waited_do_not_wait_for_the_few_just_answered(batcher: Batcher, works: Works) -> None:
-    async def come_twice() -> None:
-        await first
-        await batcher.submit(100)
-
-    first = await works.hold_up(batcher)
-    again = asyncio.ensure_future(come_twice())
-    many = [batcher.submit(item) for item in (1, 2)]
-    works.go_on.set()
-    await asyncio.gather(again, *many)
-    assert works.groups == [[0], [1, 2], [100]]
-
-
 async def test_a_lone_caller_is_served_at_once(batcher: Batcher, works: Works) -> None:
     assert await batcher.submit(21) == 42
     assert await batcher.submit(4) == 8

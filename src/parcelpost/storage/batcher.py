@@ -23,10 +23,8 @@ class Batcher:
 
     There is no timer: what comes in one turn of the event loop goes to the thread together, and while the thread is
     busy the next group gathers. (Handing over each item by itself would wake the thread for the first one, to fight
-    with the loop for Python's lock while the others are still being made.) When a group is answered, fewer items that
-    have gathered meanwhile wait for the turn in which its callers go on: callers that come again at once then stay one
-    group, instead of two of which each holds up the other. A cancelled caller's item is either skipped whole or
-    processed whole.
+    with the loop for Python's lock while the others are still being made.) A cancelled caller's item is either skipped
+    whole or processed whole.
 
     The thread stays inside one hop until `is_broken` says that it cannot go on; then the next hop may mend it.
     """
@@ -49,8 +47,6 @@ class Batcher:
         self._dropped = dropped  # told of each item whose caller was cancelled while it was processed, and its answer
         self._waiting: SimpleQueue[list[_Entry] | None] = SimpleQueue()
         self._gathering: list[_Entry] = []
-        self._handed_over = 0
-        self._is_turn_awaited = False
         self._unanswered = 0
         self._all_answered = asyncio.Event()
         self._all_answered.set()
@@ -69,26 +65,16 @@ class Batcher:
             self._all_answered.clear()
             self._submitted.set()
         self._unanswered += 1
+        if not self._gathering:
+            self._loop.call_soon(self._hand_over)
         self._gathering.append((item, future))
         if len(self._gathering) == self._max_group:
             self._hand_over()
-        elif not self._handed_over:
-            self._hand_over_after_turn()
         return future
-
-    def _hand_over_after_turn(self) -> None:
-        if not self._is_turn_awaited:
-            self._is_turn_awaited = True
-            self._loop.call_soon(self._turn_ended)
-
-    def _turn_ended(self) -> None:
-        self._is_turn_awaited = False
-        self._hand_over()
 
     def _hand_over(self) -> None:
         if self._gathering:
             entries, self._gathering = self._gathering, []
-            self._handed_over += len(entries)
             self._waiting.put(entries)
 
     async def close(self) -> None:
@@ -178,10 +164,5 @@ class Batcher:
 
     def _answered(self, count: int) -> None:
         self._unanswered -= count
-        self._handed_over -= count
         if not self._unanswered:
             self._all_answered.set()
-        if len(self._gathering) > count:
-            self._hand_over()
-        else:
-            self._hand_over_after_turn()
