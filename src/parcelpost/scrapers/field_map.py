@@ -48,9 +48,9 @@ class FieldMap(Struct, frozen=True, kw_only=True):
         """None: the row names no parcel."""
         found = {name: source.value(row) for name, source in self.fields.items()}
         mailing = found.pop("mailing", None)
-        record = Record(**{name: value for name, value in found.items() if value is not None} | _needed(found))
-        if record.parcel_id is None:
+        if found["parcel_id"] is None:
             return None
+        record = Record(**{name: value for name, value in found.items() if value is not None})
         if mailing:
             _take_mailing(record, mailing)
         if record.last_sale_date or record.last_sale_price is not None:
@@ -119,10 +119,6 @@ def _source(name: str, field: str, given: Any, known: Sequence[str]) -> Source:
     return Source(way, tuple(plain(str(column)) for column in columns))
 
 
-def _needed(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"parcel_id": found.get("parcel_id")}
-
-
 def _take_mailing(record: Record, lines: list[str]) -> None:
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
     if place is not None and record.mailing_city is None:
@@ -175,7 +171,6 @@ _WAYS: Mapping[str, Callable[[list[Json]], Any]] = {
     "day": _first(json_values.day),
     "whole": _first(lambda one: values.whole(json_values.words(one))),
     "flag": _first(lambda one: values.yes_no(json_values.words(one))),
-    "state": _first(json_values.words),
     "zip": _first(_zip),
     "bbl": _bbl,
     "borough": lambda given: _BOROUGHS.get(json_values.words(given[0]) or ""),

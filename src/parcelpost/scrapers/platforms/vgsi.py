@@ -152,7 +152,7 @@ def _value_rows(document: Document, kind: str) -> Iterator[tuple[bool, dict[str,
     for table in document.root.iter("table"):
         caption = next(table.iterchildren("caption"), None)
         name = (table.get("id") or "").lower()
-        is_kind = (caption is not None and text_of(caption).lower().startswith(kind)) or f"{kind[:2]}" in name[-4:]
+        is_kind = (caption is not None and text_of(caption).lower().startswith(kind)) or kind[:2] in name[-4:]
         if not is_kind:
             continue
         for row in tables.records(table, _VALUES):
