@@ -93,6 +93,18 @@ class Encoded(Struct, frozen=True, array_like=True, gc=False):
     json: bytes
 
 
+class Listed(Struct, frozen=True, kw_only=True, gc=False):
+    """One of several records of a page."""
+
+    key: str
+    """What tells it from the page's others, the same at every reading."""
+    parcel_id: str
+    """The parcel, or the case or certificate where the page names no parcel."""
+    county: str
+    """As the record says; '' where it does not."""
+    data: Mapping[str, Json] | Encoded
+
+
 class Result(Struct, frozen=True, kw_only=True, gc=False):
     """A record of one task, on its way into the store."""
 
@@ -103,6 +115,27 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     execution_time_ms: int = 0
     screenshot_path: str | None = None
     log_path: str | None = None
+    parcel_id: str = ""
+    """Of the record; '': that of the task's target."""
+    county: str = ""
+    """Used where the target names none."""
+    more: tuple[Listed, ...] = ()
+    """Further records of the page: each becomes a result of its own."""
+
+
+class Signal(Struct, frozen=True, kw_only=True):
+    """One observation of how a selector did."""
+
+    platform: str
+    field: str
+    selector: str
+    selector_type: str
+    """css, xpath, label or jsonpath."""
+    success: bool
+    task_id: str | None = None
+    context: str | None = None
+    error_message: str | None = None
+    execution_time_ms: int | None = None
 
 
 class Done(Struct, frozen=True, kw_only=True, gc=False):
@@ -115,6 +148,10 @@ class Done(Struct, frozen=True, kw_only=True, gc=False):
     """When the page was fetched, with a zone; None: when the attempt ended."""
     more: tuple[Mapping[str, Json], ...] = ()
     """Further records of the same page, each of another parcel or lien."""
+    listed: tuple[Listed, ...] = ()
+    """All of them, made ready for the store by the worker; platforms leave it empty."""
+    signals: tuple[Signal, ...] = ()
+    """How the selectors did."""
 
 
 class Retry(Struct, frozen=True, gc=False):
@@ -123,6 +160,8 @@ class Retry(Struct, frozen=True, gc=False):
     reason: str
     after_seconds: float | None = None
     """None: the store's own doubling delay."""
+    signals: tuple[Signal, ...] = ()
+    """How the selectors did."""
 
 
 class GiveUp(Struct, frozen=True, gc=False):
@@ -186,6 +225,8 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     lease_expires_at: datetime | None
     retries: int = 0
     """Of its task."""
+    page_shared: bool = False
+    """Other results name the same page."""
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):
@@ -204,6 +245,8 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     completed_at: datetime | None
     error: str | None
+    parent_id: str | None = None
+    """The task whose page brought this record; None: it is an order itself."""
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
@@ -220,18 +263,3 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     """Of the pending ones, those not yet due."""
     oldest_pending_seconds: float = 0.0
     oldest_unsynced_seconds: float = 0.0
-
-
-class Signal(Struct, frozen=True, kw_only=True):
-    """One observation of how a selector did."""
-
-    platform: str
-    field: str
-    selector: str
-    selector_type: str
-    """css, xpath, label or jsonpath."""
-    success: bool
-    task_id: str | None = None
-    context: str | None = None
-    error_message: str | None = None
-    execution_time_ms: int | None = None

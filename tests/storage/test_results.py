@@ -202,7 +202,8 @@ async def test_the_file_itself_refuses_what_would_break_a_promise(lpm: LocalPers
         "I9": "UPDATE tasks SET claimed_by = NULL WHERE task_id = 'held'",
         "a result without its task": "DELETE FROM tasks WHERE task_id = 'done'",
         "a second result": "INSERT INTO results SELECT NULL, 'new', task_id, 1, '', '', '', '', NULL, 0, NULL, NULL, "
-        "NULL, NULL, NULL, 0, '', '', 0, 0, NULL, NULL, NULL, NULL, '', NULL FROM tasks WHERE task_id = 'done'",
+        "NULL, NULL, NULL, 0, '', '', 0, 0, NULL, NULL, NULL, NULL, '', NULL, 0, NULL "
+        "FROM tasks WHERE task_id = 'done'",
     }
     before = look(store, "SELECT * FROM results")
     with contextlib.closing(sqlite3.connect(store)) as db:

@@ -15,7 +15,7 @@ from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, saving, tasks, waiting
+from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks, waiting
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -24,6 +24,7 @@ from parcelpost.storage.duties import Duties
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.saving import Saving
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import SyncLog
@@ -53,6 +54,7 @@ class LocalPersistenceManager:
         self._options = options
         self._clock = clock
         self._emit = emit
+        self._saving = Saving(database, store.raw, options)
         self._desk = ClaimDesk(database, store.owner.id, clock)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
@@ -261,17 +263,18 @@ class LocalPersistenceManager:
     async def save_result(self, claim: Claim, result: Result) -> str | None:
         """Stores the result and closes its task in one transaction (I3); its page is on disk before (I6).
 
-        Answers the result's id. None: the claim is stale and nothing changed (I4). When this has returned, the result
-        survives kill -9 and, at synchronous=FULL, power loss (I2).
+        Further records of its page become results of child tasks in the same transaction. Answers the result's id.
+        None: the claim is stale and nothing changed (I4). When this has returned, the results survive kill -9 and, at
+        synchronous=FULL, power loss (I2).
         """
-        return await saving.save(self._db, self._raw, self._options, claim, result, self._clock.now())
+        return await self._saving.save(claim, result, self._clock.now())
 
     async def add_result(self, task: Task, result: Result) -> str | None:
         """A record that is there before anybody asked for it: its task is stored with it, completed (I3).
 
         As `save_result`, but None: a task of that id is known, and nothing changed.
         """
-        return await saving.add(self._db, self._raw, self._options, task, result, self._clock.now())
+        return await self._saving.add(task, result, self._clock.now())
 
     async def get_unsynced_results(
         self, limit: int = 50, max_bytes: int | None = None, *, after: int = 0

@@ -18,7 +18,8 @@ _COLUMNS = """result_id, task_id, success, parcel_id, platform, state, county, e
     scraped_at, created_at, data"""
 _SAVE = f"INSERT INTO results ({_COLUMNS})"
 _SAVE_WITH_FILES = f"""
-INSERT INTO results ({_COLUMNS}, json_path, html_path, screenshot_path, log_path, raw_sha256, raw_bytes)
+INSERT INTO results ({_COLUMNS}, json_path, html_path, screenshot_path, log_path, raw_sha256, raw_bytes,
+    content_type)
 """
 
 _CLOSE = """
@@ -71,9 +72,11 @@ class ResultRow(NamedTuple):
     log_path: str | None
     raw_sha256: str | None
     raw_bytes: int
+    content_type: str | None = None
 
 
-_NO_FILES = (None, None, None, None, None, 0)
+_NO_FILES = (None, None, None, None, None, 0, None)
+_PLAIN_PAGE = "text/html"
 
 
 def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
@@ -83,10 +86,10 @@ def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str
         result_id,
         task.task_id,
         1,
-        target.parcel_id,
+        checks.text("parcel_id", result.parcel_id) if result.parcel_id else target.parcel_id,
         task.platform,
         target.state,
-        target.county,
+        target.county or checks.text("county", result.county, may_be_empty=True),
         checks.whole("execution_time_ms", result.execution_time_ms),
         f"{task.task_id}:{sha256(data).hexdigest()}",
         iso(result.scraped_at),
@@ -101,9 +104,13 @@ def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str
     )
 
 
-def with_page(row: ResultRow, kept: KeptPage) -> ResultRow:
+def with_page(row: ResultRow, kept: KeptPage, content_type: str) -> ResultRow:
     return row._replace(
-        json_path=kept.json_path, html_path=kept.html_path, raw_sha256=kept.sha256, raw_bytes=kept.disk_bytes
+        json_path=kept.json_path,
+        html_path=kept.html_path,
+        raw_sha256=kept.sha256,
+        raw_bytes=kept.disk_bytes,
+        content_type=None if content_type == _PLAIN_PAGE else checks.message(content_type, max_chars=200),
     )
 
 
@@ -125,14 +132,18 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
     now = requests[0].row.created_at
     if len(requests) == 1:
         (only,) = requests
-        is_current = db.execute(_COMPLETE_ONE, (now, now, only.seq, only.token)).rowcount
-        return [insert(db, only.row) if is_current else None]
+        return [insert(db, only.row) if complete_one(db, only.seq, only.token, now) else None]
     held = encode({str(request.seq): request.token for request in requests}).decode()
     if db.execute(_COMPLETE, (now, now, held)).rowcount < len(requests):
         raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
     saved = [request.row for request in requests]
     _store(db, saved)
     return [[] for _ in requests]
+
+
+def complete_one(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
+    """False: the claim is stale (I4)."""
+    return db.execute(_COMPLETE_ONE, (now, now, seq, token)).rowcount == 1
 
 
 class _NotAllCurrent(Exception):
@@ -151,7 +162,7 @@ def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
     except sqlite3.IntegrityError:
         if row.html_path and named_by_a_result(db, [row.html_path]):
             raise PathTaken from None
-        replaced = _remove_earlier(db, row.task_id)
+        replaced = remove_earlier(db, row.task_id)
         _store(db, [row])
     return replaced
 
@@ -178,7 +189,7 @@ def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
             task_id = db.execute("SELECT task_id FROM tasks WHERE seq = ?", (seq,)).fetchone()[0]
             # A requeued task that had been delivered as a record keeps that record: a later failure does not undo it.
             if db.execute("SELECT success FROM results WHERE task_id = ?", (task_id,)).fetchone()[0] == 0:
-                _remove_earlier(db, task_id)
+                remove_earlier(db, task_id)
                 db.execute(_REPORT, (seq,))
 
 
@@ -250,15 +261,22 @@ def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: i
 
 
 def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-    """Of these raw files, those that a result names: path -> its hash and its record."""
-    query = "SELECT raw_sha256, data FROM results WHERE html_path = ?"
-    found = {path: db.execute(query, (path,)).fetchone() for path in html_paths}
+    """Of these raw files, those that a result names: path -> its hash, and the record that belongs beside it."""
+    owner = "SELECT raw_sha256, data FROM results WHERE html_path = ? AND json_path IS NOT NULL"
+    sharer = "SELECT raw_sha256, NULL FROM results WHERE html_path = ? AND json_path IS NULL LIMIT 1"
+    found = {
+        path: db.execute(owner, (path,)).fetchone() or db.execute(sharer, (path,)).fetchone() for path in html_paths
+    }
     return {path: row for path, row in found.items() if row is not None}
 
 
-def _remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
+def remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
+    """What the task and its children brought before gives way. Answers the files that went with it."""
     # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.
     gone = "DELETE FROM results WHERE task_id = ? AND (synced = 1 OR success = 0) RETURNING json_path, html_path"
+    children = """DELETE FROM results WHERE synced = 1 AND task_id IN
+                      (SELECT task_id FROM tasks INDEXED BY tasks_children WHERE parent_id = ?)"""
+    db.execute(children, (task_id,))
     return [path for row in db.execute(gone, (task_id,)).fetchall() for path in row if path]
 
 

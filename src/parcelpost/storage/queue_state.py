@@ -22,6 +22,8 @@ UNION ALL
 SELECT platform, 'processing', count(*) FROM tasks WHERE status = 'processing' GROUP BY platform
 UNION ALL
 SELECT platform, status, count(*) FROM tasks WHERE completed_at IS NOT NULL GROUP BY platform, status
+UNION ALL
+SELECT platform, 'completed', -count(*) FROM tasks WHERE parent_id IS NOT NULL GROUP BY platform
 """
 
 # The lowest seq of each platform and priority is one probe of the index; the oldest task is among those.
@@ -63,7 +65,7 @@ _FIRST_DELAY_SECONDS = 60
 
 
 def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
-    """Per platform and status; what is pending but not yet due stands under `delayed`."""
+    """Per platform and status; what is pending but not yet due stands under `delayed`. Children do not count."""
     found: dict[str, dict[str, int]] = {}
     for platform, status, count in db.execute(_COUNTS, {"now": now}):
         per_status = found.setdefault(platform, {})
@@ -161,11 +163,16 @@ def requeue(
     platform: str | None,
     completed: bool,
 ) -> int:
-    """Ended tasks go back to pending, as if new. A completed one only on demand, and only once its result is synced."""
+    """Ended tasks go back to pending, as if new.
+
+    A completed one only on demand, and only once all its results are synced; a child only with its parent.
+    """
     eligible = """
     SELECT t.seq, t.task_id FROM tasks AS t LEFT JOIN results AS r ON r.task_id = t.task_id
-    WHERE t.completed_at IS NOT NULL
-        AND (t.status IN ('failed', 'expired') OR (:completed AND t.status = 'completed' AND coalesce(r.synced, 1)))
+    WHERE t.completed_at IS NOT NULL AND t.parent_id IS NULL
+        AND (t.status IN ('failed', 'expired') OR (:completed AND t.status = 'completed' AND coalesce(r.synced, 1)
+            AND NOT EXISTS (SELECT 1 FROM tasks AS child JOIN results AS of_child ON of_child.task_id = child.task_id
+                            WHERE child.parent_id = t.task_id AND of_child.synced = 0)))
         AND (:status IS NULL OR t.status = :status)
         AND (:platform IS NULL OR t.platform = :platform)"""
     values = {"completed": completed, "status": status, "platform": platform}

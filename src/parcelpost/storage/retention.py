@@ -78,9 +78,13 @@ async def _remove_tasks(database: LocalDatabase, before: str) -> int:
 
 
 def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | None, str | None]]:
+    """Those whose page others name go after the others: the page goes with its owner."""
     change = """DELETE FROM results WHERE seq IN
-                    (SELECT seq FROM results WHERE synced = 1 AND synced_at < ? ORDER BY synced_at LIMIT ?)
-                RETURNING json_path, html_path"""
+                    (SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
+                        AND (json_path IS NULL OR NOT EXISTS
+                            (SELECT 1 FROM results AS o WHERE o.html_path = r.html_path AND o.json_path IS NULL))
+                     ORDER BY synced_at LIMIT ?)
+                RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"""
     return db.execute(change, (before, _BATCH)).fetchall()
 
 

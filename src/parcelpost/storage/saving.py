@@ -1,53 +1,100 @@
-"""Saving a result: its page, if it has one, is on disk before the row that names it (I6)."""
+"""Saving a result: its page is on disk before the rows that name it (I6), and these close its task (I3)."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, Encoded, Page, Result, Task
-from parcelpost.storage import checks, outbox, rows, tasks
+from parcelpost.model import Claim, Encoded, Listed, Page, Result, Task
+from parcelpost.storage import checks, outbox, rows, several, tasks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.ids import new_id
 from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.outbox import ResultRow, SaveRequest
 from parcelpost.storage.raw_files import PageToKeep, RawFiles
 
-_Store = Callable[[outbox.ResultRow], Awaitable[list[str] | None]]
-"""Stores the row, as `outbox.save_each` answers."""
+Saved = list[str] | None
+"""As `outbox.save_each` answers."""
+
+_Store = Callable[[ResultRow, Sequence[ResultRow]], Awaitable[Saved]]
+"""Stores the row and those of the further records of its page."""
 
 _FINISHED = "UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1 WHERE task_id = ?2"
 
 
-async def save(
-    database: LocalDatabase, raw: RawFiles, options: StoreOptions, claim: Claim, result: Result, now: datetime
-) -> str | None:
-    """The result's id. None: the claim is stale (I4)."""
+class Saving:
+    def __init__(self, database: LocalDatabase, raw: RawFiles, options: StoreOptions) -> None:
+        self._db = database
+        self._raw = raw
+        self._options = options
 
-    def store(row: outbox.ResultRow) -> Awaitable[list[str] | None]:
-        return database.start_together(outbox.save_each, outbox.SaveRequest(claim.seq, claim.token, row))
+    async def save(self, claim: Claim, result: Result, now: datetime) -> str | None:
+        """The result's id; None: the claim is stale. Raises InvalidInput."""
 
-    return await _save(raw, options, claim.task, result, now, store)
+        def store(row: ResultRow, more: Sequence[ResultRow]) -> Awaitable[Saved]:
+            request = SaveRequest(claim.seq, claim.token, row)
+            if more:
+                return self._db.write(several.save, several.SeveralRequest(request, more))
+            return self._db.start_together(outbox.save_each, request)
+
+        return await self._save(claim.task, result, now, store)
+
+    async def add(self, task: Task, result: Result, now: datetime) -> str | None:
+        """The result's id; None: a task of that id is known, and nothing changed. Raises InvalidInput."""
+        if result.more:
+            raise InvalidInput("a record that nobody asked for comes alone: add each with a task of its own")
+        task_row = rows.task_row(task, iso(now), self._options.max_target_bytes)
+        if result.page is not None and await self._db.read(tasks.get, task.task_id) is not None:
+            return None  # before its page is written for nothing
+
+        def store(row: ResultRow, _more: Sequence[ResultRow]) -> Awaitable[Saved]:
+            return self._db.write(_add_finished, task_row, row)
+
+        return await self._save(task, result, now, store)
+
+    async def _save(self, task: Task, result: Result, now: datetime, store: _Store) -> str | None:
+        result_id = new_id(now)
+        data = encoded(result, self._options).json
+        row = outbox.result_row(task, result, result_id, data, iso(now))
+        more = [several.child_row(task, row, one, new_id(now), encoded(one, self._options)) for one in result.more]
+        if result.page is None:
+            saved = await store(row, more)
+        else:
+            kept = page_to_keep(task, result.page, row, self._options.max_page_bytes)
+            saved = await self._with_page(row, more, kept, result.page.content_type, store)
+        if saved:
+            await self._raw.discard(saved)
+        return None if saved is None else result_id
+
+    async def _with_page(
+        self, row: ResultRow, more: Sequence[ResultRow], page: PageToKeep, content_type: str, store: _Store
+    ) -> Saved:
+        """A name that another result has already is changed, once."""
+        try:
+            return await self._with_name(row, more, page, content_type, store)
+        except outbox.PathTaken:
+            return await self._with_name(row, more, page._replace(own_name=True), content_type, store)
+
+    async def _with_name(
+        self, row: ResultRow, more: Sequence[ResultRow], page: PageToKeep, content_type: str, store: _Store
+    ) -> Saved:
+        kept = await self._raw.keep(page)
+        named = outbox.with_page(row, kept, content_type)
+        try:
+            saved = await store(named, [one._replace(content_type=named.content_type) for one in more])
+        except outbox.PathTaken:
+            await self._raw.discard([kept.json_path, kept.html_path])
+            raise
+        if saved is None:
+            await self._raw.discard([kept.json_path, kept.html_path])
+        return saved
 
 
-async def add(
-    database: LocalDatabase, raw: RawFiles, options: StoreOptions, task: Task, result: Result, now: datetime
-) -> str | None:
-    """The result's id. None: a task of that id is known, and nothing changed."""
-    task_row = rows.task_row(task, iso(now), options.max_target_bytes)
-    if result.page is not None and await database.read(tasks.get, task.task_id) is not None:
-        return None  # before its page is written for nothing
-
-    def store(row: outbox.ResultRow) -> Awaitable[list[str] | None]:
-        return database.write(_add_finished, task_row, row)
-
-    return await _save(raw, options, task, result, now, store)
-
-
-def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: outbox.ResultRow) -> list[str] | None:
+def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: ResultRow) -> Saved:
     """A task and its record at once (I3)."""
     if not tasks.add(db, [task_row]):
         return None
@@ -55,26 +102,14 @@ def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: outbox
     return outbox.insert(db, row)
 
 
-async def _save(
-    raw: RawFiles, options: StoreOptions, task: Task, result: Result, now: datetime, store: _Store
-) -> str | None:
-    result_id = new_id(now)
-    if isinstance(result.data, Encoded):
-        data = result.data.json
-    else:
-        data = checks.json_bytes("data", result.data, max_bytes=options.max_result_bytes)
-    row = outbox.result_row(task, result, result_id, data, iso(now))
-    if result.page is None:
-        saved = await store(row)
-    else:
-        page = _page_to_keep(task, result.page, result_id, data, options.max_page_bytes)
-        saved = await _with_page(raw, row, page, store)
-    if saved:
-        await raw.discard(saved)
-    return None if saved is None else result_id
+def encoded(one: Result | Listed, options: StoreOptions) -> Encoded:
+    """Raises InvalidInput."""
+    if isinstance(one.data, Encoded):
+        return one.data
+    return Encoded(checks.json_bytes("data", one.data, max_bytes=options.max_result_bytes))
 
 
-def _page_to_keep(task: Task, page: Page, result_id: str, data: bytes, max_bytes: int) -> PageToKeep:
+def page_to_keep(task: Task, page: Page, row: ResultRow, max_bytes: int) -> PageToKeep:
     """Raises InvalidInput."""
     body = page.body
     if not isinstance(body, bytes):
@@ -82,24 +117,5 @@ def _page_to_keep(task: Task, page: Page, result_id: str, data: bytes, max_bytes
     if len(body) > max_bytes:
         raise InvalidInput(f"page has {len(body):,} bytes; at most {max_bytes:,} are kept")
     target = task.target
-    return PageToKeep(task.platform, target.state, target.county, target.parcel_id, result_id, body, data)
-
-
-async def _with_page(raw: RawFiles, row: outbox.ResultRow, page: PageToKeep, store: _Store) -> list[str] | None:
-    """A name that another result has already is changed, once."""
-    try:
-        return await _with_name(raw, row, page, store)
-    except outbox.PathTaken:
-        return await _with_name(raw, row, page._replace(own_name=True), store)
-
-
-async def _with_name(raw: RawFiles, row: outbox.ResultRow, page: PageToKeep, store: _Store) -> list[str] | None:
-    kept = await raw.keep(page)
-    try:
-        saved = await store(outbox.with_page(row, kept))
-    except outbox.PathTaken:
-        await raw.discard([kept.json_path, kept.html_path])
-        raise
-    if saved is None:
-        await raw.discard([kept.json_path, kept.html_path])
-    return saved
+    parcel_id = target.parcel_id or row.parcel_id
+    return PageToKeep(task.platform, target.state, row.county, parcel_id, row.result_id, body, row.data.encode())

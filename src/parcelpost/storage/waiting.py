@@ -24,7 +24,7 @@ _sizes = Decoder(list[int | None]).decode
 
 
 _COLUMNS = {column.partition(".")[2]: column for column in map(str.strip, rows.ENTRY_COLUMNS.split(","))}
-_COLUMNS |= {"success": "json(iif(r.success, 'true', 'false'))", "data": "NULL"}
+_COLUMNS |= {name: f"json(iif(r.{name}, 'true', 'false'))" for name in ("success", "page_shared")} | {"data": "NULL"}
 _FIELDS = ", ".join(_COLUMNS[name] for name in OutboxEntry.__struct_fields__)
 # The planner's statistics are from last night: what is hot names its index.
 _NEXT = """SELECT min(seq) FROM results INDEXED BY results_outbox

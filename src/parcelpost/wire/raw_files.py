@@ -24,7 +24,9 @@ def raw_file_name(entry: OutboxEntry) -> str:
     """
     if not entry.raw_sha256:
         raise InvalidInput(f"the entry of task {entry.task_id} has no page")
-    parts = (entry.platform, entry.state, entry.county, entry.parcel_id)
+    parts: tuple[str, ...] = (entry.platform, entry.state, entry.county, entry.parcel_id)
+    if entry.page_shared and entry.html_path:  # several parcels' page: the same name for all of them
+        parts = (*entry.html_path.split("/")[:3], entry.html_path.removesuffix(".html.gz").split("/")[-1])
     safe = [_UNSAFE.sub("-", part)[:_MOST_PART_CHARS] for part in parts]
     safe[0] = safe[0].lstrip(".-")
     name = "_".join(safe)

@@ -17,11 +17,35 @@ from parcelpost.model import OutboxEntry
 Parcel = tuple[str, str, str, str]
 
 _MOST_PROBES = 50
+_MOST_SHARED_PAGES = 256
 
 
 def parcel(entry: OutboxEntry) -> Parcel:
     """What the upstream keeps one record of."""
     return entry.platform, entry.state, entry.county, entry.parcel_id
+
+
+class SharedPages:
+    """Pages that several entries name: each is sent once, and its later entries know that it was."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, None] = {}
+
+    def __contains__(self, html_path: str | None) -> bool:
+        return html_path in self._sent
+
+    def one_of_each(self, pages: Sequence[OutboxEntry]) -> list[OutboxEntry]:
+        """Those to send."""
+        first: dict[str, str] = {}
+        for entry in pages:
+            if entry.page_shared and entry.html_path not in self:
+                first.setdefault(entry.html_path or "", entry.result_id)
+        return [one for one in pages if not one.page_shared or first.get(one.html_path or "") == one.result_id]
+
+    def add(self, sent: Sequence[OutboxEntry]) -> None:
+        self._sent |= {entry.html_path: None for entry in sent if entry.page_shared and entry.html_path}
+        for path in list(self._sent)[:-_MOST_SHARED_PAGES]:
+            del self._sent[path]
 
 
 class Delivery:
@@ -33,11 +57,13 @@ class Delivery:
         raw_path: Callable[[str], Path],
         parallel: int,
         witness: Callable[[], OutboxEntry | None] = lambda: None,
+        shared: SharedPages | None = None,
     ) -> None:
         self._upstream = upstream
         self._raw_path = raw_path
         self._witness = witness
         """A record that was stored a short while ago: sent again, it tells an ill upstream from a bad entry."""
+        self._shared = SharedPages() if shared is None else shared
         self._parallel = asyncio.Semaphore(parallel)
         self.stored: list[OutboxEntry] = []
         self.raw_stored: list[OutboxEntry] = []
@@ -70,7 +96,8 @@ class Delivery:
 
     async def _send_pages(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         pages = [entry for entry in entries if entry.html_path is not None and entry.raw_synced_at is None]
-        await self._each(pages, self._upload)
+        await self._each(self._shared.one_of_each(pages), self._upload)
+        self._take_down_shared(pages)
         stuck = self._unresolved()
         return [entry for entry in entries if parcel(entry) not in stuck] if stuck else list(entries)
 
@@ -83,6 +110,24 @@ class Delivery:
             raise Refused(f"its page {entry.html_path} is gone from the disk")
         await self._upstream.upload_raw_file(entry, path)
         self.raw_stored.append(entry)
+
+    def _take_down_shared(self, pages: Sequence[OutboxEntry]) -> None:
+        """What became of a page that several entries name holds for all of them."""
+        shared = [entry for entry in pages if entry.page_shared]
+        if not shared:
+            return
+        self._shared.add(self.raw_stored)
+        refused = {entry.html_path: reason for entry, reason in self.refused}
+        told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *(one for one, _ in self.refused))}
+        for entry in shared:
+            if entry.result_id in told:
+                continue
+            if entry.html_path in self._shared:
+                self.raw_stored.append(entry)
+            elif entry.html_path in refused:
+                self.refused.append((entry, refused[entry.html_path]))
+            else:
+                self.waiting.append(entry)
 
     async def _report(self, entry: OutboxEntry) -> None:
         await self._upstream.report_end(entry)

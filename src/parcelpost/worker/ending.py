@@ -93,11 +93,15 @@ class Ending:
 
     async def _done(self, attempt: Attempt, outcome: Done, seconds: float) -> bool:
         self._worked(attempt)
+        target, listed = attempt.claim.task.target, outcome.listed
         result = Result(
             data=outcome.data,
             page=outcome.page,
             scraped_at=outcome.scraped_at or self._clock.now(),
             execution_time_ms=round(seconds * 1_000),
+            parcel_id=listed[0].parcel_id if len(listed) > 1 or (listed and not target.parcel_id) else "",
+            county=listed[0].county if listed else "",
+            more=listed[1:],
         )
 
         async def save() -> bool:

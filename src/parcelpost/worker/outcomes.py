@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Blocked, Done, Encoded, GiveUp, Json, NotFound, Outcome, Page, Retry
+from parcelpost.model import Blocked, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
+from parcelpost.storage.listing import listed, number_of
 
 _MAX_REASON_CHARS = 500
 _LONGEST_SECONDS = 365 * 86_400.0
@@ -38,13 +39,20 @@ def sound(found: object) -> Outcome:
 
 
 def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -> Outcome:
-    """The same with its record encoded, or a GiveUp that says why it cannot be."""
+    """The same with its records encoded, or a GiveUp that says why they cannot be."""
     if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
         return outcome
     try:
-        return structs.replace(outcome, data=encode(outcome.data))
+        if not outcome.more and not number_of(outcome.data):
+            return structs.replace(outcome, data=encode(outcome.data))
+        found = [structs.replace(one, data=encode(_plain(one))) for one in listed([outcome.data, *outcome.more])]
+        return structs.replace(outcome, data=found[0].data, more=(), listed=tuple(found))
     except InvalidInput as error:
         return GiveUp(brief(error))
+
+
+def _plain(one: Listed) -> Mapping[str, Json]:
+    return {} if isinstance(one.data, Encoded) else one.data
 
 
 def brief(value: object) -> str:
@@ -56,6 +64,9 @@ def _sound_done(found: Done) -> Outcome:
     data, page, moment = _fields(found.data, found.page, found.scraped_at)
     if not isinstance(data, Mapping):
         return _wrong(found, "data", data)
+    more = found.more
+    if not isinstance(_fields(more)[0], tuple) or not all(isinstance(one, Mapping) for one in _fields(*more)):
+        return _wrong(found, "more", more)
     if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):
         return _wrong(found, "page", page)
     if found.more:  # a task keeps one result: to keep the first and say nothing of the rest would lose them
@@ -65,6 +76,12 @@ def _sound_done(found: Done) -> Outcome:
     if not isinstance(moment, datetime) or moment.tzinfo is None:
         return GiveUp("returned a Done whose scraped_at is not a time with a zone")
     return structs.replace(found, scraped_at=moment.astimezone(UTC))
+
+
+def signals_of(outcome: Outcome | None) -> Sequence[Signal]:
+    """How the selectors did, as far as an outcome tells."""
+    found = getattr(outcome, "signals", ())
+    return found if isinstance(found, tuple) and all(isinstance(one, Signal) for one in found) else ()
 
 
 def _fields(*values: object) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
-from parcelpost.worker.delivery import Delivery, Parcel, parcel
+from parcelpost.worker.delivery import Delivery, Parcel, SharedPages, parcel
 from parcelpost.worker.marks import Delivered, Marks, delivered
 
 T = TypeVar("T")
@@ -53,6 +53,7 @@ class SyncManager:
         self._held: set[Parcel] = set()
         """Parcels whose earliest entry was passed over."""
         self._witness: tuple[OutboxEntry | None, float] = (None, 0.0)
+        self._shared = SharedPages()
         self._passes_in_vain = 0
         self._again_at = 0.0
         """When, by the monotonic clock, what was passed over is tried again."""
@@ -154,7 +155,7 @@ class SyncManager:
 
     async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
         raw_path, parallel = self._lpm.raw_path, self._settings.raw_uploads
-        delivery = Delivery(self._upstream, raw_path, parallel, lambda: self._usable_witness(entries))
+        delivery = Delivery(self._upstream, raw_path, parallel, lambda: self._usable_witness(entries), self._shared)
         started = self._clock.monotonic()
         error: NotNow | NotAllowed | None = None
         try:

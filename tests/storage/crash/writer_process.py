@@ -20,7 +20,10 @@ import time
 from pathlib import Path
 from typing import Literal, cast
 
+from msgspec import structs
+
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage.listing import child_id, listed
 from tests.storage.making import a_result, a_task
 
 _CALLERS = 16
@@ -47,13 +50,16 @@ async def work(lpm: LocalPersistenceManager, name: str, pick: random.Random, pag
         say(f"added {task.task_id}")
         for claim in await lpm.claim(pick.randrange(1, 3)):
             body = pick.randbytes(pick.randrange(page_bytes))
-            result_id = await lpm.save_result(claim, a_result({"task": claim.task.task_id}, body=body))
+            more = listed([{"parcel_id": f"listed-{number}"} for number in range(pick.choice((0, 0, 0, 9)))])
+            result = a_result({"task": claim.task.task_id}, body=body)
+            result_id = await lpm.save_result(claim, structs.replace(result, more=tuple(more)))
             confirmed_at = time.time()
             assert result_id is not None
-            entry = await lpm.get_result(claim.task.task_id)
-            assert entry is not None
             digest = hashlib.sha256(body).hexdigest()
-            say(f"saved {claim.task.task_id} {result_id} {entry.html_path} {digest} {confirmed_at}")
+            for task_id in (claim.task.task_id, *(child_id(claim.task.task_id, one.key) for one in more)):
+                entry = await lpm.get_result(task_id)
+                assert entry is not None
+                say(f"saved {task_id} {entry.result_id} {entry.html_path} {digest} {confirmed_at}")
 
 
 async def deliver(lpm: LocalPersistenceManager) -> None:
