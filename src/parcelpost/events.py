@@ -215,6 +215,27 @@ class LoopFailed(Event, frozen=True):
     next_in_seconds: float
 
 
+class FieldBroken(Event, frozen=True):
+    """A site no longer shows a field where it did. `failing`: the selectors; `example`: a task with such a page."""
+
+    platform: str
+    site: str
+    """State and county, as `CT/hartford`."""
+    field: str
+    success_rate: float
+    failing: list[str]
+    example: str
+
+
+class FieldMended(Event, frozen=True):
+    """A field that was broken is found again."""
+
+    platform: str
+    site: str
+    """State and county, as `CT/hartford`."""
+    field: str
+
+
 class PagesServed(Event, frozen=True):
     """Health and metrics pages are up."""
 

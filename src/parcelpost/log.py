@@ -197,6 +197,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             + (f": {e.reason}" if e.reason else "")
         ),
     ),
+    events.FieldBroken: (
+        "warning",
+        lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any way'}",
+    ),
+    events.FieldMended: ("info", lambda e: f"{e.platform} {e.site}: {e.field} is found again"),
     events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
     events.PageFetched: (
         "debug",

@@ -138,6 +138,25 @@ class Signal(Struct, frozen=True, kw_only=True):
     execution_time_ms: int | None = None
 
 
+class Broken(Struct, frozen=True, kw_only=True):
+    """A field that a site no longer shows where it did."""
+
+    platform: str
+    state: str
+    county: str
+    field: str
+    success_rate: float
+    """Lately."""
+    used_to: float
+    failing: tuple[str, ...]
+    """Its ways that fail now."""
+    example: str
+    """The task of the last page it was not found on."""
+    since: datetime | None = None
+    found_otherwise: bool = False
+    """Another way leads to it: nothing is lost, and the platform's selectors are out of date."""
+
+
 class Done(Struct, frozen=True, kw_only=True, gc=False):
     """The record was found."""
 

@@ -55,6 +55,8 @@ class Telemetry:
             events.AttemptEnded: self._attempt_ended,
             events.AttemptAbandoned: lambda e: self._left_behind.set(e.left_behind),
             events.PlatformPaused: lambda e: self._pauses.labels(self._platforms.of(e.platform)).inc(),
+            events.FieldBroken: lambda e: self._broken.labels(self._platforms.of(e.platform)).inc(),
+            events.FieldMended: lambda e: self._broken.labels(self._platforms.of(e.platform)).dec(),
             events.ResultsSynced: self._delivered,
             events.EntryRefused: lambda e: (self._rejected if e.rejected else self._refused).inc(),
             events.UpstreamAway: lambda e: self._upstream(e.loop, up=False, denied=e.denied),
@@ -104,6 +106,9 @@ class Telemetry:
             registry=self.registry,
         )
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us", "platform")
+        self._broken = self._gauge(
+            "broken_fields", "Fields that a county's site no longer shows where it did", "platform"
+        )
         self._left_behind = self._gauge("threads_left_behind", "Threads of platform code that did not stop")
         self._loop_failures = self._counter("loop_failures", "Turns of a loop that failed", "loop")
         self._draining = self._gauge("worker_draining", "1: no new task is started")

@@ -12,12 +12,16 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from parcelpost.clock import SystemClock
+from parcelpost.model import Broken
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away
+from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows, run_process
+from tests.storage.making import a_result, a_task, save_one
 
 NOW = SystemClock().now()
 
@@ -114,7 +118,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     found = run("status", "--json", "--store", full_store).document
     assert set(found) == {
         "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
-        "workers", "commands", "backup",
+        "workers", "commands", "backup", "broken",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
@@ -216,3 +220,32 @@ def test_watching_on_a_terminal_draws_over_what_it_drew(store: Path) -> None:
     assert process.returncode == 0
     assert b"\x1b[1A" in seen
     assert b"Traceback" not in seen
+
+
+def test_a_field_that_a_site_no_longer_shows_is_named_with_its_selectors_and_a_page(store: Path, run: Run) -> None:
+    field = Broken(
+        platform="vgsi",
+        state="NH",
+        county="grafton",
+        field="owner_names",
+        success_rate=0.04,
+        used_to=0.99,
+        failing=("css #lblOwner",),
+        example="seen",
+        since=NOW,
+    )
+    other = structs.replace(field, field="year_built", found_otherwise=True)
+
+    async def write() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await save_one(lpm, a_task("seen", platform="made_up"), a_result(body=b"<p>"))
+            await lpm.state.put(f"{BROKEN_STATE}w1", BrokenFields(at=NOW, fields=(field, other)))
+
+    asyncio.run(write())
+    out = status(run, store)
+    assert "vgsi NH/grafton: owner_names is found on 4% of pages" in out
+    assert "css #lblOwner" in out
+    assert ".html.gz" in out
+    assert "year_built is found another way" in out
+    broken = run("status", "--json", "--store", store).document["broken"]
+    assert [one["field"]["field"] for one in broken] == ["owner_names", "year_built"]

@@ -4,7 +4,7 @@ from parcelpost.model import Page
 from parcelpost.scrapers import values
 from parcelpost.scrapers.document import Document, Piece
 from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.looking import Field, Look, Try
 from parcelpost.scrapers.ways import Css, Id, Label
 
 SITE = ("vgsi", "NH", "grafton")
@@ -106,3 +106,21 @@ def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
     ranking.start_from(SITE, "owner_names", "css", ".owner", 0.99)
     ranking.start_from(SITE, "owner_names", "css", "#lblOwner", 0.01)
     assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"
+
+
+def test_a_way_that_leads_somewhere_on_a_page_has_not_missed_it_elsewhere_there() -> None:
+    ranking = Ranking()
+    for _ in range(30):
+        ranking.note(
+            SITE, [Try("sale", Id("s"), True), *[Try("sale", Id("s"), False), Try("sale", Css(".s"), True)] * 5]
+        )
+    assert list(ranking.broken()) == []
+
+
+def test_a_field_that_some_pages_do_not_show_has_no_fallen_way() -> None:
+    ranking = Ranking()
+    for number in range(300):
+        is_shown = number % 7 < 5
+        tries = [Try("year_built", Id("y"), is_shown)]
+        ranking.note(SITE, tries if is_shown else [*tries, Try("year_built", Css(".y"), False)])
+    assert list(ranking.broken()) == []

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Event
-from parcelpost.model import Task, TaskStatus
+from parcelpost.model import Signal, Task, TaskStatus
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.settings.keys import ExecutorSettings
@@ -50,6 +50,7 @@ class Works:
         """Set by every event."""
         self.saved = 0
         self.ran_dry = 0
+        self.learned: list[Signal] = []
         self.executor = Executor(
             lpm,
             self.factory,
@@ -61,6 +62,7 @@ class Works:
             ran_dry=lambda: self._count("ran_dry"),
             clock=clock,
             emit=self._emit,
+            learn=self.learned.extend,
             grace=grace,
             max_left_behind=max_left_behind,
         )

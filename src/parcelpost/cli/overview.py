@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
 from parcelpost.cli import status_report
 from parcelpost.cli.options import run_command
-from parcelpost.cli.output import count
+from parcelpost.cli.output import count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
 from parcelpost.errors import NotAllowed
-from parcelpost.model import QueueDepth
+from parcelpost.model import Broken, QueueDepth
+from parcelpost.storage import outbox
 from parcelpost.storage.health import Usage
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
+from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
+_BROKEN_COUNTS_FOR = timedelta(days=1)
 _COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
 
 
@@ -55,6 +58,14 @@ class Backup(Struct, frozen=True, kw_only=True):
     age_seconds: float
 
 
+class BrokenField(Struct, frozen=True, kw_only=True):
+    """A field that a county's site no longer shows where it did."""
+
+    field: Broken
+    page: str | None
+    """A raw page to look at."""
+
+
 class Overview(Struct, frozen=True, kw_only=True):
     well: bool
     problems: list[Problem]
@@ -66,6 +77,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     storage: Usage
     used_percent: float
     paused: dict[str, Pause]
+    broken: list[BrokenField]
     workers: list[Opener]
     commands: list[Opener]
     """Other commands that have the store open."""
@@ -78,7 +90,8 @@ async def gather(store: Path) -> Overview:
     sync = await _sync(store)
     commands = [one for one in status.open_in if _COMMAND.fullmatch(one.id)]
     workers = [one for one in status.open_in if one not in commands]
-    problems = [*_denials(sync), *_idleness(status, workers), *status.problems]
+    broken = await _broken(store)
+    problems = [*_denials(sync), *_idleness(status, workers), *status.problems, *_broken_problems(broken)]
     queue = status.queue
     return Overview(
         well=not problems,
@@ -95,6 +108,7 @@ async def gather(store: Path) -> Overview:
         storage=status.usage,
         used_percent=status.used_percent,
         paused=status.paused,
+        broken=broken,
         workers=workers,
         commands=commands,
         backup=_backup(status),
@@ -129,6 +143,41 @@ async def _last(log: SyncLog, direction: str) -> Delivered | None:
 
 def _delivered(one: LoggedRound) -> Delivered:
     return Delivered(one.created_at, one.round.record_type, one.round.record_count)
+
+
+async def _broken(store: Path) -> list[BrokenField]:
+    """As the workers said it, not long ago."""
+    async with looking(store) as database:
+        told = await WorkerState(database, CLOCK).named(BROKEN_STATE, BrokenFields)
+        oldest = CLOCK.now() - _BROKEN_COUNTS_FOR
+        fields = {
+            (one.platform, one.state, one.county, one.field): one for by in told for one in by.fields if by.at > oldest
+        }
+        pages = [await database.read(outbox.get, one.example) for one in fields.values()]
+    folder = store.parent / "data"
+    return [
+        BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
+        for one, page in zip(fields.values(), pages, strict=True)
+    ]
+
+
+def _broken_problems(broken: list[BrokenField]) -> list[Problem]:
+    lost = [one for one in broken if not one.field.found_otherwise]
+    remedy = "once the parser is mended, 'parcelpost reparse'"
+    return [Problem(broken_text(one.field), f"look at {_page(one)}; {remedy}") for one in lost]
+
+
+def _page(one: BrokenField) -> str:
+    return printable(one.page or f"the page of task {one.field.example}")
+
+
+def broken_text(field: Broken) -> str:
+    since = f" since {field.since:%Y-%m-%d %H:%M} UTC" if field.since else ""
+    how = f"on {field.success_rate:.0%} of pages{since}, before on {field.used_to:.0%}"
+    if field.found_otherwise:
+        how = f"another way{since}"
+    failing = ", ".join(field.failing) or "every way"
+    return printable(f"{field.platform} {field.state}/{field.county}: {field.field} is found {how}; failing: {failing}")
 
 
 def _denials(sync: Sync) -> list[Problem]:

@@ -24,7 +24,7 @@ from parcelpost.errors import InvalidInput
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from parcelpost.cli.overview import Delivered, Overview
+    from parcelpost.cli.overview import BrokenField, Delivered, Overview
 
 EXAMPLES = """
 Examples:
@@ -106,6 +106,18 @@ def lines(found: Overview, now: datetime) -> Iterator[str]:
     yield ""
     yield from queue_lines(found.queue, found.platforms if len(found.platforms) > 1 else {})
     yield from pause_lines(found.paused)
+    yield from selector_lines(found.broken)
+
+
+def selector_lines(broken: list[BrokenField]) -> Iterator[str]:
+    """Selectors that fail though their field is found: nothing is lost yet."""
+    from parcelpost.cli.overview import broken_text
+
+    outdated = [one.field for one in broken if one.field.found_otherwise]
+    if outdated:
+        yield ""
+        yield "Selectors that no longer work:"
+        yield from (f"  {broken_text(field)}" for field in outdated)
 
 
 def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:

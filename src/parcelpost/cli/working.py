@@ -123,7 +123,7 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
 
     return {
         "/healthz": lambda: pages.state([]),  # this loop turns, or there would be no answer
-        "/readyz": lambda: pages.state(worker.problems()),
+        "/readyz": lambda: pages.state(worker.problems(), {"broken_fields": worker.learning.broken}),
         "/metrics": metrics,
     }
 

@@ -7,12 +7,12 @@ works, and a single bad page overturns nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 
-from msgspec import Struct
-
+from parcelpost.model import Broken
 from parcelpost.scrapers.looking import Try
-from parcelpost.scrapers.ways import Way, from_name
+from parcelpost.scrapers.ways import Label, Way, from_name
 
 _QUICK, _SLOW = 0.12, 0.01
 """How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
@@ -21,51 +21,46 @@ _MARGIN = 0.2
 _EXPLORE_EVERY = 50
 _FALLEN = 0.5
 _SEEN_ENOUGH = 20
-_MISSED_ENOUGH = 3
+_MISSED = 3
 _MOST_LEARNED = 8
+_PROVEN = 0.8
+"""From this success rate on, a label that the fleet has learned is tried here too."""
+_ALL_PAGES, _ONE_IN = 100, 5
+"""So many of a site's pages are told in full, then one in so many, whatever it shows: rates stay right."""
 
 Site = tuple[str, str, str]
 """Platform, state, county."""
 
-
-class Broken(Struct, frozen=True, kw_only=True):
-    """A field that a site used to show and that is no longer found there."""
-
-    platform: str
-    state: str
-    county: str
-    field: str
-    success_rate: float
-    """Lately."""
-    used_to: float
-    failing: tuple[str, ...]
-    """Its ways that fail now."""
-    example: str
-    """The task of the last page it was not found on."""
-
-
-class Failing(Struct, frozen=True, kw_only=True):
-    """A way that led to a field on a site, and no longer does, though others still find it there."""
-
-    platform: str
-    state: str
-    county: str
-    field: str
-    way: str
-    example: str
-    """The task of the last page it failed on."""
+Fleet = Mapping[tuple[str, str], float]
+"""Kind and selector of a field's ways -> how often each led to the field in the whole fleet."""
 
 
 class _Standing:
-    __slots__ = ("example", "missed", "score", "successes", "tries", "way")
+    __slots__ = ("missed", "score", "since", "tries", "used_to", "way")
 
     def __init__(self, way: Way, score: float) -> None:
         self.way = way
-        self.score = score
-        self.tries = self.successes = 0
+        self.score = self.used_to = score
+        self.tries = 0
         self.missed = 0
-        """Pages in a row on which another way found what this one did not."""
-        self.example = ""
+        """Pages in a row on which another way led to the field, and this one did not."""
+        self.since: datetime | None = None
+        """Of the first of them."""
+
+    @property
+    def is_fallen(self) -> bool:
+        return self.tries >= _SEEN_ENOUGH and self.used_to >= _FALLEN and self.missed >= _MISSED
+
+    def note(self, success: bool) -> None:
+        self.tries += 1
+        self.score += _QUICK * (success - self.score)
+        self.used_to += max(_SLOW, 1 / self.tries) * (success - self.used_to)
+        if success:
+            self.missed, self.since = 0, None
+
+    def miss(self, at: datetime | None) -> None:
+        self.missed += 1
+        self.since = self.since or at
 
 
 class _FieldState:
@@ -77,21 +72,31 @@ class _FieldState:
         self.lately = self.used_to = 1.0
         self.pages = 0
         self.example = ""
+        self.since: datetime | None = None
+        """Of the first page without it, if it has not been well since."""
+
+    @property
+    def is_fallen(self) -> bool:
+        return self.pages >= _SEEN_ENOUGH and self.lately < _FALLEN * self.used_to
+
+    @property
+    def fallen(self) -> list[_Standing]:
+        return [one for one in self.standings.values() if one.is_fallen]
 
     def standing(self, way: Way) -> _Standing:
         return self.standings.setdefault((way.type, way.selector), _Standing(way, 0.5))
 
-    def order(self, known: Sequence[Way]) -> Sequence[Way]:
+    def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
         ways = [*known, *(way for way in self.learned if way not in known)]
-        ranked = sorted(ways, key=lambda way: -self._rank(way))
-        first, best = ways[0], ranked[0]
-        if self._rank(best) - self._rank(first) < _MARGIN:
+        ranks = [self._rank(way, fleet) for way in ways]
+        if max(ranks) - ranks[0] < _MARGIN:
             return ways
-        return ranked
+        return [way for _, way in sorted(zip(ranks, ways, strict=True), key=lambda pair: -pair[0])]
 
-    def _rank(self, way: Way) -> float:
-        found = self.standings.get((way.type, way.selector))
-        return found.score if found else 0.5
+    def _rank(self, way: Way, fleet: Fleet) -> float:
+        name = (way.type, way.selector)
+        found = self.standings.get(name)
+        return found.score if found and found.tries else fleet.get(name, found.score if found else 0.5)
 
 
 class Ranking:
@@ -100,26 +105,40 @@ class Ranking:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sites: dict[Site, dict[str, _FieldState]] = {}
+        self._fleet: dict[str, dict[str, dict[tuple[str, str], float]]] = {}
+        self._pages: dict[Site, int] = {}
 
     def order(self, site: Site) -> SiteOrder:
         """For one page."""
         with self._lock:
-            return SiteOrder(self._sites.setdefault(site, {}))
+            return SiteOrder(self._sites.setdefault(site, {}), self._fleet.get(site[0], {}))
 
-    def note(self, site: Site, tries: Sequence[Try], task_id: str = "") -> None:
+    def tells(self, site: Site) -> bool:
+        """Whether the tries of this page are kept: of a site that is well known, some pages are enough."""
+        with self._lock:
+            number = self._pages[site] = self._pages.get(site, 0) + 1
+        return number <= _ALL_PAGES or number % _ONE_IN == 0
+
+    def take_fleet(self, platform: str, ranked: Iterable[tuple[str, str, str, float]]) -> None:
+        """How ways do in the whole fleet: field, kind, selector, success rate. It counts where a site's own is unknown.
+
+        Labels that other workers have learned are tried here too; other selectors from outside are not run.
+        """
+        fields: dict[str, dict[tuple[str, str], float]] = {}
+        for field, kind, selector, rate in ranked:
+            fields.setdefault(field, {})[kind, selector] = rate
+        with self._lock:
+            self._fleet[platform] = fields
+
+    def note(self, site: Site, tries: Iterable[Try], task_id: str = "", at: datetime | None = None) -> None:
         """What one page showed."""
         with self._lock:
             fields = self._sites.setdefault(site, {})
-            found: dict[str, bool] = {}
+            by_field: dict[str, list[Try]] = {}
             for one in tries:
-                state = fields.setdefault(one.field, _FieldState())
-                _note_try(state, one)
-                found[one.field] = found.get(one.field, False) or (one.success and not one.guess)
-            for one in tries:
-                if not one.success and found[one.field]:
-                    _note_missed(fields[one.field].standing(one.way), task_id)
-            for name, success in found.items():
-                _note_page(fields[name], success, task_id)
+                by_field.setdefault(one.field, []).append(one)
+            for name, of_field in by_field.items():
+                _note_field(fields.setdefault(name, _FieldState()), of_field, task_id, at)
 
     def start_from(self, site: Site, field: str, kind: str, selector: str, success_rate: float) -> None:
         """What is known from before, or from the fleet, where nothing is known here yet."""
@@ -133,73 +152,65 @@ class Ranking:
                 standing.score = success_rate
 
     def broken(self) -> Iterator[Broken]:
+        """Fields that are no longer found, and those that are found by another way than they were."""
         with self._lock:
-            sites = [(site, dict(fields)) for site, fields in self._sites.items()]
-        for (platform, state, county), fields in sites:
-            for name, one in fields.items():
-                if one.pages >= _SEEN_ENOUGH and one.lately < _FALLEN * one.used_to:
-                    failing = (f"{s.way.type} {s.way.selector}" for s in one.standings.values() if s.score < _FALLEN)
-                    yield Broken(
-                        platform=platform,
-                        state=state,
-                        county=county,
-                        field=name,
-                        success_rate=one.lately,
-                        used_to=one.used_to,
-                        failing=tuple(failing),
-                        example=one.example,
-                    )
-
-    def failing(self) -> Iterator[Failing]:
-        """Even where nothing is lost by it: a site that was redesigned."""
-        with self._lock:
-            sites = [(site, dict(fields)) for site, fields in self._sites.items()]
-        for (platform, state, county), fields in sites:
-            for name, one in fields.items():
-                for standing in list(one.standings.values()):
-                    if standing.missed >= _MISSED_ENOUGH and standing.successes:
-                        yield Failing(
-                            platform=platform,
-                            state=state,
-                            county=county,
-                            field=name,
-                            way=f"{standing.way.type} {standing.way.selector}",
-                            example=standing.example,
-                        )
+            fields = [(site, name, one) for site, found in self._sites.items() for name, one in found.items()]
+            found = [_broken(site, name, one) for site, name, one in fields if one.is_fallen or one.fallen]
+        yield from found
 
 
 class SiteOrder:
     """The order of one site's ways, as far as is known now."""
 
-    def __init__(self, fields: dict[str, _FieldState]) -> None:
+    def __init__(self, fields: dict[str, _FieldState], fleet: Mapping[str, Fleet]) -> None:
         self._fields = fields
+        self._fleet = fleet
 
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
-        state = self._fields.get(field)
-        return state.order(known) if state else known
+        state, fleet = self._fields.get(field), self._fleet.get(field, {})
+        if state is None and not fleet:
+            return known
+        learned = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
+        known = [*known, *(way for way in learned if way not in known)][: len(known) + _MOST_LEARNED]
+        return (state or _FieldState()).order(known, fleet)
 
     def explores(self, field: str) -> bool:
         state = self._fields.get(field)
         return state is not None and state.pages % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
 
 
-def _note_try(state: _FieldState, one: Try) -> None:
-    standing = state.standing(one.way)
-    standing.tries += 1
-    standing.score += _QUICK * (one.success - standing.score)
-    if one.success:
-        standing.successes += 1
-        standing.missed = 0
-    if one.guess and one.way not in state.learned and len(state.learned) < _MOST_LEARNED:
-        state.learned.append(one.way)
+def _broken(site: Site, name: str, one: _FieldState) -> Broken:
+    failing = [way for way in one.standings.values() if way.tries and way.score < _FALLEN]
+    if not one.is_fallen:
+        failing = one.fallen
+    platform, state, county = site
+    return Broken(
+        platform=platform,
+        state=state,
+        county=county,
+        field=name,
+        success_rate=one.lately,
+        used_to=one.used_to,
+        failing=tuple(f"{way.way.type} {way.way.selector}" for way in failing),
+        example=one.example,
+        since=one.since if one.is_fallen else min((way.since for way in failing if way.since), default=None),
+        found_otherwise=not one.is_fallen,
+    )
 
 
-def _note_missed(standing: _Standing, task_id: str) -> None:
-    standing.missed += 1
-    standing.example = task_id
+def _note_field(state: _FieldState, tries: Sequence[Try], task_id: str, at: datetime | None) -> None:
+    for one in tries:
+        state.standing(one.way).note(one.success)
+        if one.guess and one.way not in state.learned and len(state.learned) < _MOST_LEARNED:
+            state.learned.append(one.way)
+    led = {(one.way.type, one.way.selector) for one in tries if one.success}
+    failed = {(one.way.type, one.way.selector) for one in tries} - led
+    for name in failed if led else ():
+        state.standings[name].miss(at)
+    _note_page(state, any(one.success and not one.guess for one in tries), task_id, at)
 
 
-def _note_page(state: _FieldState, success: bool, task_id: str) -> None:
+def _note_page(state: _FieldState, success: bool, task_id: str, at: datetime | None) -> None:
     if not state.pages:
         state.lately = state.used_to = float(success)
     state.pages += 1
@@ -207,3 +218,6 @@ def _note_page(state: _FieldState, success: bool, task_id: str) -> None:
     state.used_to += max(_SLOW, 1 / state.pages) * (success - state.used_to)
     if not success:
         state.example = task_id
+        state.since = state.since or at
+    elif not state.is_fallen:
+        state.since = None

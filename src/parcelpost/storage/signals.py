@@ -16,6 +16,9 @@ from parcelpost.storage import checks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.ids import new_id
 
+MOST_SIGNALS = 200_000
+"""Beyond this many the oldest go, delivered or not."""
+
 _TYPES = ("css", "xpath", "label", "jsonpath")
 _FIELDS = "task_id, platform, field, selector, selector_type, success, context, error_message, execution_time_ms"
 
@@ -50,6 +53,10 @@ class Signals:
         found = [_row(signal, now) for signal in signals]
         return await self._db.write_lossy(_append, found) if found else 0
 
+    async def recent(self, limit: int) -> list[StoredSignal]:
+        """The newest so many, the oldest of them first."""
+        return await self._db.read(_recent, limit)
+
     async def unsynced(self, limit: int = 500) -> list[StoredSignal]:
         """The oldest first."""
         return await self._db.read(_unsynced, limit)
@@ -82,12 +89,24 @@ def _row(signal: Signal, now: datetime) -> tuple[Any, ...]:
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
     change = f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    return db.executemany(change, signal_rows).rowcount
+    added = db.executemany(change, signal_rows).rowcount
+    # I8: whoever waits for them, the disk does not fill with them.
+    db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MOST_SIGNALS,))
+    return added
 
 
 def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
     query = f"""SELECT signal_id, created_at, {_FIELDS} FROM learning_signals INDEXED BY signals_unsynced
         WHERE synced = 0 ORDER BY seq LIMIT ?"""
+    return _stored(db.execute(query, (limit,)))
+
+
+def _recent(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
+    query = f"SELECT signal_id, created_at, {_FIELDS} FROM learning_signals ORDER BY seq DESC LIMIT ?"
+    return _stored(db.execute(query, (limit,)))[::-1]
+
+
+def _stored(found: Iterable[Sequence[Any]]) -> list[StoredSignal]:
     return [
         StoredSignal(
             signal_id=row[0],
@@ -104,7 +123,7 @@ def _unsynced(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
                 execution_time_ms=row[10],
             ),
         )
-        for row in db.execute(query, (limit,))
+        for row in found
     ]
 
 

@@ -23,6 +23,10 @@ class WorkerState:
         """None: never put, or written by a program that meant something else by it."""
         return await self._db.read(_get, name, kind)
 
+    async def named(self, prefix: str, kind: type[T]) -> list[T]:
+        """All whose names begin with that."""
+        return await self._db.read(_named, prefix, kind)
+
     async def put(self, name: str, value: msgspec.Struct) -> None:
         """Survives a kill; a power cut may bring back the value before."""
         await self._db.write_lossy(_put, name, value, iso(self._clock.now()))
@@ -30,6 +34,12 @@ class WorkerState:
     async def settle(self, name: str, value: S) -> S:
         """The value that was put first: of several processes that come at once, all are answered the same one."""
         return await self._db.write(_settle, name, value, iso(self._clock.now()))
+
+
+def _named(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:
+    names = db.execute("SELECT name FROM worker_state WHERE name >= ? ORDER BY name", (prefix,)).fetchall()
+    found = [_get(db, name, kind) for (name,) in names if name.startswith(prefix)]
+    return [one for one in found if one is not None]
 
 
 def _get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:

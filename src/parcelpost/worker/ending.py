@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar, assert_never
 
@@ -13,12 +13,12 @@ from msgspec import Struct
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.events import AttemptEnded, Emit, LoopFailed, PlatformPaused
-from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
+from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, Signal, TaskStatus
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.cool_down import CoolDowns
-from parcelpost.worker.outcomes import WORDS
+from parcelpost.worker.outcomes import WORDS, signals_of
 
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ class Ending:
         emit: Emit,
         saved: Callable[[], None],
         level: Callable[[], Level] = lambda: Level.FINE,
+        learn: Callable[[Sequence[Signal]], None] = lambda _: None,
     ) -> None:
         self._lpm = lpm
         self._settings = settings
@@ -53,6 +54,7 @@ class Ending:
         self._emit = emit
         self._saved = saved
         self._level = level
+        self._learn = learn
         self._cool_downs = CoolDowns(settings.cool_down_seconds, settings.cool_down_max_seconds)
 
     async def end(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -63,6 +65,8 @@ class Ending:
         except InvalidInput as error:
             outcome = GiveUp(str(error))
             current = await self._store(attempt, outcome, seconds)
+        if found := signals_of(outcome):
+            self._learn(found)
         reason = "" if isinstance(outcome, Done) else outcome.reason
         self._emit(
             AttemptEnded(

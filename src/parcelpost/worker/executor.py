@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from parcelpost.clock import Clock
 from parcelpost.events import Emit
-from parcelpost.model import Claim
+from parcelpost.model import Claim, Signal
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
@@ -36,12 +36,14 @@ class Executor:
         ran_dry: Callable[[], None],
         clock: Clock,
         emit: Emit,
+        learn: Callable[[Sequence[Signal]], None] = lambda _: None,
         grace: float = GRACE_SECONDS,
         max_left_behind: int = MAX_LEFT_BEHIND,
     ) -> None:
         """`platforms`: whose tasks are taken, None for everybody's. `saved` is called when there is something new to
-        deliver, `ran_dry` when there was nothing to claim. `grace`: the seconds that platform code has to stop when
-        its time is up. At `max_left_behind` threads that did not, the platforms they belong to are paused.
+        deliver, `ran_dry` when there was nothing to claim, `learn` with what an attempt told of its selectors. `grace`:
+        the seconds that platform code has to stop when its time is up. At `max_left_behind` threads that did not, the
+        platforms they belong to are paused.
         """
         self._lpm = lpm
         self._control = control
@@ -52,7 +54,7 @@ class Executor:
         self._draining = False
         self._running = Running()
         self._left_behind = LeftBehind(max_left_behind)
-        ending = Ending(lpm, settings, clock, emit, saved, level)
+        ending = Ending(lpm, settings, clock, emit, saved, level, learn)
         self.slots = [
             Slot(
                 f"slot {number}",

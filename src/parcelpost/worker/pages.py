@@ -27,9 +27,9 @@ class Answer(msgspec.Struct, frozen=True):
 Page = Callable[[], Answer]
 
 
-def state(problems: list[str]) -> Answer:
-    """200 when there are none."""
-    body = {"status": "ok" if not problems else "not ok", "problems": problems}
+def state(problems: list[str], notes: dict[str, object] | None = None) -> Answer:
+    """200 when there are no problems; notes change nothing about that."""
+    body = {"status": "ok" if not problems else "not ok", "problems": problems, **(notes or {})}
     return Answer(503 if problems else 200, msgspec.json.encode(body) + b"\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
@@ -13,6 +13,7 @@ from parcelpost.errors import StoreError
 from parcelpost.events import Emit, WorkerStarted
 from parcelpost.model import QueueDepth
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.collector import Collector
@@ -22,6 +23,7 @@ from parcelpost.worker.executor import Executor
 from parcelpost.worker.extras import Extras
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.janitor import JanitorLoop
+from parcelpost.worker.learning import FleetExperience, Learning, last_flush
 from parcelpost.worker.progress import Progress
 from parcelpost.worker.storage_watch import StorageWatch
 from parcelpost.worker.sync import SyncManager
@@ -46,6 +48,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     emit: Emit
     progress_seconds: float
     """How often it says how the work stands."""
+    ranking: Ranking = field(default_factory=Ranking)
+    """How the selectors do; the same that the factory's platforms use."""
     observe: Callable[[QueueDepth], None] | None = None
     """Told now and then how the queue stands."""
 
@@ -59,6 +63,8 @@ class Worker:
         self.watch = StorageWatch(lpm, emit)
         self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
+        self.learning = Learning(lpm, tools.ranking, tools.worker_id, clock, emit)
+        self.experience = FleetExperience(tools.upstream, tools.ranking, self.platforms, clock)
         self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
         self.executor = Executor(
             lpm,
@@ -71,6 +77,7 @@ class Worker:
             ran_dry=lambda: crew.wake("collector"),
             clock=clock,
             emit=emit,
+            learn=self.learning.take,
         )
         self.collector = Collector(
             lpm,
@@ -140,11 +147,13 @@ class Worker:
             self.crew.add("sync", self.sync.step)
             self.crew.add("heartbeat", self.heartbeat.step)
             self.crew.add("extras", self.extras.step)
+            self.crew.add("experience", self.experience.step)
 
     def add_housekeeping(self) -> None:
         self.crew.add("storage", self.watch.step)
         self.crew.add("progress", self.progress.step)
         self.crew.add("janitor", self.janitor.step)
+        self.crew.add("learning", self.learning.step)
         if self.tools.observe is not None:
             self.crew.add("figures", self._observe)
 
@@ -164,6 +173,7 @@ class Worker:
         """Until told to leave; everything that runs is ended or given back when this returns."""
         tools = self.tools
         await self.watch.step()
+        await self.learning.step()  # the first page is read by what was learned before
         tools.emit(
             WorkerStarted(
                 mode=mode,
@@ -180,6 +190,7 @@ class Worker:
             with contextlib.suppress(StoreError):
                 await self.progress.tell()
         finally:
+            await last_flush(self.learning)
             await self.executor.close()
 
     async def _drain(self, seconds: float) -> int:
