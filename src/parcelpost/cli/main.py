@@ -20,6 +20,7 @@ from parcelpost.cli import (
     log_command,
     parse_command,
     platforms_command,
+    reparse_command,
     run,
     scrape_command,
     simulate_command,
@@ -49,6 +50,7 @@ app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
 app.command("scrape", epilog=scrape_command.EXAMPLES)(scrape_command.scrape)
 app.command("platforms", epilog=platforms_command.EXAMPLES)(platforms_command.platforms)
 app.add_typer(simulate_command.app, name="simulate")
+app.command("reparse", epilog=reparse_command.EXAMPLES)(reparse_command.reparse)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

@@ -77,3 +77,15 @@ def _syncfs(folder: Path) -> None:
             raise OSError(code, os.strerror(code), str(folder))
     finally:
         os.close(handle)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """The file holds the old content or the new, whole, whatever happens."""
+    make_folder(path.parent)
+    partial = path.with_name(path.name + ".partial")
+    handle = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        sync_handle(handle)
+    partial.replace(path)

@@ -24,6 +24,7 @@ from parcelpost.storage.duties import Duties
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.reparsing import Reparsing
 from parcelpost.storage.saving import Saving
 from parcelpost.storage.signals import Signals
 from parcelpost.storage.state import WorkerState
@@ -62,6 +63,7 @@ class LocalPersistenceManager:
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
         self.state = WorkerState(database, clock)
+        self.reparsing = Reparsing(database, store.raw, clock)
         self.duties = Duties(store.live)
         self.janitor = Janitor(store, options, clock, emit)
 

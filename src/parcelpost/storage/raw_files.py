@@ -152,7 +152,7 @@ class RawFiles:
         except OSError:
             self._unlink([f"{stem}.html.gz"])
             raise
-        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, _on_disk(compressed) + _on_disk(page.record_json))
+        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, on_disk(compressed) + on_disk(page.record_json))
         return kept, PageRecord(kept.html_path, compressed)
 
     def _create(self, plain: str, digest: str, page: PageToKeep, compressed: bytes) -> str:
@@ -189,5 +189,5 @@ def _write_new(path: Path, content: bytes, flags: int) -> None:
         raise
 
 
-def _on_disk(content: bytes) -> int:
+def on_disk(content: bytes) -> int:
     return -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES

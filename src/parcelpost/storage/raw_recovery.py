@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import zlib
 from itertools import islice
 from pathlib import Path
@@ -43,10 +42,10 @@ def _mend_file(root: Path, record: PageRecord, sha256: str, data: str | None, *,
     path = inside(root, record.name)
     json_path = path.with_name(path.name.removesuffix(".html.gz") + ".json")
     if data is not None and _content(json_path) != data.encode():
-        _replace(json_path, data.encode())
+        durable_files.replace(json_path, data.encode())
     if not _matches(record.body, sha256) or (_content(path) == record.body and not must_write):
         return False
-    _replace(path, record.body)
+    durable_files.replace(path, record.body)
     return True
 
 
@@ -62,14 +61,3 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    durable_files.make_folder(path.parent)
-    partial = path.with_name(path.name + ".partial")
-    handle = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        durable_files.sync_handle(handle)
-    partial.replace(path)

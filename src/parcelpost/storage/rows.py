@@ -155,19 +155,22 @@ def moment(value: str | None) -> datetime | None:
     return None if value is None else from_iso(value)
 
 
-def _task(row: Sequence[Any]) -> Task:
-    fields = _decode(row[7])
-    target = Target(
+def target(stored: str) -> Target:
+    fields = _decode(stored)
+    return Target(
         parcel_id=fields.pop("parcel_id"),
         state=fields.pop("state"),
         county=fields.pop("county"),
         url=fields.pop("url", ""),
         extra=fields,
     )
+
+
+def _task(row: Sequence[Any]) -> Task:
     return Task(
         task_id=row[0],
         platform=row[1],
-        target=target,
+        target=target(row[7]),
         source=_SOURCES[row[2]],
         type=row[3],
         priority=_PRIORITIES[row[4]],

@@ -1,0 +1,179 @@
+"""Stored pages, read again by the parsers of today."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.clock import Clock
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Done, Encoded, Json, Listed, Outcome, Page, Target
+from parcelpost.storage.listing import child_id, listed
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.reparsing import Change, Filters, NewRecord, StoredPage, StoredRecord
+
+STATE = "reparse"
+"""The name under which the store keeps how far an interrupted run has come."""
+
+Parser = Callable[[Page, Target], Outcome]
+Parsers = Callable[[str], Parser | None]
+"""By platform; None: its pages cannot be read again."""
+
+_A_LOOK = 200
+_MOST_NAMED = 1_000
+_FROM_FETCHING = ("scraped_at", "raw_html_hash", "source_url", "county_fips")
+"""What a record has from its fetch: a page alone does not say it."""
+_OF_THE_PARSER = "parser_version"
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a run stands. One of the same wishes goes on there."""
+
+    wishes: str
+    started: datetime
+    after: int
+    is_over: bool = False
+
+
+class Counts(Struct, kw_only=True):
+    pages: int = 0
+    changed: int = 0
+    """Records."""
+    added: int = 0
+    unchanged: int = 0
+    not_found: int = 0
+    """Records that their page no longer gives: kept as they were."""
+    unreadable: int = 0
+    """Pages that give no record any more, or are not on disk: their records are kept."""
+    skipped: int = 0
+    """Pages of platforms that cannot read a page by itself."""
+    problems: list[tuple[str, str]] = []
+    """Page and reason of the first unreadable ones."""
+    resumed: bool = False
+
+
+class Reparse:
+    def __init__(
+        self, lpm: LocalPersistenceManager, parsers: Parsers, filters: Filters, clock: Clock, *, dry: bool = False
+    ) -> None:
+        self._lpm = lpm
+        self._parsers = parsers
+        self._filters = filters
+        self._clock = clock
+        self._dry = dry
+        self.counts = Counts(problems=[])
+
+    async def run(self, wishes: str, tell: Callable[[Counts], None] = lambda _: None) -> Counts:
+        """Safe to stop at any moment and to start again: `wishes` names the run that may be gone on with."""
+        place = await self._begin(wishes)
+        while pages := await self._lpm.reparsing.pages(self._filters, place.started, place.after, _A_LOOK):
+            await self._store([change for page in pages if (change := await self._again(page)) is not None])
+            place = msgspec.structs.replace(place, after=pages[-1].seq)
+            await self._keep(place)
+            tell(self.counts)
+        await self._keep(msgspec.structs.replace(place, is_over=True))
+        return self.counts
+
+    async def _begin(self, wishes: str) -> Place:
+        kept = await self._lpm.state.get(STATE, Place)
+        if self._dry or kept is None or kept.is_over or kept.wishes != wishes:
+            return Place(wishes=wishes, started=self._clock.now(), after=0)
+        self.counts.resumed = True
+        return kept
+
+    async def _keep(self, place: Place) -> None:
+        if not self._dry:
+            await self._lpm.state.put(STATE, place)
+
+    async def _again(self, stored: StoredPage) -> Change | None:
+        parser = self._parsers(stored.platform)
+        if parser is None:
+            self.counts.skipped += 1
+            return None
+        self.counts.pages += 1
+        outcome = await asyncio.to_thread(self._read, parser, stored)
+        if not isinstance(outcome, Done):
+            self._note_unreadable(stored, "its page is not on disk" if outcome is None else outcome.reason)
+            return None
+        try:
+            return stored, self._new_records(stored, listed([_plain(outcome.data), *outcome.more]))
+        except InvalidInput as error:
+            self._note_unreadable(stored, str(error))
+            return None
+
+    async def _store(self, changes: Sequence[Change]) -> None:
+        changes = [change for change in changes if change[1]]
+        answers = [True] * len(changes)
+        if changes and not self._dry:
+            answers = await self._lpm.reparsing.replace(changes)
+        for (_, new), is_stored in zip(changes, answers, strict=True):
+            if is_stored:
+                added = sum(one.replaces is None for one in new)
+                self.counts.added += added
+                self.counts.changed += len(new) - added
+
+    def _read(self, parser: Parser, stored: StoredPage) -> Outcome | None:
+        page = self._lpm.reparsing.page(stored)
+        return None if page is None else parser(page, stored.target)
+
+    def _new_records(self, stored: StoredPage, found: list[Listed]) -> list[NewRecord]:
+        pairs, added = matched(stored, found)
+        new = [one for old, record in pairs if (one := self._changed(old, record)) is not None]
+        self.counts.unchanged += len(pairs) - len(new)
+        self.counts.not_found += len(stored.records) - len(pairs)
+        return [*new, *(self._new(None, record, _plain(record.data)) for record in added)]
+
+    def _changed(self, old: StoredRecord, record: Listed) -> NewRecord | None:
+        before, now = _decode(old.data), dict(_plain(record.data))
+        for name in _FROM_FETCHING:
+            if name in before and now.get(name) in (None, ""):
+                now[name] = before[name]
+        if {**before, _OF_THE_PARSER: None} == {**_as_stored(now), _OF_THE_PARSER: None}:
+            return None
+        return self._new(old, record, now)
+
+    def _new(self, old: StoredRecord | None, record: Listed, data: Mapping[str, Json]) -> NewRecord:
+        encoded = self._lpm.encode(data).json
+        return NewRecord(replaces=old, key=record.key, parcel_id=record.parcel_id, county=record.county, data=encoded)
+
+    def _note_unreadable(self, stored: StoredPage, reason: str) -> None:
+        self.counts.unreadable += 1
+        if len(self.counts.problems) < _MOST_NAMED:
+            self.counts.problems.append((stored.html_path, reason))
+
+
+def matched(stored: StoredPage, found: list[Listed]) -> tuple[list[tuple[StoredRecord, Listed]], list[Listed]]:
+    """What the page said before beside what it says now, and what it did not say before."""
+    own, *others = stored.records
+    if not others:
+        return [(own, found[0])], found[1:]
+    by_task = {one.task_id: one for one in others}
+    pairs: list[tuple[StoredRecord, Listed]] = []
+    added: list[Listed] = []
+    is_own_found = False
+    for record in found:
+        child = by_task.get(child_id(stored.task_id, record.key))
+        if child is not None:
+            pairs.append((child, record))
+        elif record.parcel_id == own.parcel_id and not is_own_found:
+            is_own_found = True
+            pairs.append((own, record))
+        else:
+            added.append(record)
+    return pairs, added
+
+
+def _plain(data: Mapping[str, Json] | Encoded) -> Mapping[str, Json]:
+    return _decode(data.json) if isinstance(data, Encoded) else data
+
+
+def _as_stored(data: Mapping[str, Json]) -> dict[str, Json]:
+    """As it comes back from the store: tuples are lists there."""
+    return _decode(msgspec.json.encode(data))

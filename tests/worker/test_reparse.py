@@ -1,0 +1,235 @@
+"""Stored pages read again: what changed goes upstream once more, in order, and nothing else is touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from msgspec.json import decode
+
+from parcelpost.clock import ManualClock
+from parcelpost.model import Done, OutboxEntry, Page, Result, Target, TaskStatus
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.listing import listed
+from parcelpost.storage.reparsing import Filters
+from parcelpost.worker.reparse import Counts, Reparse
+from tests.storage.crash.acknowledged import rows_without_file
+from tests.storage.crash.agreement import assert_whole
+from tests.storage.making import a_task, deliver, everything, look, the_result
+from tests.worker.reparsing import reading
+from tests.worker.rig import Rig
+
+ALL = Filters()
+ROOT = Path(__file__).parents[2]
+
+
+async def save(lpm: LocalPersistenceManager, task_id: str, body: bytes, parcel_id: str = "", county: str = "") -> None:
+    """As the first version of the parser read it."""
+    task = a_task(task_id, platform="echo", parcel_id=parcel_id or f"parcel-{task_id}", county=county or "hartford")
+    await lpm.add_task(task)
+    (claim,) = await lpm.claim()
+    page = Page(body=body, content_type="text/html; charset=utf-8")
+    outcome = reading(1)(page, task.target)
+    assert isinstance(outcome, Done)
+    first, *more = listed([outcome.data, *outcome.more])  # type: ignore[list-item]
+    number = first.parcel_id if more else ""
+    result = Result(data=first.data, more=tuple(more), parcel_id=number, page=page, scraped_at=ManualClock().now())
+    assert await lpm.save_result(claim, result) is not None
+
+
+async def again(rig: Rig, version: int = 2, *, dry: bool = False, filters: Filters = ALL) -> Counts:
+    rig.clock.advance(60)
+    return await Reparse(rig.lpm, lambda _: reading(version), filters, rig.clock, dry=dry).run(f"{filters}{version}")
+
+
+async def deliver_all(lpm: LocalPersistenceManager) -> list[OutboxEntry]:
+    found = await lpm.get_unsynced_results(limit=10_000)
+    await deliver(lpm, *(entry.result_id for entry in found))
+    return found
+
+
+def owner(entry: OutboxEntry) -> str:
+    assert entry.data is not None
+    return str(decode(entry.data)["owner"])
+
+
+async def test_what_changed_is_replaced_and_waits_to_be_sent_again(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    (before,) = await deliver_all(rig.lpm)
+    counts = await again(rig)
+    assert (counts.pages, counts.changed, counts.unchanged) == (1, 1, 0)
+    (after,) = await rig.lpm.get_unsynced_results()
+    assert owner(after) == "ANN"
+    assert after.idempotency_key != before.idempotency_key
+    assert (after.scraped_at, after.html_path, after.task_id) == (before.scraped_at, before.html_path, "t1")
+    assert after.raw_synced_at is not None
+    assert after.json_path is not None
+    assert rig.lpm.raw_path(after.json_path).read_bytes() == after.data
+    await rig.settle()
+    assert rig.gateway.submissions["t1"][-1]["data"]["owner"] == "ANN"
+    assert rig.gateway.count("raw-files") == 0
+
+
+async def test_what_is_the_same_stays_untouched_whatever_the_parsers_version(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"same")
+    await deliver_all(rig.lpm)
+    before = everything(rig.lpm.path)
+    assert (await again(rig)).unchanged == 1
+    assert everything(rig.lpm.path) == before
+
+
+async def test_a_second_run_changes_nothing_more(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann;bo;cy")
+    await again(rig)
+    before = everything(rig.lpm.path)
+    counts = await again(rig)
+    assert (counts.changed, counts.unchanged) == (0, 3)
+    assert everything(rig.lpm.path) == before
+
+
+async def test_a_dry_run_only_counts(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    before = everything(rig.lpm.path)
+    assert (await again(rig, dry=True)).changed == 1
+    assert everything(rig.lpm.path) == before
+
+
+async def test_a_page_that_gives_nothing_any_more_keeps_its_record_and_is_listed(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"unreadable")
+    await save(rig.lpm, "t2", b"gone")
+    entry = await the_result(rig.lpm, "t2")
+    assert entry.html_path is not None
+    rig.lpm.raw_path(entry.html_path).unlink()
+    before = everything(rig.lpm.path)
+    counts = await again(rig)
+    assert counts.unreadable == 2
+    assert [reason for _, reason in counts.problems] == ["what is this?", "its page is not on disk"]
+    assert everything(rig.lpm.path) == before
+
+
+async def test_a_receipt_that_was_under_way_does_not_count_for_the_new_record(rig: Rig) -> None:
+    """I2"""
+    await save(rig.lpm, "t1", b"ann")
+    (on_its_way,) = await rig.lpm.get_unsynced_results()
+    await again(rig)
+    await rig.lpm.mark_raw_synced([on_its_way.result_id])
+    assert await rig.lpm.mark_synced([on_its_way.result_id]) == 0
+    assert [owner(entry) for entry in await rig.lpm.get_unsynced_results()] == ["ANN"]
+
+
+async def test_later_scrapes_of_the_parcel_are_sent_after_it(rig: Rig) -> None:
+    await save(rig.lpm, "old", b"ann", parcel_id="p")
+    await save(rig.lpm, "other", b"same", parcel_id="q")
+    await save(rig.lpm, "new", b"same", parcel_id="p")
+    await deliver_all(rig.lpm)
+    await again(rig)
+    waiting = await rig.lpm.get_unsynced_results()
+    assert [(entry.task_id, owner(entry)) for entry in waiting] == [("old", "ANN"), ("new", "same")]
+
+
+async def test_of_several_scrapes_that_all_changed_the_order_stays(rig: Rig) -> None:
+    for number in range(5):
+        await save(rig.lpm, f"t{number}", f"ann{number}".encode(), parcel_id="p")
+    await deliver_all(rig.lpm)
+    assert (await again(rig)).changed == 5
+    waiting = await rig.lpm.get_unsynced_results()
+    assert [owner(entry) for entry in waiting] == [f"ANN{number}" for number in range(5)]
+
+
+async def test_every_record_of_a_list_is_replaced_by_itself(rig: Rig) -> None:
+    await save(rig.lpm, "list", b"ann;same;cy")
+    await deliver_all(rig.lpm)
+    counts = await again(rig)
+    assert (counts.changed, counts.unchanged, counts.added) == (2, 1, 0)
+    waiting = await rig.lpm.get_unsynced_results()
+    assert [(entry.parcel_id[-1], owner(entry)) for entry in waiting] == [("0", "ANN"), ("2", "CY")]
+    await rig.settle()
+    assert rig.gateway.submissions["list"][-1]["data"]["owner"] == "ANN"
+
+
+async def test_records_that_an_old_parser_did_not_see_are_added(rig: Rig) -> None:
+    await save(rig.lpm, "list", b"same")
+    await deliver_all(rig.lpm)
+
+    def splits(page: Page, target: Target) -> Done:
+        first = {"parcel_id": target.parcel_id, "owner": "same", "parser_version": 3}
+        return Done(data=first, more=({"parcel_id": "found", "owner": "too"},), page=page)
+
+    rig.clock.advance(60)
+    counts = await Reparse(rig.lpm, lambda _: splits, Filters(), rig.clock).run("x")
+    assert (counts.changed, counts.added) == (0, 1)
+    await rig.settle()
+    names = {entries[-1]["raw_file"] for entries in rig.gateway.submissions.values()}
+    assert {entries[-1]["parcel_id"] for entries in rig.gateway.submissions.values()} == {"parcel-list", "found"}
+    assert len(names) == 1
+    assert_whole(rig.lpm.path)
+
+
+async def test_only_what_was_asked_for_is_read(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    await save(rig.lpm, "t2", b"bo", county="tolland")
+    assert (await again(rig, filters=Filters(county="tolland"))).changed == 1
+    assert (await again(rig, filters=Filters(platform="vgsi"))).pages == 0
+    assert (await again(rig, filters=Filters(since=rig.clock.now()))).pages == 0
+
+
+async def test_a_task_that_is_to_be_scraped_again_is_left_alone(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    await deliver_all(rig.lpm)
+    assert await rig.lpm.requeue(["t1"], completed=True) == 1
+    assert (await again(rig)).pages == 0
+    assert (await rig.lpm.list_tasks())[0].status is TaskStatus.PENDING
+
+
+async def test_a_platform_that_cannot_read_pages_is_passed_over(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    rig.clock.advance(60)
+    counts = await Reparse(rig.lpm, lambda _: None, Filters(), rig.clock).run("x")
+    assert (counts.skipped, counts.pages) == (1, 0)
+
+
+async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig) -> None:
+    for number in range(450):
+        await save(rig.lpm, f"t{number}", b"ann")
+    rig.clock.advance(60)
+    work = Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock)
+
+    def stop(_: Counts) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await work.run("same", stop)
+    rest = await Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock).run("same")
+    assert (rest.resumed, rest.pages, rest.changed) == (True, 250, 250)
+    assert not (await Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock).run("same")).resumed
+
+
+async def test_after_a_kill_every_record_is_the_old_or_the_new_one_and_the_next_run_finishes(tmp_path: Path) -> None:
+    """I2, I3, I5, I6"""
+    store = tmp_path / "store.db"
+    async with LocalPersistenceManager.open(store) as lpm:
+        for number in range(500):
+            await save(lpm, f"t{number}", b"ann;bo" if number % 5 == 0 else b"ann", parcel_id=f"p{number % 50}")
+        await deliver_all(lpm)
+    for said in (1, 2):
+        command = [sys.executable, "-m", "tests.worker.reparsing", str(store)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(said):
+                process.stdout.readline()
+            process.kill()
+        assert_whole(store)
+        assert rows_without_file(store) == []
+        assert look(store, "SELECT count(*) FROM results") == [(600,)]
+        assert look(store, "SELECT task_id FROM results WHERE synced = 1 AND data ->> 'owner' IN ('ANN', 'BO')") == []
+        for task_id, key, data in look(store, "SELECT task_id, idempotency_key, data FROM results"):
+            assert key == f"{task_id}:{sha256(data.encode()).hexdigest()}"
+    done = subprocess.run([sys.executable, "-m", "tests.worker.reparsing", str(store)], cwd=ROOT, check=False)
+    assert done.returncode == 0
+    assert look(store, "SELECT DISTINCT data ->> 'owner' FROM results ORDER BY 1") == [("ANN",), ("BO",)]
+    assert look(store, "SELECT count(*) FROM results WHERE synced = 0") == [(600,)]
+    for path, data in look(store, "SELECT json_path, data FROM results WHERE json_path IS NOT NULL"):
+        assert (tmp_path / "data" / path).read_text() == data
