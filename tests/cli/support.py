@@ -156,10 +156,11 @@ def rows(store: Path) -> list[str]:
 
 
 def damage(store: Path) -> None:
-    """Writes nonsense over the middle of the file, past the first pages."""
+    """Writes nonsense over the middle third of the file: past the first pages, and where everybody reads."""
+    size = store.stat().st_size
     with store.open("r+b") as file:
-        file.seek(store.stat().st_size // 2)
-        file.write(b"\xa5" * 20_000)
+        file.seek(size // 3)
+        file.write(b"\xa5" * (size // 3))
 
 
 def change(store: Path, sql: str) -> None:
