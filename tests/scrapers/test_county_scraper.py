@@ -13,6 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Retry, Target, Task
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_scraper import county_scrapers
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.scrapers.fetching import fetching
 from tests.website import Asked, Reply, Website
@@ -46,7 +47,7 @@ class Scraping:
         counties = Counties([County(**{**given, **entry})] if entry is not None else [])
         target = Target(parcel_id=parcel, state="FL", county="Nowhere County", url=url, extra=extra or {})
         async with fetching(CLOCK, cache=self._cache) as one:
-            scrapers = county_scrapers(counties, one.fetcher.session, CLOCK)
+            scrapers = county_scrapers(counties, one.fetcher.session, Ranking(), CLOCK)
             return await scrapers[platform].scrape(Task(task_id="t", platform=platform, target=target))
 
 

@@ -72,10 +72,11 @@ async def _scrape(task: Task, settings: Settings) -> Outcome:
     from parcelpost.scrapers.county_scraper import county_scrapers
     from parcelpost.scrapers.factory import ScraperFactory
     from parcelpost.scrapers.fetcher import PageFetcher
+    from parcelpost.scrapers.learning import Ranking
 
     counties, clock = known(settings.fetch.counties_file), SystemClock()
     async with PageFetcher.open(fetch_options(settings, os.environ), clock=clock, emit=_tell) as fetcher:
-        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock))
+        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, Ranking(), clock))
         found = factory.scraper(task.platform)
         if found is None:
             there_are = ", ".join(factory.names())

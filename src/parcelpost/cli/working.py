@@ -29,6 +29,7 @@ from parcelpost.scrapers.counties import known
 from parcelpost.scrapers.county_scraper import county_scrapers
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.fetcher import PageFetcher
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -71,7 +72,8 @@ async def working(
         fetcher = await stack.enter_async_context(
             PageFetcher.open(fetch_options(settings, environment), cache=lpm.cache, clock=clock, emit=emit)
         )
-        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, clock))
+        ranking = Ranking()
+        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, ranking, clock))
         for name, place in settings.platforms.items():
             factory.configure(name, Configured(scrape=place.scrape, parse=place.parse, class_=place.class_))
         worker_id = settings.worker.id or await _own_id(lpm)
@@ -86,6 +88,7 @@ async def working(
                 upstream=upstream,
                 delivers=bool(settings.gateway.url),
                 factory=factory,
+                ranking=ranking,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

@@ -6,11 +6,15 @@ import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from msgspec import structs
+
 from parcelpost.clock import Clock, iso
 from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
+from parcelpost.scrapers import learned
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
 from parcelpost.scrapers.fetcher import Session
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import NAMES, county_platform
 
 OpenSession = Callable[[float], Session]
@@ -20,10 +24,11 @@ OpenSession = Callable[[float], Session]
 class CountyScraper:
     """The platform's module is imported by the first task, and reading never raises for a page."""
 
-    def __init__(self, name: str, counties: Counties, sessions: OpenSession, clock: Clock) -> None:
+    def __init__(self, name: str, counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock) -> None:
         self.name = name
         self._counties = counties
         self._sessions = sessions
+        self._ranking = ranking
         self._clock = clock
 
     async def scrape(self, task: Task) -> Outcome:
@@ -37,7 +42,7 @@ class CountyScraper:
             page = await platform.fetch(target, county, session)
         except (NotThere, TurnedAway, TryLater, CannotFetch) as failure:
             return outcome_of(failure)
-        outcome = platform.parse(page, target).outcome
+        outcome = learned.parse(platform, page, task, self._ranking, self._clock.now())
         if not isinstance(outcome, Done):
             await session.forget()
             return outcome
@@ -45,8 +50,11 @@ class CountyScraper:
         return _told(outcome, page, county, session.fetched_at or self._clock.now())
 
 
-def county_scrapers(counties: Counties, sessions: OpenSession, clock: Clock) -> dict[str, CountyScraper]:
-    return {name: CountyScraper(name, counties, sessions, clock) for name in NAMES}
+def county_scrapers(
+    counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock
+) -> dict[str, CountyScraper]:
+    """All of them learn by one ranking."""
+    return {name: CountyScraper(name, counties, sessions, ranking, clock) for name in NAMES}
 
 
 def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:
@@ -62,4 +70,5 @@ def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime
         return {**record, **origin}
 
     data = outcome.data if isinstance(outcome.data, Encoded) else told(outcome.data)
-    return Done(data=data, page=page, scraped_at=fetched_at, more=tuple(told(one) for one in outcome.more))
+    more = tuple(told(one) for one in outcome.more)
+    return structs.replace(outcome, data=data, page=page, scraped_at=fetched_at, more=more)

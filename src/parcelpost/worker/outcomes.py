@@ -69,8 +69,6 @@ def _sound_done(found: Done) -> Outcome:
         return _wrong(found, "more", more)
     if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):
         return _wrong(found, "page", page)
-    if found.more:  # a task keeps one result: to keep the first and say nothing of the rest would lose them
-        return GiveUp(f"the page holds {1 + len(found.more):,} records; see them with 'parcelpost scrape' or 'parse'")
     if moment is None:
         return found
     if not isinstance(moment, datetime) or moment.tzinfo is None:
