@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import cast
 
+from bench.store.ours import OPTIONS
 from parcelpost.clock import SystemClock
-from parcelpost.model import Claim, Result, Task, TaskStatus
+from parcelpost.model import Claim, Encoded, Json, Result, Task, TaskStatus
+from parcelpost.storage import checks
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 
@@ -24,6 +26,9 @@ class _Discarding:
     async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None) -> list[Claim]:
         found = next(self._claims, None)
         return [] if found is None else [found]
+
+    def encode(self, data: Mapping[str, Json]) -> Encoded:
+        return Encoded(checks.json_bytes("data", data, max_bytes=OPTIONS.max_result_bytes))
 
     async def save_result(self, claim: Claim, result: Result) -> str | None:
         return claim.token

@@ -61,9 +61,3 @@ def test_the_time_of_a_record_comes_out_in_utc() -> None:
     assert isinstance(found, Done)
     assert found.scraped_at == noon
     assert found.scraped_at.tzinfo is UTC
-
-
-def test_a_page_of_several_records_is_given_up_loudly() -> None:
-    outcome = sound(Done(data={"a": 1}, more=({"a": 2},)))
-    assert isinstance(outcome, GiveUp)
-    assert "2 records" in outcome.reason
