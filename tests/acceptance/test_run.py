@@ -212,7 +212,7 @@ async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: 
             await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 assert (await client.get("/healthz")).status_code == 200
-                assert (await client.get("/readyz")).json() == {"status": "ok", "problems": []}
+                assert (await client.get("/readyz")).json() == {"status": "ok", "problems": [], "broken_fields": []}
                 assert "parcelpost_" in (await client.get("/metrics")).text
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0
