@@ -9,6 +9,7 @@ import pytest
 
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
+from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
 from tests import traps
@@ -113,6 +114,23 @@ async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> N
     assert len(rig.gateway.beats) == 1
     assert len(rig.seen(UpstreamAway)) == 1
     assert len(rig.seen(UpstreamBack)) == 1
+
+
+async def test_it_beats_soon_after_a_delivery_that_worked(scene: Scene, rig: Rig) -> None:
+    woken: list[str] = []
+    acquaint([rig.sync.absence, scene.heartbeat.absence], woken.append)
+    await rig.save("t1")
+    rig.gateway.play("heartbeat", traps.status(503))
+    assert await scene.heartbeat.step() >= 30
+    await rig.sync.step()
+    assert woken == ["heartbeat"]
+    wait = await scene.heartbeat.step()
+    assert 0 < wait <= 5
+    assert rig.gateway.beats == []
+    rig.clock.advance(wait)
+    rig.gateway.commands = ["pause"]
+    assert await scene.heartbeat.step() == 30
+    assert scene.control.paused
 
 
 async def test_a_wish_for_silence_is_kept_but_never_so_long_that_the_gateway_forgets_us(scene: Scene, rig: Rig) -> None:

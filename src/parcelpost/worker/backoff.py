@@ -22,6 +22,8 @@ class Away(Struct, frozen=True, kw_only=True):
     reason: str
     denied: bool = False
     """It does not want us: a person must look."""
+    asked: bool = False
+    """It asked not to be called before: nothing shortens that."""
 
 
 class Backoff:
@@ -51,6 +53,7 @@ class Backoff:
             failures=failures,
             reason=str(error),
             denied=isinstance(error, NotAllowed),
+            asked=wish > 0,
         )
         return self.away
 
@@ -58,6 +61,14 @@ class Backoff:
         """Starts over. Answers what has ended by this, if anything."""
         ended, self.away = self.away, None
         return ended
+
+    def hasten(self, seconds: float, now: datetime) -> bool:
+        """The next try comes in that time, if it would come later. False: it is not away, or asked for its wait."""
+        remaining = self.remaining(now)
+        if self.away is None or self.away.asked:
+            return False
+        self.away = replace(self.away, until=now + timedelta(seconds=min(seconds, remaining)))
+        return True
 
     def remaining(self, now: datetime) -> float:
         """Seconds until the next try. They go by, and the next try comes, wherever the clock was set back to."""

@@ -49,7 +49,7 @@ class Collector:
         self._arrived = arrived
         self._clock = clock
         self._emit = emit
-        self._absence = Absence(STATE, lpm, sync, clock, emit)
+        self.absence = Absence(STATE, lpm, sync, clock, emit)
         self._not_before = 0.0
         """By the monotonic clock: the upstream asked for no call before that."""
         self._unstored: Sequence[Task] = ()
@@ -60,12 +60,12 @@ class Collector:
 
     @property
     def away(self) -> Away | None:
-        return self._absence.away
+        return self.absence.away
 
     async def step(self) -> float:
         if not self._control.may_start or self._level() is not Level.FINE:
             return self._settings.poll_seconds
-        wait = max(self._absence.remaining, self._not_before - self._clock.monotonic())
+        wait = max(self.absence.remaining, self._not_before - self._clock.monotonic())
         if wait > 0:
             return wait
         if self._unstored:
@@ -116,7 +116,7 @@ class Collector:
             return await self._went_away(error)
         except Refused as error:
             return await self._went_away(NotNow(f"the gateway refuses to give work: {error}"))
-        await self._absence.worked()
+        await self.absence.worked()
         return await self._take_in(work, started)
 
     async def _take_in(self, work: Work, started: float) -> float:
@@ -144,7 +144,7 @@ class Collector:
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
         self.offers_nothing = False
         await self._record(0, self._clock.monotonic(), error)
-        return await self._absence.failed(error)
+        return await self.absence.failed(error)
 
     async def _record(self, count: int, started: float, error: UpstreamError | None) -> None:
         with contextlib.suppress(StoreError):

@@ -56,20 +56,22 @@ class Heartbeat:
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
-        self._absence = Absence(STATE, lpm, sync, clock, emit)
+        self.absence = Absence(STATE, lpm, sync, clock, emit)
 
     @property
     def away(self) -> Away | None:
-        return self._absence.away
+        return self.absence.away
 
     async def step(self) -> float:
+        if self.absence.is_hastened and (wait := self.absence.remaining) > 0:
+            return wait
         try:
             commands = await self._upstream.heartbeat(await self._beat())
         except (NotNow, NotAllowed) as error:
             return await self._went_away(error)
         except UpstreamError as error:
             return await self._went_away(NotNow(str(error)))
-        await self._absence.worked()
+        await self.absence.worked()
         for command in commands:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         return self._settings.seconds
@@ -99,7 +101,7 @@ class Heartbeat:
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
         """Never so long that the upstream forgets us, unless it does not want to know us."""
-        pause = max(self._settings.seconds, await self._absence.failed(error))
+        pause = max(self._settings.seconds, await self.absence.failed(error))
         return pause if isinstance(error, NotAllowed) else min(pause, _LONGEST_SILENCE_SECONDS)
 
     def _obey(self, command: str) -> bool:

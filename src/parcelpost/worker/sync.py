@@ -45,7 +45,7 @@ class SyncManager:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self._absence = Absence(STATE, lpm, settings, clock, emit)
+        self.absence = Absence(STATE, lpm, settings, clock, emit)
         self._marks = Marks(lpm, emit)
         self._is_loaded = False
         self._urged = False
@@ -61,7 +61,7 @@ class SyncManager:
     @property
     def away(self) -> Away | None:
         """Why nothing is delivered at the moment."""
-        return self._absence.away
+        return self.absence.away
 
     @property
     def problem(self) -> str:
@@ -76,9 +76,9 @@ class SyncManager:
         if not self._lpm.duties.take("sync"):
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
-            await self._absence.load()
+            await self.absence.load()
             self._is_loaded = True
-        remaining = 0.0 if self._urged else self._absence.remaining
+        remaining = 0.0 if self._urged else self.absence.remaining
         if remaining > 0:
             return remaining
         if self._urged:
@@ -88,7 +88,7 @@ class SyncManager:
             return await self._round()
         except (NotNow, NotAllowed) as error:
             self._start_over()
-            return await self._absence.failed(error)
+            return await self.absence.failed(error)
 
     async def _round(self) -> float:
         if self._held and self._clock.monotonic() >= self._again_at > 0:
@@ -168,7 +168,7 @@ class SyncManager:
         await marks.add(done)
         if error is not None:
             raise error
-        await self._absence.worked()
+        await self.absence.worked()
 
     def _learn(self, delivery: Delivery, done: Delivered) -> None:
         records = [entry for entry in delivery.stored if entry.data is not None]

@@ -16,6 +16,7 @@ from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.absence import acquaint
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.crew import Crew
@@ -109,6 +110,7 @@ class Worker:
         self.janitor = JanitorLoop(
             lpm, settings.janitor, settings.executor, level=self.watch.level, clock=clock, emit=emit
         )
+        acquaint([self.sync.absence, self.collector.absence, self.heartbeat.absence], crew.wake)
 
     def platforms(self) -> Sequence[str]:
         """Whose tasks this worker asks for, by the upstream's order, the settings, or what is installed."""
