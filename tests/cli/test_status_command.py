@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import select
@@ -20,6 +21,7 @@ from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
+from parcelpost.worker.held import Held, HeldNote
 from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows, run_process
 from tests.storage.making import a_result, a_task, save_one
 
@@ -61,6 +63,18 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
         out = status(run, store)
     assert out.startswith("All is well.\n")
     assert f"(process {process.pid}, since " in out
+
+
+def test_receipts_that_the_store_does_not_take_are_told_while_a_worker_holds_them(store: Path, run: Run) -> None:
+    held = Held(since=NOW - timedelta(minutes=7), results=120, error="StoreFull: no room", remedy="free disk space")
+    HeldNote(store).write(held)
+    with holder(store):
+        out = status(run, store)
+        found = json.loads(status(run, store, "--json"))
+    assert "Attention: for 7 min the store has taken no word of what was delivered (120 results), and nothing" in out
+    assert "sent: StoreFull: no room. What to do: free disk space.\n" in out
+    assert (found["well"], found["sync"]["held"]["results"]) == (False, 120)
+    assert "no word" not in status(run, store), "without the worker there is nothing to mark: it is sent again"
 
 
 def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run) -> None:
@@ -122,7 +136,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied"}
+    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "held"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 from parcelpost.client.gateway import GatewayClient
@@ -17,6 +18,8 @@ from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway
 
 TIMEOUT_SECONDS = 0.5
+SOON_BUSY = StoreOptions(busy_timeout_seconds=0.01)
+"""For `nobody_writes`."""
 
 
 class Rig:
@@ -60,6 +63,15 @@ class Rig:
                 return
         waiting = [(entry.task_id, entry.last_error) for entry in await self.lpm.get_unsynced_results(20)]
         raise AssertionError(f"still waiting after {turns} turns: {waiting}, away: {self.sync.away}")
+
+
+@contextmanager
+def nobody_writes(rig: Rig) -> Iterator[None]:
+    """Another program holds the store's file."""
+    with closing(sqlite3.connect(rig.lpm.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
 
 
 @asynccontextmanager

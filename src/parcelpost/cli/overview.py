@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from parcelpost.cli import status_report
 from parcelpost.cli.options import run_command
-from parcelpost.cli.output import count, printable
+from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
 from parcelpost.errors import NotAllowed
@@ -23,6 +23,7 @@ from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
+from parcelpost.worker.held import Held, read_held
 from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
@@ -45,6 +46,8 @@ class Sync(Struct, frozen=True, kw_only=True):
     """Why the gateway cannot be used at the moment, and when it is tried again; of the sync, if it has tried."""
     denied: str
     """Why the gateway does not let us in, '' while it does."""
+    held: Held | None
+    """Why what was delivered cannot be marked, and nothing more is sent."""
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
@@ -87,11 +90,17 @@ class Overview(Struct, frozen=True, kw_only=True):
 async def gather(store: Path) -> Overview:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     status = await status_report.gather(store)
-    sync = await _sync(store)
     commands = [one for one in status.open_in if _COMMAND.fullmatch(one.id)]
     workers = [one for one in status.open_in if one not in commands]
+    sync = await _sync(store, read_held(store) if workers else None)
     broken = await _broken(store)
-    problems = [*_denials(sync), *_idleness(status, workers), *status.problems, *_broken_problems(broken)]
+    problems = [
+        *_denials(sync),
+        *_held_problems(sync),
+        *_idleness(status, workers),
+        *status.problems,
+        *_broken_problems(broken),
+    ]
     queue = status.queue
     return Overview(
         well=not problems,
@@ -115,7 +124,7 @@ async def gather(store: Path) -> Overview:
     )
 
 
-async def _sync(store: Path) -> Sync:
+async def _sync(store: Path, held: Held | None) -> Sync:
     async with looking(store) as database:
         log = SyncLog(database, CLOCK)
         state = WorkerState(database, CLOCK)
@@ -126,6 +135,7 @@ async def _sync(store: Path) -> Sync:
             last_upload=await _last(log, "upload"),
             last_download=await _last(log, "download"),
             away=aways[0] if aways else None,
+            held=held,
         )
 
 
@@ -184,6 +194,18 @@ def _denials(sync: Sync) -> list[Problem]:
     if not sync.denied:
         return []
     return [Problem(f"the gateway does not let us in: {sync.denied}", NotAllowed.hint)]
+
+
+def _held_problems(sync: Sync) -> list[Problem]:
+    if sync.held is None:
+        return []
+    held = sync.held
+    since = age((CLOCK.now() - held.since).total_seconds())
+    what = (
+        f"for {since} the store has taken no word of what was delivered ({count(held.results, 'result')}), and nothing"
+        f" more is sent: {held.error}"
+    )
+    return [Problem(what, held.remedy)]
 
 
 def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError
 from parcelpost.events import Emit, EntryRefused, MarksHeld, ResultsSynced
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.delivery import Delivery
+from parcelpost.worker.held import Held, HeldNote
 
 _MOST_WAITING = 16
 _A_WRITE = 8
@@ -70,14 +72,24 @@ class Marks:
     parcel, the older one would be sent again, over the newer. It is little, as `add` waits for the store before long.
     """
 
-    def __init__(self, lpm: LocalPersistenceManager, emit: Emit) -> None:
+    def __init__(self, lpm: LocalPersistenceManager, clock: Clock, emit: Emit) -> None:
         self._lpm = lpm
+        self._clock = clock
         self._emit = emit
+        self._note = HeldNote(lpm.path)
         self._waiting: list[Delivered] = []
         self._refusals: deque[Refusal] = deque()
         self._writing: asyncio.Task[None] | None = None
-        self.problem = ""
+        self._held: Held | None = None
+
+    @property
+    def problem(self) -> str:
         """Why the store does not take them; '' while it does."""
+        return self._held.error if self._held else ""
+
+    def begin(self) -> None:
+        """Nothing is held. What another process has left of its own is forgotten."""
+        self._hold(None)
 
     async def add(self, done: Delivered) -> None:
         """Waits only where the store is far behind. Raises the StoreError of an earlier write."""
@@ -114,14 +126,24 @@ class Marks:
         except StoreError as error:
             self._failed(error)
             raise
-        self.problem = ""
+        if self._held:
+            self._hold(None)
 
     def _failed(self, error: StoreError) -> None:
-        is_news = not self.problem
-        results = sum(len(done.stored) for done in self._waiting)
-        self.problem = f"{type(error).__name__}: {error}"
-        if is_news:
-            self._emit(MarksHeld(results=results, error=self.problem))
+        before = self._held
+        held = Held(
+            since=before.since if before else self._clock.now(),
+            results=sum(len(done.stored) for done in self._waiting),
+            error=f"{type(error).__name__}: {error}",
+            remedy=error.hint or "see the worker's log",
+        )
+        self._hold(held)
+        if before is None:
+            self._emit(MarksHeld(results=held.results, error=held.error))
+
+    def _hold(self, held: Held | None) -> None:
+        self._held = held
+        self._note.write(held)
 
     async def _write(self, group: Sequence[Delivered]) -> None:
         logging = asyncio.create_task(self._log(group))  # with the marks, in one transaction

@@ -46,7 +46,7 @@ class SyncManager:
         self._clock = clock
         self._emit = emit
         self.absence = Absence(STATE, lpm, settings, clock, emit)
-        self._marks = Marks(lpm, emit)
+        self._marks = Marks(lpm, clock, emit)
         self._is_loaded = False
         self._urged = False
         self._after = 0
@@ -77,6 +77,7 @@ class SyncManager:
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
             await self.absence.load()
+            self._marks.begin()
             self._is_loaded = True
         remaining = 0.0 if self._urged else self.absence.remaining
         if remaining > 0:
