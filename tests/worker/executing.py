@@ -44,6 +44,7 @@ class Works:
         self.control = Control()
         self.factory = factory
         self.level = Level.FINE
+        self.look: Callable[[], Level] = lambda: self.level
         self.platforms: frozenset[str] | None = None
         self.events: list[Event] = []
         self.reported = asyncio.Event()
@@ -57,7 +58,7 @@ class Works:
             settings,
             self.control,
             platforms=lambda: self.platforms,
-            level=lambda: self.level,
+            level=self._level,
             saved=lambda: self._count("saved"),
             ran_dry=lambda: self._count("ran_dry"),
             clock=clock,
@@ -107,6 +108,9 @@ class Works:
     def _emit(self, event: Event) -> None:
         self.events.append(event)
         self.reported.set()
+
+    def _level(self) -> Level:
+        return self.look()
 
     def _count(self, what: str) -> None:
         setattr(self, what, getattr(self, what) + 1)

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
+from parcelpost.errors import StoreBusy
 from parcelpost.events import AttemptEnded, LoopFailed
 from parcelpost.model import Done, TaskStatus
+from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
 from tests.storage.making import a_task, look, the_result
@@ -40,6 +42,29 @@ async def begun(works: Works, many: int = 1) -> None:
 
 
 # Store trouble
+
+
+async def test_a_task_that_the_store_would_not_take_back_goes_back_later(tmp_path: Path) -> None:
+    looks = 0
+
+    async with at_work(tmp_path, options=BUSY) as works:
+        await works.add(a_task(), answering(DONE))
+        with contextlib.ExitStack() as trouble:
+
+            def no_room_after_the_claim() -> Level:
+                nonlocal looks
+                looks += 1
+                if looks == 2:
+                    trouble.enter_context(locked(tmp_path))
+                return Level.FINE if looks == 1 else Level.EXECUTOR_STOPS
+
+            works.look = no_room_after_the_claim
+            assert await works.step() > 0
+            with pytest.raises(StoreBusy):
+                await works.step()
+            assert await works.status() is TaskStatus.PROCESSING
+        assert await works.step() > 0
+        assert await works.status() is TaskStatus.PENDING
 
 
 async def test_what_was_scraped_is_kept_until_the_store_takes_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.control import Control
 from parcelpost.worker.ending import Ending
+from parcelpost.worker.giving_back import GivingBack
 from parcelpost.worker.slot import LeftBehind, Running, Slot
 from parcelpost.worker.stage import GRACE_SECONDS
 
@@ -54,6 +55,7 @@ class Executor:
         self._draining = False
         self._running = Running()
         self._left_behind = LeftBehind(max_left_behind)
+        self._giving_back = GivingBack(lpm)
         ending = Ending(lpm, settings, clock, emit, saved, level, learn)
         self.slots = [
             Slot(
@@ -65,6 +67,7 @@ class Executor:
                 ending=ending,
                 running=self._running,
                 left_behind=self._left_behind,
+                giving_back=self._giving_back,
                 grace=grace,
                 clock=clock,
                 emit=emit,
@@ -103,6 +106,7 @@ class Executor:
         await asyncio.gather(*(slot.close() for slot in self.slots))
 
     async def _next_claim(self) -> Claim | None:
+        await self._giving_back.settle()
         if not self._may_start():
             return None
         found = await self._lpm.claim(1, platforms=self._platforms())
@@ -110,7 +114,7 @@ class Executor:
             self._ran_dry()
             return None
         if not self._may_start():
-            await self._lpm.release(found[0])
+            await self._giving_back.release(found[0])
             return None
         return found[0]
 

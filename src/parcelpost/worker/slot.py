@@ -9,13 +9,13 @@ from datetime import timedelta
 from itertools import count
 
 from parcelpost.clock import Clock
-from parcelpost.errors import StoreError
 from parcelpost.events import AttemptAbandoned, Emit
 from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.ending import Attempt, Ending
+from parcelpost.worker.giving_back import GivingBack
 from parcelpost.worker.loop import Step
 from parcelpost.worker.outcomes import encoded
 from parcelpost.worker.stage import Stage
@@ -91,6 +91,7 @@ class Slot:
         ending: Ending,
         running: Running,
         left_behind: LeftBehind,
+        giving_back: GivingBack,
         grace: float,
         clock: Clock,
         emit: Emit,
@@ -103,6 +104,7 @@ class Slot:
         self._ending = ending
         self._running = running
         self._left_behind = left_behind
+        self._giving_back = giving_back
         self._grace = grace
         self._clock = clock
         self._emit = emit
@@ -147,15 +149,15 @@ class Slot:
         try:
             yield
         except asyncio.CancelledError:
-            await self._release(claim)
+            await self._giving_back.release(claim)
             raise
         except BaseException:
-            await self._release(claim, timedelta(seconds=self._settings.retry_min_seconds))
+            await self._giving_back.release(claim, timedelta(seconds=self._settings.retry_min_seconds))
             raise
 
     async def _end(self, attempt: Attempt, outcome: Outcome | None) -> None:
         if outcome is None:
-            self.released += await self._release(attempt.claim)
+            self.released += await self._giving_back.release(attempt.claim)
         else:
             await self._ending.end(attempt, outcome)
 
@@ -181,8 +183,3 @@ class Slot:
         self._stage = self._new_stage()
         left = self._left_behind.count
         self._emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left))
-
-    async def _release(self, claim: Claim, delay: timedelta | None = None) -> bool:
-        with contextlib.suppress(StoreError):  # then it comes back by I9
-            return await self._lpm.release(claim, delay)
-        return False
