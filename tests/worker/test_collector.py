@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
-from parcelpost.events import TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
+from parcelpost.errors import StoreBusy
+from parcelpost.events import LoopFailed, TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.health import Level
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from tests import traps
-from tests.hostile import Trap, a_task
-from tests.worker.rig import Rig
+from tests.hostile import HostileGateway, Trap, a_task
+from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged
 
 
 async def ready(lpm: LocalPersistenceManager, most: int) -> int:
@@ -51,6 +54,12 @@ class Scene:
             if delay:
                 return delay
         raise AssertionError("it never paused")
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    async with HostileGateway() as gateway, rigged(tmp_path, gateway, SOON_BUSY) as rig:
+        yield rig
 
 
 @pytest.fixture
@@ -204,3 +213,25 @@ async def test_a_platform_whose_tasks_all_wait_for_another_try_gets_no_more_of_t
     rig.gateway.offer(a_task("v1", platform="vgsi"))
     rig.clock.advance(await scene.collector.step())
     assert (await rig.lpm.supply(100))["vgsi"].ready == 1
+
+
+async def test_tasks_that_could_not_be_stored_are_an_offer(scene: Scene, rig: Rig) -> None:
+    """Or a run until empty would end before they are in the store."""
+    await scene.fill()
+    assert scene.collector.offers_nothing
+    rig.clock.advance(30)
+    rig.gateway.offer(a_task("t1"))
+    with nobody_writes(rig), pytest.raises(StoreBusy):
+        await scene.collector.step()
+    assert not scene.collector.offers_nothing
+
+
+async def test_a_store_that_takes_no_task_does_not_keep_the_worker_from_leaving(scene: Scene, rig: Rig) -> None:
+    rig.gateway.offer(a_task("t1"))
+    with nobody_writes(rig):
+        with pytest.raises(StoreBusy):
+            await scene.collector.step()
+        await scene.collector.settled(1)
+    assert [event.loop for event in rig.seen(LoopFailed) if isinstance(event, LoopFailed)] == ["collector"]
+    await scene.collector.settled(1)
+    assert await ready(rig.lpm, 100) == 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
-from parcelpost.events import Emit, TaskSkipped, TasksReceived
+from parcelpost.events import Emit, LoopFailed, TaskSkipped, TasksReceived
 from parcelpost.model import Task
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
 from parcelpost.storage.health import Level
@@ -106,7 +106,11 @@ class Collector:
         if self.is_asking:
             await self._clock.wait(self._idle, seconds)
         if self._unstored:
-            await self._lpm.add_tasks(self._unstored)
+            try:
+                await self._lpm.add_tasks(self._unstored)
+            except StoreError as error:  # they come back when their lease is over; what else there is to do goes on
+                message = f"{type(error).__name__}: {error}"
+                self._emit(LoopFailed(loop=STATE, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _ask(self, wanted: int, platforms: Sequence[str]) -> float:
         started = self._clock.monotonic()
@@ -122,13 +126,13 @@ class Collector:
     async def _take_in(self, work: Work, started: float) -> float:
         for bad in work.bad:
             self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
+        self.offers_nothing = not work.tasks and not work.bad
         self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
         added = await self._lpm.add_tasks(work.tasks)
         self._unstored = ()
         for task_id, problem in added.refusals:
             self._emit(TaskSkipped(task_id=task_id, problem=problem))
         bad_count = len(work.bad) + added.refused
-        self.offers_nothing = not work.tasks and not work.bad
         if not self.offers_nothing:
             self._emit(TasksReceived(new=added.new, known=added.known, bad=bad_count))
             await self._record(added.new, started, None)
