@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from datetime import timedelta
 from pathlib import Path
 
@@ -358,3 +360,14 @@ async def test_what_the_last_process_was_denied_is_forgotten_when_this_one_gets_
     now = await rig.lpm.state.get("sync", Away)
     assert now is not None
     assert (now.denied, now.failures) == (False, 0)
+
+
+@pytest.mark.parametrize("html_path", ["../elsewhere.html.gz", "/etc/hostname", "", "."])
+async def test_an_entry_whose_page_cannot_be_named_harms_no_other(rig: Rig, html_path: str) -> None:
+    await rig.save("bad", "good", page=b"<html></html>")
+    with contextlib.closing(sqlite3.connect(rig.lpm.path)) as db, db:
+        db.execute("UPDATE results SET html_path = ? WHERE task_id = 'bad'", (html_path,))
+    await rig.sync.step()
+    assert sorted(rig.gateway.submissions) == ["good"]
+    (left,) = await rig.lpm.get_unsynced_results(10)
+    assert (left.task_id, left.sync_attempts) == ("bad", 1)

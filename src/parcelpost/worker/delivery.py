@@ -102,12 +102,16 @@ class Delivery:
         return [entry for entry in entries if parcel(entry) not in stuck] if stuck else list(entries)
 
     async def _upload(self, entry: OutboxEntry) -> None:
-        path = self._raw_path(entry.html_path or "")
+        html_path = entry.html_path or ""
+        try:
+            path = self._raw_path(html_path)
+        except ValueError as error:  # a damaged row
+            raise Refused(str(error)) from error
         if not await asyncio.to_thread(path.is_file):
-            top = self._raw_path(Path(entry.html_path or ".").parts[0])
+            top = self._raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
                 raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
-            raise Refused(f"its page {entry.html_path} is gone from the disk")
+            raise Refused(f"its page {html_path} is gone from the disk")
         await self._upstream.upload_raw_file(entry, path)
         self.raw_stored.append(entry)
 
