@@ -29,6 +29,18 @@ async def test_signals_and_samples_are_sent_once(rig: Rig, extras: Extras) -> No
     assert await rig.lpm.signals.unsynced() == []
 
 
+async def test_samples_are_sent_after_the_clock_was_set_back(rig: Rig, extras: Extras) -> None:
+    rig.clock.advance(365 * 86_400)
+    await rig.lpm.metrics.record(Sample(tasks_completed=1))
+    rig.clock.advance(await extras.step())
+    rig.clock.advance(-365 * 86_400)
+    for completed in (2, 3):
+        await rig.lpm.metrics.record(Sample(tasks_completed=completed))
+        rig.clock.advance(await extras.step())
+        rig.clock.advance(await extras.step())
+    assert [sample["tasks_completed"] for sample in rig.gateway.metrics] == [1, 2, 3]
+
+
 async def test_a_gateway_without_them_is_asked_once(rig: Rig, extras: Extras) -> None:
     rig.gateway.extras = False
     for _ in range(3):

@@ -14,6 +14,7 @@ from parcelpost.scrapers.ways import Css, Id
 from parcelpost.storage.signals import MOST_SIGNALS
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.learning import FleetExperience, Learning
+from tests import traps
 from tests.storage.making import a_task
 from tests.worker.executing import at_work
 from tests.worker.rig import Rig
@@ -51,6 +52,13 @@ async def test_a_signal_that_cannot_be_stored_stops_nothing(rig: Rig, learning: 
     learning.take([SIGNAL])
     await learning.step()
     assert len(await rig.lpm.signals.unsynced()) == 1
+
+
+async def test_a_signal_that_cannot_be_stored_harms_none_beside_it(rig: Rig, learning: Learning) -> None:
+    bad = Signal(platform="echo", field="", selector="", selector_type="nonsense", success=True)
+    learning.take([*[SIGNAL] * 700, bad, *[SIGNAL] * 500, bad])
+    await learning.step()
+    assert len(await rig.lpm.signals.unsynced(2_000)) == 1_200
 
 
 async def test_memory_and_disk_are_bounded(rig: Rig, learning: Learning) -> None:
@@ -134,6 +142,14 @@ async def test_a_gateway_without_ranked_selectors_is_asked_once(rig: Rig, rankin
     await experience.step()
     await experience.step()
     assert rig.gateway.count("selectors") == 1
+
+
+async def test_a_fleet_that_cannot_be_asked_is_asked_again_before_long(rig: Rig, ranking: Ranking) -> None:
+    rig.gateway.play("selectors", traps.status(503))
+    experience = FleetExperience(rig.client, ranking, lambda: ["echo", "vgsi"], rig.clock)
+    assert await experience.step() <= 600
+    assert await experience.step() > 600
+    assert rig.gateway.count("selectors") == 3
 
 
 async def test_an_attempt_hands_its_signals_on_whatever_its_end(tmp_path: Path) -> None:

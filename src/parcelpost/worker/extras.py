@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -16,6 +16,7 @@ from parcelpost.worker.backoff import Backoff
 _TURN_SECONDS = 30.0
 _SIGNALS_A_CALL = 500
 _SAMPLES_A_CALL = 200
+_AFTER_SETTING_BACK = timedelta(hours=1)
 _STATE = "metrics_sent"
 
 
@@ -66,10 +67,10 @@ class Extras:
             await self._lpm.signals.mark_synced([one.signal_id for one in stored])
 
     async def _send_metrics(self) -> None:
-        sent = await self._lpm.state.get(_STATE, _Sent)
-        since = sent.until if sent else datetime.fromtimestamp(0, self._clock.now().tzinfo)
+        now = self._clock.now()
+        since = await self._sent_until(now)
         found = await self._lpm.metrics.since(since, _SAMPLES_A_CALL)
-        new = [timed for timed in found if timed.timestamp > since]
+        new = [timed for timed in found if since < timed.timestamp <= now]
         if not new:
             return
         samples = [
@@ -77,3 +78,9 @@ class Extras:
         ]
         await self._upstream.submit_metrics(samples)
         await self._lpm.state.put(_STATE, _Sent(new[-1].timestamp))
+
+    async def _sent_until(self, now: datetime) -> datetime:
+        sent = await self._lpm.state.get(_STATE, _Sent)
+        if sent is None:
+            return datetime.fromtimestamp(0, now.tzinfo)
+        return sent.until if sent.until <= now else now - _AFTER_SETTING_BACK  # the clock was set back

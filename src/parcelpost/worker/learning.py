@@ -23,6 +23,7 @@ _A_WRITE = 2_000
 _REMEMBERED = 20_000
 _TELL_AGAIN_SECONDS = 300.0
 _ASK_AGAIN_SECONDS = 3_600.0
+_AFTER_REFUSAL_SECONDS = 300.0
 _ENOUGH_SAMPLES = 20
 
 
@@ -65,15 +66,20 @@ class Learning:
 
     async def flush(self) -> None:
         """Raises a StoreError; what was not stored stays, except for what never can be."""
+        most = _A_WRITE
         while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(_A_WRITE, len(self._waiting)))]
+            batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
             try:
                 await self._lpm.signals.append(batch)
             except InvalidInput:
-                continue
+                most = max(1, len(batch) // 2)
+                if len(batch) > 1:  # one of them is at fault: fewer at a time, until it stands alone
+                    self._waiting.extendleft(reversed(batch))
             except StoreError:
                 self._waiting.extendleft(reversed(batch))
                 raise
+            else:
+                most = min(2 * most, _A_WRITE)
 
     async def _tell_broken(self) -> None:
         found = list(self._ranking.broken())
@@ -113,8 +119,10 @@ class FleetExperience:
                 break
             except (Refused, TooLarge):
                 continue
-            except (NotNow, NotAllowed):
-                break
+            except NotNow as error:
+                return max(_AFTER_REFUSAL_SECONDS, error.retry_after)
+            except NotAllowed:
+                return _AFTER_REFUSAL_SECONDS
             known = [one for one in found if one.platform == platform and one.samples >= _ENOUGH_SAMPLES]
             self._ranking.take_fleet(
                 platform, [(one.field, one.selector_type, one.selector, one.success_rate) for one in known]
