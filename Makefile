@@ -10,6 +10,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	if "$$p" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then echo "$$p"; break; fi; done)
 UV ?= $(shell command -v uv 2>/dev/null)
 
+DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
@@ -42,8 +43,9 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	fi
 	@touch $@
 
-demo: setup ## run the demonstration
-	@$(BIN)/parcelpost demo
+demo: setup ## scrape four invented counties into demo_data (DEMO_ARGS=--stay keeps the dashboard up)
+	@rm -rf demo_data
+	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 
 test: lint ## lint, then run the tests (PYTEST_ARGS='-k name' passes through)
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
@@ -66,6 +68,6 @@ lock: ## resolve requirements-dev.txt anew (LOCK_ARGS=--upgrade for newer versio
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 		$(LOCK_ARGS) pyproject.toml -o requirements-dev.txt
 
-clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+clean: ## remove .venv, caches, builds and the demonstration's files
+	rm -rf $(VENV) demo_data .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).parent
-WIDTH = 112
+WIDTH = 116
 
 
 def draw(name: str, title: str, *commands: str) -> None:

@@ -1,7 +1,8 @@
-"""`parcelpost demo`: the story, the proof, and that nothing is left behind."""
+"""`parcelpost demo`: the story, the proof, the spreadsheets, and that nothing is left behind."""
 
 from __future__ import annotations
 
+import csv
 import os
 import pty
 import re
@@ -9,6 +10,8 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -19,7 +22,11 @@ from tests.cli.support import COMMAND, run_process
 
 pytestmark = pytest.mark.slow
 
-TASKS = "200"
+PARCELS = "100"
+MANY = "2000"
+"""More than are scraped before the test has seen what it waits for."""
+TASKS = 3 * 100 + 1
+PLATFORMS = {"grizzly_gis", "lien_register", "mygov_due", "vgsi"}
 
 
 @contextmanager
@@ -50,43 +57,65 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> str:
 
 def test_nothing_is_missing_after_both_were_killed(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    with demo(tmp_path, "--tasks", TASKS, "--dir", str(folder)) as process:
+    with demo(tmp_path, "--parcels", PARCELS, "--dir", str(folder)) as process:
         out, err = process.communicate()
     assert process.returncode == 0, out + err
-    assert re.search(r"The gateway was killed with SIGKILL; it has \d+ results\. The worker goes on\.", out)
-    assert re.search(r"The worker was killed with SIGKILL; \d+ results? w", out)
-    assert re.search(r"tasks with exactly one result +200 +200 +same\n", out)
-    assert re.search(r"results with the same content hash +200 +200 +same\n", out)
-    assert re.search(r"pages with the same hash +200 +200 +same\n", out)
+    assert re.search(r"The gateway was killed with SIGKILL; it has the records of \d+ tasks\. The worker", out)
+    assert re.search(r"The worker was killed with SIGKILL too; the records of \d+ tasks? are in its store only", out)
+    assert re.search(r"with an error; \d+ tasks? w(as|ere) tried again", out)
+    assert re.search(rf"tasks ordered, and ended +{TASKS} +{TASKS} +same\n", out)
+    assert re.search(r"records, each there exactly once +(\d+) +\1 +same\n", out)
+    assert re.search(r"records with the same content hash +(\d+) +\1 +same\n", out)
+    assert re.search(r"records whose page has the same hash +(\d+) +\1 +same\n", out)
     assert "Nothing is missing." in out
-    assert re.search(r"scraped by the worker: [\d,]+ of 200; stored at the gateway: \d+\n", err)
+    assert re.search(rf"scraped by the worker: \d+ of {TASKS}; stored at the gateway: \d+\n", err)
     assert str(folder / "gateway" / "gateway.db") in out
+    _check_spreadsheets(folder, out)
     assert run_process("store", "check", "--deep", "--store", folder / "worker" / "parcelpost.db").code == 0
     again = run_process("demo", "--dir", folder)
     assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {folder} already")
 
 
+def _check_spreadsheets(folder: Path, out: str) -> None:
+    assert f"{folder / 'parcels.csv'}, {folder / 'liens.csv'}" in out
+    parcels, liens = (_rows(folder / name) for name in ("parcels.csv", "liens.csv"))
+    assert f"parcels.csv has {len(parcels)} parcels." in out
+    assert f"liens.csv has {len(liens)} liens." in out
+    assert {row["platform"] for row in parcels} == PLATFORMS
+    assert {row["platform"] for row in liens} == {"lien_register", "mygov_due"}
+    assert len(liens) == sum(int(row["lien_count"]) for row in parcels)
+    assert all(Decimal(row["market_value"]) >= 0 for row in parcels if row["platform"] != "lien_register")
+    assert any(Decimal(row["tax_due"]) > 0 for row in parcels if row["platform"] == "mygov_due")
+    assert all(Decimal(row["face_amount"]) > 0 and date.fromisoformat(row["sale_date"]) for row in liens)
+
+
+def _rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
 def test_the_dashboard_stays_up_until_ctrl_c(tmp_path: Path) -> None:
-    with demo(tmp_path, "--tasks", TASKS, "--stay", "--keep") as process:
+    with demo(tmp_path, "--parcels", PARCELS, "--stay", "--keep") as process:
         read = read_until(process, "until Ctrl-C")
         (address,) = re.findall(r"The dashboard stays up at (\S+/)", read)
-        with urlopen(f"{address}health") as answer:
-            assert answer.status == 200
+        for path in ("health", "", "v1/liens"):
+            with urlopen(f"{address}{path}") as answer:
+                assert answer.status == 200
         children = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == 0
-    assert len(children) == 1
+    assert len(children) == 2
     assert not any(child.is_running() for child in children)
     (folder,) = tmp_path.iterdir()
     assert (folder / "worker" / "parcelpost.db").is_file()
 
 
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
-    with demo(tmp_path, "--tasks", "100000") as process:
+    with demo(tmp_path, "--parcels", MANY) as process:
         read_until(process, "A worker runs")
         children = psutil.Process(process.pid).children()
-        assert len(children) == 2
+        assert len(children) == 3
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert process.returncode == 130
@@ -96,7 +125,7 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
-    with demo(tmp_path, "--tasks", "100000") as process:
+    with demo(tmp_path, "--parcels", MANY) as process:
         read_until(process, "A worker runs")
         children = psutil.Process(process.pid).children()
         process.kill()
@@ -105,10 +134,10 @@ def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     assert alive == []
 
 
-def test_a_terminal_sees_bars(tmp_path: Path) -> None:
+def test_a_terminal_sees_bars_and_only_the_spreadsheets_stay(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {"TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
-    command = [COMMAND, "demo", "--tasks", TASKS]
+    command = [COMMAND, "demo", "--parcels", PARCELS]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, env=environment) as process:
         os.close(theirs)
         seen = b""
@@ -121,4 +150,5 @@ def test_a_terminal_sees_bars(tmp_path: Path) -> None:
     assert b"scraped by the worker" in seen
     assert b"stored at the gateway" in seen
     assert "━".encode() in seen
-    assert list(tmp_path.iterdir()) == []
+    (folder,) = tmp_path.iterdir()
+    assert {file.name for file in folder.iterdir()} == {"parcels.csv", "liens.csv"}

@@ -1,8 +1,7 @@
-"""`parcelpost demo`: a gateway and a worker, both killed on the way, and nothing is missing."""
+"""`parcelpost demo`: four counties are scraped, gateway and worker are killed on the way, and nothing is missing."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ from parcelpost.cli.output import print_lines, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from parcelpost.cli.demo_files import Files
     from parcelpost.cli.demo_story import Story
 
 EXAMPLES = """
@@ -20,56 +20,58 @@ Examples:
 \b
   parcelpost demo
   parcelpost demo --stay
-  parcelpost demo --tasks 10000 --dir /tmp/parcelpost-demo
+  parcelpost demo --parcels 1000 --dir /tmp/parcelpost-demo
 """
 
 
 def demo(
-    tasks: Annotated[int, typer.Option("--tasks", min=100, max=100_000, help="How many parcels to scrape.")] = 1_200,
+    parcels: Annotated[
+        int, typer.Option("--parcels", min=50, max=10_000, help="How many parcels each county has.")
+    ] = 250,
     folder: Annotated[
         Path | None, typer.Option("--dir", metavar="DIR", help="Work here, and leave the files in place.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the temporary folder in place.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave everything in the temporary folder in place.")] = False,
     stay: Annotated[
         bool, typer.Option("--stay", help="Keep the gateway and its dashboard up at the end, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Run a gateway and a worker, kill both on the way, and show that nothing is missing.
+    """Scrape four invented counties, with kill -9 on the way, into a spreadsheet of parcels and one of liens.
 
-    A made-up county's parcels are queued at a gateway and scraped by a worker. The gateway is killed and started again,
-    then the worker is. At the end both sides are compared; exits with 1 if anything is missing or differs. Works in a
-    temporary folder, which is removed at the end.
+    Their websites, a gateway and a worker run on this machine. The gateway is killed, then the worker; both are started
+    again, and at the end both sides are compared: exits with 1 if anything is missing or differs. Works in a temporary
+    folder, where only the spreadsheets stay.
     """
     import tempfile
 
+    from parcelpost.cli.demo_files import Files
+
     if folder is not None:
-        _show(folder, tasks, stay=stay)
+        _show(Files(folder), parcels, all_stay=True, stay=stay)
         return
-    temporary = Path(tempfile.mkdtemp(prefix="parcelpost-demo-"))
+    files = Files(Path(tempfile.mkdtemp(prefix="parcelpost-demo-")))
     try:
-        _show(temporary, tasks, stay=stay)
+        _show(files, parcels, all_stay=keep, stay=stay)
     finally:
         if not keep:
-            shutil.rmtree(temporary, ignore_errors=True)
-            print("The temporary folder is removed; --keep leaves it in place.")
+            files.keep_spreadsheets_only()
+            print("The rest of the temporary folder is removed; --keep leaves it in place.")
 
 
-def _show(folder: Path, tasks: int, *, stay: bool) -> None:
+def _show(files: Files, parcels: int, *, all_stay: bool, stay: bool) -> None:
     import asyncio
 
-    from parcelpost.cli.demo_files import Files
     from parcelpost.cli.gateway_options import needed_packages
 
-    files = Files(folder)
     if files.store.exists() or files.ledger.exists():
-        raise InvalidInput(f"there is a demo in {folder} already", hint="name another folder with --dir")
+        raise InvalidInput(f"there is a demo in {files.folder} already", hint="name another folder with --dir")
     files.make()
     with needed_packages():
         from parcelpost.cli.demo_story import Story
 
-        story = Story(files, tasks)
+        story = Story(files, parcels)
         try:
-            asyncio.run(_tell(story, stay=stay))
+            asyncio.run(_tell(story, all_stay=all_stay, stay=stay))
         except KeyboardInterrupt:
             if not story.is_told:
                 raise
@@ -77,13 +79,21 @@ def _show(folder: Path, tasks: int, *, stay: bool) -> None:
         raise typer.Exit(1)
 
 
-async def _tell(story: Story, *, stay: bool) -> None:
+async def _tell(story: Story, *, all_stay: bool, stay: bool) -> None:
+    from parcelpost.cli.demo_sheets import LIENS, PARCELS, preview
+
+    files = story.files
     async with story:
         lines = await story.run()
         print()
         print_lines(table(("what", "worker", "gateway", ""), [one.cells for one in lines]))
+        for sheet, file in ((PARCELS, files.parcels), (LIENS, files.liens)):
+            print()
+            print_lines(preview(sheet, file))
         print()
-        print_lines(story.files.lines())
+        print_lines(files.lines(all_stay=all_stay))
         print("Nothing is missing." if story.is_whole else "Something is missing.", flush=True)
         if stay:
             await story.stay()
+        else:
+            print(f"The dashboard was at {story.url}/; --stay keeps it up.")

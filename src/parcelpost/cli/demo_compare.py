@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -18,12 +19,13 @@ from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.raw_store import RawStore, open_raw_store
 from parcelpost.gateway.words import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import outbox, queue_state
+from parcelpost.storage import outbox, queue_state, tasks
 from parcelpost.storage.raw_names import inside
 
 _PAGE_ROWS = 500
 _MOST_VERSIONS = 10
-_ANY = {"sync": None, "platform": None, "parcel_id": None, "success": None}
+_ALL_TASKS = dict.fromkeys(("status", "platform", "state", "county", "source", "parcel_id"))
+_ALL_RECORDS = {"sync": None, "platform": None, "parcel_id": None, "success": True}
 
 
 class Line(Struct, frozen=True):
@@ -43,7 +45,7 @@ class Line(Struct, frozen=True):
 
 
 class _Kept(Struct, frozen=True):
-    """A result as one side has it."""
+    """A record as one side has it."""
 
     content: str
     """The hash of its data."""
@@ -51,54 +53,80 @@ class _Kept(Struct, frozen=True):
     """The hash of its page, computed from the file itself."""
 
 
-async def compare(files: Files, ledger: Ledger, tasks: int) -> list[Line]:
+async def compare(files: Files, ledger: Ledger, ordered: int) -> list[Line]:
     async with looking(files.store) as database:
         depth = await database.read(queue_state.depth, CLOCK.now())
-    here = {task_id: kept async for task_id, kept in _at_worker(files)}
-    there: dict[str, list[_Kept]] = {}
-    async for task_id, kept in _at_gateway(files, ledger):
-        there.setdefault(task_id, []).append(kept)
-    once = {task_id: kept[0] for task_id, kept in there.items() if len(kept) == 1}
-    done = sum(row.tasks for row in await ledger.queue() if row.state is TaskState.DONE)
-    contents = sum(task_id in once and once[task_id].content == kept.content for task_id, kept in here.items())
-    with_page = {task_id: kept.page for task_id, kept in here.items() if kept.page is not None}
-    pages = sum(task_id in once and once[task_id].page == page for task_id, page in with_page.items())
+    ended: Counter[TaskState] = Counter()
+    for row in await ledger.queue():
+        ended[row.state] += row.tasks
+    done, failed = ended[TaskState.DONE], ended[TaskState.FAILED]
     return [
-        Line("tasks ordered and done", tasks, done),
-        Line("tasks done by the worker and at the gateway", depth.completed, done),
-        Line("tasks with exactly one result", len(here), len(once)),
-        Line("results with the same content hash", len(here), contents),
-        Line("pages with the same hash", len(with_page), pages),
-        Line("results still to deliver", depth.unsynced + depth.rejected, 0),
+        Line("tasks ordered, and ended", ordered, done + failed),
+        Line("tasks done", depth.completed, done),
+        Line("tasks given up, as a site kept failing", depth.failed, failed),
+        *_same_records(await _at_worker(files), await _at_gateway(files, ledger)),
+        Line("records still to deliver", depth.unsynced + depth.rejected, 0),
     ]
 
 
-async def _at_worker(files: Files) -> AsyncIterator[tuple[str, _Kept]]:
+async def tried_again(files: Files) -> int:
+    """How many tasks took more than one attempt because of a site's errors."""
+    found, after = 0, 0
+    async with looking(files.store) as database:
+        while page := await database.read(tasks.search, _ALL_TASKS, _PAGE_ROWS, after):
+            after = page[-1].seq
+            found += sum(task.retries > 0 for task in page)
+    return found
+
+
+def _same_records(here: Mapping[str, _Kept], there: Mapping[str, list[_Kept]]) -> list[Line]:
+    once = {task_id: kept[0] for task_id, kept in there.items() if len(kept) == 1}
+    contents = sum(task_id in once and once[task_id].content == kept.content for task_id, kept in here.items())
+    pages = {task_id: kept.page for task_id, kept in here.items() if kept.page is not None}
+    same_pages = sum(task_id in once and once[task_id].page == page for task_id, page in pages.items())
+    return [
+        Line("records, each there exactly once", len(here), len(once)),
+        Line("records with the same content hash", len(here), contents),
+        Line("records whose page has the same hash", len(pages), same_pages),
+    ]
+
+
+async def _at_worker(files: Files) -> Mapping[str, _Kept]:
+    """By task; each record of a list has a task of its own."""
     root = files.store.parent / "data"
+    found: dict[str, _Kept] = {}
+    pages: dict[str, str | None] = {}
     async with looking(files.store) as database:
         after = 0
-        while page := await database.read(outbox.search, _ANY, _PAGE_ROWS, after):
-            after = page[-1].seq
-            for entry, kept in zip(page, await asyncio.to_thread(_kept, root, page), strict=True):
-                yield entry.task_id, kept
+        while entries := await database.read(outbox.search, _ALL_RECORDS, _PAGE_ROWS, after):
+            after = entries[-1].seq
+            await asyncio.to_thread(_hash_pages, root, entries, pages)
+            for entry in entries:
+                found[entry.task_id] = _Kept(_sha256(entry.data or b""), pages.get(entry.html_path or ""))
+    return found
 
 
-def _kept(root: Path, entries: list[OutboxEntry]) -> list[_Kept]:
-    return [
-        _Kept(_sha256(entry.data or b""), page_sha256(inside(root, entry.html_path)) if entry.html_path else None)
-        for entry in entries
-    ]
+def _hash_pages(root: Path, entries: list[OutboxEntry], pages: dict[str, str | None]) -> None:
+    """The records of a list share one page."""
+    for path in {entry.html_path for entry in entries if entry.html_path} - pages.keys():
+        pages[path] = page_sha256(inside(root, path))
 
 
-async def _at_gateway(files: Files, ledger: Ledger) -> AsyncIterator[tuple[str, _Kept]]:
+async def _at_gateway(files: Files, ledger: Ledger) -> Mapping[str, list[_Kept]]:
     raw = open_raw_store(str(files.raw), {})
+    found: dict[str, list[_Kept]] = {}
+    pages: dict[str, str | None] = {}
     after = None
     while rows := await ledger.parcels(ParcelFilter(), after, _PAGE_ROWS):
         after = rows[-1].parcel
         for row in rows:
             for version in await ledger.versions(row.parcel, _MOST_VERSIONS):
-                page = await _raw_page(raw, version.raw_sha256) if version.raw_sha256 else None
-                yield version.task_id, _Kept(_sha256(version.data), page)
+                sha256 = version.raw_sha256
+                if sha256 and sha256 not in pages:
+                    pages[sha256] = await _raw_page(raw, sha256)
+                kept = _Kept(_sha256(version.data), pages.get(sha256 or ""))
+                found.setdefault(version.task_id, []).append(kept)
+    return found
 
 
 async def _raw_page(raw: RawStore, sha256: str) -> str | None:

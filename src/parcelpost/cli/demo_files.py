@@ -1,28 +1,26 @@
-"""Where the demonstration's files are, and the made-up county whose parcels it scrapes."""
+"""Where the demonstration's files are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
-from msgspec.json import encode
 
 from parcelpost.cli.output import fields
-
-_DELAY_MS = 50
-_SURNAMES = ("Abbott", "Baker", "Castro", "Dubois", "Eriksen", "Fischer", "García", "Hughes", "Ivanova", "Jensen")
-_STREETS = ("Main St", "Elm St", "Mill Rd", "Church Ln", "Harbor Ave")
-_STATUSES = ("open", "sold", "redeemed")
 
 
 class Files(Struct, frozen=True):
     folder: Path
 
     @property
+    def counties(self) -> Path:
+        return self.folder / "counties.toml"
+
+    @property
     def tasks(self) -> Path:
-        return self.folder / "tasks.jsonl"
+        return self.folder / "tasks.csv"
 
     @property
     def ledger(self) -> Path:
@@ -36,6 +34,14 @@ class Files(Struct, frozen=True):
     def store(self) -> Path:
         return self.folder / "worker" / "parcelpost.db"
 
+    @property
+    def parcels(self) -> Path:
+        return self.folder / "parcels.csv"
+
+    @property
+    def liens(self) -> Path:
+        return self.folder / "liens.csv"
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -43,50 +49,23 @@ class Files(Struct, frozen=True):
         for part in (self.ledger, self.store):
             part.parent.mkdir(parents=True, exist_ok=True)
 
-    def lines(self) -> list[str]:
-        return fields(
-            [
+    def keep_spreadsheets_only(self) -> None:
+        """Where there are none, the folder goes too."""
+        for part in self.folder.iterdir():
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            elif part not in (self.parcels, self.liens):
+                part.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def lines(self, *, all_stay: bool) -> list[str]:
+        pairs = [("spreadsheets", f"{self.parcels}, {self.liens}")]
+        if all_stay:
+            logs = ", ".join(str(self.log(name)) for name in ("county", "gateway", "worker"))
+            pairs += [
                 ("worker's store", f"{self.store}, pages in {self.store.parent / 'data'}"),
                 ("gateway's ledger", f"{self.ledger}, pages in {self.raw}"),
-                ("logs", f"{self.log('gateway')}, {self.log('worker')}"),
+                ("logs", logs),
             ]
-        )
-
-
-def write_county(files: Files, parcels: int) -> None:
-    """A task for each parcel; the echo platform gives back as a record what stands in it."""
-    with files.tasks.open("wb") as out:
-        for parcel in _parcels(parcels):
-            out.write(encode(parcel) + b"\n")
-
-
-def _parcels(count: int) -> Iterator[dict[str, Any]]:
-    for number in range(count):
-        owes = number % 3 == 0
-        due = 310 + number * 37 % 9_000
-        yield {
-            "platform": "echo",
-            "parcel_id": f"{number // 100 + 1:03}-{number % 100:02}",
-            "state": "CT",
-            "county": "hartford",
-            "priority": 2 if number % 10 == 0 else 3,
-            "owner_names": [f"{_SURNAMES[number % 10]}, {'JKLM'[number % 4]}. {number}"],
-            "situs_address": f"{number % 400 + 1} {_STREETS[number % 5]}",
-            "situs_city": "Hartford",
-            "delinquent": owes,
-            "tax_due": f"{due}.50" if owes else "0.00",
-            "liens": [_lien(number, due)] if owes and number % 2 else [],
-            "delay_ms": _DELAY_MS,
-        }
-
-
-def _lien(number: int, due: int) -> dict[str, Any]:
-    return {
-        "certificate_number": f"2025-{number:05}",
-        "certificate_year": 2025,
-        "tax_year": 2024,
-        "status": _STATUSES[number % 3],
-        "holder_name": "",
-        "face_amount": f"{due}.50",
-        "sale_date": "2025-06-02",
-    }
+        return fields(pairs)

@@ -51,6 +51,14 @@ class Child:
         if self._process and (code := await self._process.wait()):
             self.complain(f"ended with code {code}")
 
+    async def says(self, text: str, clock: Clock) -> None:
+        """Returns when its log has that text. Raises ParcelpostError if it never does."""
+        deadline = clock.monotonic() + _PATIENCE_SECONDS
+        while text not in self._log.read_text(errors="replace"):
+            if self.has_ended or clock.monotonic() > deadline:
+                self.complain("did not begin")
+            await clock.sleep(_LOOK_SECONDS)
+
     def complain(self, what: str) -> None:
         last = self._log.read_text(errors="replace").splitlines()[-1:]
         raise ParcelpostError(f"parcelpost {self._arguments[0]} {what}: {''.join(last)}", hint=f"see {self._log}")

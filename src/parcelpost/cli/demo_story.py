@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
 
-from parcelpost.cli.demo_compare import Line, compare
-from parcelpost.cli.demo_files import Files, write_county
+from parcelpost.cli import demo_counties, demo_sheets
+from parcelpost.cli.demo_compare import Line, compare, tried_again
+from parcelpost.cli.demo_files import Files
 from parcelpost.cli.demo_processes import Child, free_port, listening
 from parcelpost.cli.demo_progress import Bars
 from parcelpost.cli.output import count
@@ -22,9 +24,10 @@ _DOWN_SECONDS = 3.0
 _ATTEMPTS = 5
 
 _WORKER_SETTINGS = {
+    **demo_counties.WORKER_SETTINGS,
     "executor.slots": "8",
-    "collector.low_water": "200",
-    "collector.high_water": "400",
+    "collector.low_water": "150",
+    "collector.high_water": "200",
     "sync.backoff_min_seconds": "0.5",
     "sync.backoff_max_seconds": "1",
     "collector.poll_seconds": "0.5",
@@ -32,22 +35,25 @@ _WORKER_SETTINGS = {
     "gateway.timeout_seconds": "5",
     "log.format": "human",
 }
-_GATEWAY_SETTINGS = {"log.format": "human", "server.requests_per_second": "1000", "server.lease_seconds": "6"}
+_GATEWAY_SETTINGS = {"log.format": "human", "server.requests_per_second": "1000", "server.lease_seconds": "40"}
 _OPEN = (TaskState.QUEUED, TaskState.LEASED)
 
 
 class Story:
     """Tells it on stdout. No process outlives it, however it ends."""
 
-    def __init__(self, files: Files, tasks: int) -> None:
+    def __init__(self, files: Files, parcels: int) -> None:
         self.files = files
-        self._tasks = tasks
+        self._tasks = 0
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
+        self._websites = demo_counties.websites(files, parcels)
         place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
         self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
         wanted = ["--gateway", self.url, "--store", str(files.store), "--until-empty"]
-        self._worker = Child(["run", *wanted], _WORKER_SETTINGS, files.log("worker"))
+        settings = {**_WORKER_SETTINGS, "fetch.counties_file": str(files.counties)}
+        self._worker = Child(["run", *wanted], settings, files.log("worker"))
+        self._adder = Child(["gateway", "add", str(files.tasks), "--database", str(files.ledger)], {}, files.log("add"))
         self._stack = AsyncExitStack()
         self._ledger: Ledger
         self.is_told = False
@@ -55,7 +61,7 @@ class Story:
         """Whether both sides have the same, once it is told."""
 
     async def __aenter__(self) -> Story:
-        for child in (self._gateway, self._worker):
+        for child in (self._websites, self._adder, self._gateway, self._worker):
             self._stack.push_async_callback(child.kill)
         opened = open_ledger(str(self.files.ledger), _ATTEMPTS, CLOCK)
         self._ledger = await self._stack.enter_async_context(opened)
@@ -67,64 +73,68 @@ class Story:
         await self._stack.aclose()
 
     async def run(self) -> list[Line]:
+        await self._open_counties()
         await self._begin()
         with Bars(self._tasks, CLOCK) as bars:
             await self._until_stored(self._tasks // 3, bars)
             await self._kill_gateway(bars)
-            await self._until_stored(self._tasks * 2 // 3, bars)
             await self._kill_worker()
             await self._until_done(bars)
+        _say(_errors(await tried_again(self.files)))
         _say("Everything is delivered, and the worker has ended by itself. Now both sides are compared.")
         lines = await compare(self.files, self._ledger, self._tasks)
+        for sheet, file in ((demo_sheets.PARCELS, self.files.parcels), (demo_sheets.LIENS, self.files.liens)):
+            await asyncio.to_thread(demo_sheets.save, self.url, sheet, file)
         self.is_told, self.is_whole = True, all(line.is_same for line in lines)
         return lines
 
     async def stay(self) -> None:
         """Until it is cancelled."""
-        _say(f"The dashboard stays up at {self.url}/ until Ctrl-C.")
+        _say(f"The dashboard stays up at {self.url}/ until Ctrl-C, and so do the websites.")
         await self._gateway.finish()
 
+    async def _open_counties(self) -> None:
+        process = await self._websites.start()
+        await self._websites.says(demo_counties.READY, CLOCK)
+        _say(f"Websites of four invented counties run on this machine (process {process}):")
+        for platform, what in demo_counties.PLATFORMS.items():
+            _say(f"  {platform:14} {what}")
+        self._tasks = demo_counties.count_tasks(self.files)
+
     async def _begin(self) -> None:
-        write_county(self.files, self._tasks)
         async with LocalPersistenceManager.open(self.files.store, clock=CLOCK, worker="cli"):
             pass  # makes it, so that it can be looked at from the start
-        adding = ["gateway", "add", str(self.files.tasks), "--database", str(self.files.ledger)]
-        adder = Child(adding, {}, self.files.log("add"))
-        self._stack.push_async_callback(adder.kill)
-        await adder.start()
-        await adder.finish()
-        _say(f"{count(self._tasks, 'task')} of a made-up county are queued.")
+        await self._adder.start()
+        await self._adder.finish()
         process = await self._gateway.start()
         await listening(self._port, self._gateway, CLOCK)
-        _say(f"A gateway runs (process {process}). Its dashboard: {self.url}/")
+        _say(f"A gateway runs (process {process}) with {count(self._tasks, 'task')}. Its dashboard: {self.url}/")
         process = await self._worker.start()
-        _say(f"A worker runs (process {process}) and scrapes them, eight at a time.")
+        _say(f"A worker runs (process {process}): it fetches their pages, eight at a time, and reads them.")
 
     async def _kill_gateway(self, bars: Bars) -> None:
         await self._gateway.kill()
         scraped, stored = await self._counts()
-        _say(f"The gateway was killed with SIGKILL; it has {count(stored, 'result')}. The worker goes on.")
+        _say(f"The gateway was killed with SIGKILL; it has the records of {count(stored, 'task')}. The worker goes on.")
         until = CLOCK.monotonic() + _DOWN_SECONDS
         while CLOCK.monotonic() < until:
             await self._look(bars)
         more = (await self._counts())[0] - scraped
-        process = await self._gateway.start()
-        await listening(self._port, self._gateway, CLOCK)
-        _say(f"While it was away, {count(more, 'parcel was', 'parcels were')} scraped. It is back (process {process}).")
+        _say(f"While the gateway was away, the worker did {count(more, 'task')}.")
 
     async def _kill_worker(self) -> None:
         await self._worker.kill()
         scraped, stored = await self._counts()
-        waiting = count(scraped - stored, "result was", "results were")
-        process = await self._worker.start()
-        _say(
-            f"The worker was killed with SIGKILL; {waiting} not yet delivered. "
-            f"Another goes on with its store (process {process})."
-        )
+        waiting = count(scraped - stored, "task")
+        _say(f"The worker was killed with SIGKILL too; the records of {waiting} are in its store only.")
+        gateway = await self._gateway.start()
+        await listening(self._port, self._gateway, CLOCK)
+        worker = await self._worker.start()
+        _say(f"The gateway is back (process {gateway}), and another worker goes on with the store (process {worker}).")
 
     async def _until_stored(self, wanted: int, bars: Bars) -> None:
         while await self._look(bars) < wanted:
-            for child in (self._gateway, self._worker):
+            for child in (self._websites, self._gateway, self._worker):
                 if child.has_ended:
                     child.complain("ended before its time")
 
@@ -155,6 +165,11 @@ class Story:
         async with looking(self.files.store) as database:
             depth = await database.read(queue_state.depth, CLOCK.now())
         return depth.completed, stored
+
+
+def _errors(again: int) -> str:
+    share = f"The websites answered about one request in {round(1 / demo_counties.ERRORS)} with an error"
+    return f"{share}; {count(again, 'task was', 'tasks were')} tried again."
 
 
 def _say(line: str) -> None:

@@ -1,0 +1,107 @@
+"""The demonstration's two spreadsheets, as the gateway exports them, and a look at each."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Mapping
+from decimal import Decimal
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from parcelpost.cli.output import count, table
+from parcelpost.errors import ParcelpostError
+
+_TIMEOUT_SECONDS = 60.0
+_WIDEST = 22
+"""Characters of a text that are shown."""
+
+
+class Sheet(Struct, frozen=True, kw_only=True):
+    """One kind of thing that the gateway exports."""
+
+    what: str
+    columns: Mapping[str, str]
+    """Those that are shown: the file's name of each, and ours."""
+    money: frozenset[str]
+    rows: int
+    """How many of each platform are shown."""
+
+
+PARCELS = Sheet(
+    what="parcel",
+    columns={
+        "platform": "platform",
+        "parcel_id": "parcel",
+        "owner": "owner",
+        "situs": "address",
+        "market_value": "market value",
+        "tax_due": "tax due",
+        "lien_count": "liens",
+    },
+    money=frozenset({"market_value", "tax_due"}),
+    rows=2,
+)
+LIENS = Sheet(
+    what="lien",
+    columns={
+        "platform": "platform",
+        "parcel_id": "parcel",
+        "certificate_number": "certificate",
+        "tax_year": "tax year",
+        "sale_date": "sold",
+        "face_amount": "amount",
+        "interest_rate_pct": "interest %",
+        "status": "status",
+    },
+    money=frozenset({"face_amount"}),
+    rows=3,
+)
+
+
+def save(address: str, sheet: Sheet, file: Path) -> None:
+    """As the rows come; the file is there once it is whole. Raises ParcelpostError."""
+    part = file.with_suffix(".part")
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=_TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", f"/v1/export/{sheet.what}s.csv")
+        answer = connection.getresponse()
+        with part.open("wb") as out:
+            shutil.copyfileobj(answer, out)
+    except (OSError, HTTPException) as error:
+        raise ParcelpostError(f"{file.name} did not come: {error}", hint="see the gateway's log") from None
+    finally:
+        connection.close()
+    if answer.status != HTTPStatus.OK:
+        raise ParcelpostError(f"{file.name} was answered with {answer.status}", hint="see the gateway's log")
+    part.replace(file)
+
+
+def preview(sheet: Sheet, file: Path) -> list[str]:
+    """How many rows it has, and the first ones of each platform."""
+    shown: dict[str, list[Mapping[str, str]]] = {}
+    rows = 0
+    with file.open(encoding="utf-8", newline="") as opened:
+        for row in csv.DictReader(opened):
+            rows += 1
+            of_platform = shown.setdefault(row["platform"], [])
+            if len(of_platform) < sheet.rows:
+                of_platform.append(row)
+    first = [row for of_platform in shown.values() for row in of_platform]
+    columns = [_column(sheet, name, [row[name] for row in first]) for name in sheet.columns]
+    body = zip(*columns, strict=True)
+    title = f"{file.name} has {count(rows, sheet.what)}. The first of each platform:"
+    return [title, *table(list(sheet.columns.values()), body)]
+
+
+def _column(sheet: Sheet, name: str, texts: list[str]) -> list[str]:
+    """Money has its commas and stands to the right; what is long is cut."""
+    if name not in sheet.money:
+        return [text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…" for text in texts]
+    amounts = [f"{Decimal(text):,.2f}" if text else "" for text in texts]
+    width = max(map(len, [sheet.columns[name], *amounts]))
+    return [amount.rjust(width) for amount in amounts]
