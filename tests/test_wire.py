@@ -266,9 +266,20 @@ def test_an_end_is_not_noted_without_a_word_on_it(body: bytes) -> None:
 def test_commands_are_kept_as_written_and_nonsense_left_out() -> None:
     given = ["pause", None, 7, "platforms:a,b", "", "a\nb", "x" * 2_000, ["stop"]]
     body = json.dumps({"acknowledged": True, "commands": given}).encode()
-    assert wire.read_commands(body) == ["pause", "platforms:a,b"]
-    assert wire.read_commands(b'{"acknowledged":true,"commands":null}') == []
-    assert len(wire.read_commands(json.dumps({"commands": ["x"] * 1_000}).encode())) == 32
+    assert wire.read_heard(body).commands == ["pause", "platforms:a,b"]
+    assert wire.read_heard(b'{"acknowledged":true,"commands":null}') == wire.Heard(commands=[])
+    assert len(wire.read_heard(json.dumps({"commands": ["x"] * 1_000}).encode()).commands) == 32
+
+
+def test_leases_are_extended_by_a_whole_word_only() -> None:
+    until, since = "2026-11-16T09:00:00+01:00", "2026-11-16T00:00:00Z"
+    heard = wire.read_heard(
+        json.dumps({"acknowledged": True, "lease_expires_at": until, "leases_since": since}).encode()
+    )
+    assert heard.lease_expires_at == datetime(2026, 11, 16, 8, tzinfo=UTC)
+    assert heard.leases_since == datetime(2026, 11, 16, tzinfo=UTC)
+    for half in ({"lease_expires_at": until}, {"leases_since": since}, {"lease_expires_at": 7, "leases_since": since}):
+        assert wire.read_heard(json.dumps({"acknowledged": True, **half}).encode()) == wire.Heard(commands=[])
 
 
 def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
@@ -318,7 +329,7 @@ def test_any_answer_is_read_or_not_now(body: bytes) -> None:
         lambda body: wire.read_results(body, ["t1", "t2"]),
         wire.read_raw_file,
         wire.read_end,
-        wire.read_commands,
+        wire.read_heard,
         wire.read_receipt,
         lambda body: wire.read_selectors(body, "p"),
     ]

@@ -198,6 +198,27 @@ async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: 
     assert task["attempt"] == 2
 
 
+async def test_a_task_that_expired_unstarted_is_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    await client.get("/internal/work?platforms=echo")
+    ended = await client.post("/internal/tasks/t1/complete", json={"expired": True, "error": "its lease ended"})
+    assert ended.json() == {"status": "reported", "success": True}
+    row = await parts.ledger.task("t1")
+    assert row is not None and (row.state, row.error) == ("queued", "its lease ended")
+    assert len((await client.get("/internal/work?platforms=echo")).json()["tasks"]) == 1
+
+
+async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
+    parts: Parts, client: httpx2.AsyncClient
+) -> None:
+    await add_tasks(parts, a_task())
+    (task,) = (await client.get("/internal/work?platforms=echo")).json()["tasks"]
+    holding = (await client.post("/internal/heartbeat", json={"active_tasks": 1})).json()
+    assert holding["leases_since"] < task["lease_expires_at"] <= holding["lease_expires_at"]
+    nothing = {"active_tasks": 0, "queue": {"pending": 0, "processing": 0, "unsynced": 0}}
+    assert (await client.post("/internal/heartbeat", json=nothing)).json()["lease_expires_at"] is None
+
+
 async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
     await client.get("/internal/work?platforms=vgsi&capacity=3")
@@ -225,7 +246,12 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, clie
     parts.clock.advance(600)
     beat = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "blocked": ["slow"], "version": "1"}
     answer = await client.post("/internal/heartbeat", json=beat)
-    assert answer.json() == {"acknowledged": True, "commands": ["pause"]}
+    assert answer.json() == {
+        "acknowledged": True,
+        "commands": ["pause"],
+        "lease_expires_at": "2026-01-01T00:25:00Z",
+        "leases_since": "2025-12-31T00:10:00Z",
+    }
     row = await parts.ledger.task("t1")
     assert row is not None and row.leases[0].expires_at.isoformat() == "2026-01-01T00:25:00+00:00"
     (worker,) = await parts.ledger.workers()

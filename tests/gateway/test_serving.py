@@ -77,7 +77,7 @@ async def test_the_workers_client_is_content(tmp_path: Path) -> None:
                     submitted = await client.submit_results([entry])
                     assert (submitted.stored, submitted.failed, submitted.receipts["t/0"].stored) == (status, 0, True)
                 await client.report_end(an_end("t/1"))
-                assert await client.heartbeat(a_beat()) == []
+                assert (await client.heartbeat(a_beat())).commands == []
                 signal = Signal(platform="echo", field="f", selector="#a", selector_type="css", success=True)
                 await client.submit_signals([signal])
                 assert [found.selector for found in await client.get_selectors("echo")] == ["#a"]

@@ -147,6 +147,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
     ("who holds claims", tasks.owners, {"tasks_held"}),
     ("recover the dead", lambda db: queue_state.recover(db, ["x"], NOW, 5), {"tasks_held"}),
+    ("extend leases", lambda db: tasks.extend_leases(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
     ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
     ("expire by age", lambda db: tasks.stored_before(db, LATER), {"tasks_ready", "tasks_delayed"}),
     ("count per status", lambda db: queue_state.counts(db, LATER),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Claim, TaskStatus
+from parcelpost.model import Claim, Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.storage.making import (
     NOW,
@@ -179,6 +179,25 @@ async def test_a_heartbeat_tells_the_old_claim_of_a_task_from_the_new(lpm: Local
     (new,) = await lpm.claim()
     assert await lpm.heartbeat([old, new]) == [old]
     assert await lpm.heartbeat([new, old]) == [old]
+
+
+async def test_leases_are_extended_for_all_that_was_granted_since(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    lease, later = NOW + timedelta(minutes=15), NOW + timedelta(minutes=25)
+    await lpm.add_task(a_task("old", lease_expires_at=lease))
+    clock.advance(60)
+    await claim_one(lpm, a_task("held", priority=Priority.URGENT, lease_expires_at=lease))
+    await lpm.add_tasks([a_task("waits", lease_expires_at=lease), a_task("over", lease_expires_at=clock.now())])
+    await lpm.add_tasks([a_task("own"), a_task("longer", lease_expires_at=later + timedelta(hours=1))])
+    assert await lpm.extend_leases(later, NOW + timedelta(seconds=30)) == 2
+    found = {
+        name: (await the_task(lpm, name)).task.lease_expires_at for name in ("old", "held", "waits", "over", "own")
+    }
+    assert found == {"old": lease, "held": later, "waits": later, "over": clock.now(), "own": None}
+    clock.advance(20 * 60)
+    assert await lpm.expire_tasks() == 2
+    assert [claim.task.task_id for claim in await lpm.claim(9)] == ["waits", "own", "longer"]
 
 
 async def test_a_heartbeat_extends_the_lease_of_what_is_still_held(lpm: LocalPersistenceManager) -> None:

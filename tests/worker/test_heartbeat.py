@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
+from parcelpost.model import Target, Task
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
@@ -59,6 +61,24 @@ async def test_it_tells_how_the_worker_is(scene: Scene, rig: Rig) -> None:
     assert (beat["version"], beat["paused"], beat["disk_free_bytes"]) == ("1.2.3", True, 12_345)
     assert 0 <= beat["cpu_percent"] <= 100
     assert 0 < beat["memory_percent"] <= 100
+
+
+async def test_a_task_that_waits_keeps_its_lease_as_long_as_the_gateway_extends_it(scene: Scene, rig: Rig) -> None:
+    now = rig.clock.now()
+    target = Target(parcel_id="1", state="CT", county="hartford")
+    lease = now + timedelta(minutes=1)
+    await rig.lpm.add_task(Task(task_id="t1", platform="echo", target=target, lease_expires_at=lease))
+    answer = {
+        "acknowledged": True,
+        "lease_expires_at": iso(now + timedelta(hours=1)),
+        "leases_since": "2000-01-01T00:00:00Z",
+    }
+    rig.gateway.play("heartbeat", traps.answer(answer))
+    await scene.heartbeat.step()
+    rig.clock.advance(3_599)
+    assert await rig.lpm.expire_tasks() == 0
+    rig.clock.advance(2)
+    assert await rig.lpm.expire_tasks() == 1
 
 
 async def test_it_names_the_platforms_that_are_left_alone_until_they_are_not(scene: Scene, rig: Rig) -> None:

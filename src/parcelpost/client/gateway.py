@@ -80,16 +80,17 @@ class GatewayClient:
         if not task_id.strip("."):
             raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
         failed = entry.status is TaskStatus.FAILED
+        body = wire.expiry_body(entry.error) if entry.status is TaskStatus.EXPIRED else b""
         answer = await self._exchange.call(
             "POST",
             f"/tasks/{task_id}/{'fail' if failed else 'complete'}",
-            json=wire.failure_body(entry.error, entry.retries + 1) if failed else b"",
+            json=wire.failure_body(entry.error, entry.retries + 1) if failed else body,
             may=(Refused,),
             absent=NotAllowed if task_id == entry.task_id else Refused,
         )
         self._exchange.read(answer, wire.read_end)
 
-    async def heartbeat(self, beat: Beat) -> Sequence[str]:
+    async def heartbeat(self, beat: Beat) -> wire.Heard:
         body = wire.heartbeat_body(
             active_tasks=beat.active_tasks,
             completed_last_minute=beat.completed_last_minute,
@@ -104,7 +105,7 @@ class GatewayClient:
             blocked=beat.blocked,
         )
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
-        return self._exchange.read(answer, wire.read_commands)
+        return self._exchange.read(answer, wire.read_heard)
 
     async def submit_signals(self, signals: Sequence[Signal]) -> None:
         await self._submit_extra("/signals", wire.signals_body(signals))

@@ -8,6 +8,7 @@ from pathlib import Path
 from parcelpost.client.upstream import Beat, MetricsSample, RankedSelector, Submitted, Work
 from parcelpost.errors import NotNow, NotOffered
 from parcelpost.model import OutboxEntry, Signal
+from parcelpost.wire import Heard
 
 _NO_GATEWAY = "no gateway is set"
 _HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver; everything is kept here"
@@ -28,8 +29,8 @@ class Nowhere:
     async def report_end(self, entry: OutboxEntry) -> None:
         raise NotNow(_NO_GATEWAY, hint=_HINT)
 
-    async def heartbeat(self, beat: Beat) -> Sequence[str]:
-        return ()
+    async def heartbeat(self, beat: Beat) -> Heard:
+        return Heard()
 
     async def submit_signals(self, signals: Sequence[Signal]) -> None:
         raise NotOffered(_NO_GATEWAY)

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from parcelpost.model import OutboxEntry, QueueDepth, Signal, Task
+from parcelpost.wire import Heard
 
 MOST_TASKS = 100
 """No upstream gives more in one call."""
@@ -103,8 +104,8 @@ class Upstream(Protocol):
         Raises Refused. A task that the upstream does not know is no error.
         """
 
-    async def heartbeat(self, beat: Beat) -> Sequence[str]:
-        """Answers the upstream's commands, as it wrote them."""
+    async def heartbeat(self, beat: Beat) -> Heard:
+        """Answers the upstream's commands, as it wrote them, and until when its leases run now."""
 
     async def submit_signals(self, signals: Sequence[Signal]) -> None:
         """Raises NotOffered, and Refused or TooLarge for the whole batch."""

@@ -46,7 +46,8 @@ def router(parts: Parts) -> APIRouter:
     add("/work", api.work, **get, **declared(wire.WorkWords, 422, parameters=forms.WORK, summary=forms.WORK_IS))
     add("/results", api.results, **post, **declared(wire.ResultsWords, *BODIES, body=forms.RESULTS))
     add("/raw-files", api.raw_file, **post, **declared(wire.RawFileWords, *BODIES, 422, body=forms.RAW_FILE))
-    add("/tasks/{task_id:path}/complete", api.complete, **post, **declared(wire.EndWords, 404, parameters=forms.TASK))
+    complete = declared(wire.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.COMPLETION)
+    add("/tasks/{task_id:path}/complete", api.complete, **post, **complete)
     fail = declared(wire.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.FAILURE)
     add("/tasks/{task_id:path}/fail", api.fail, **post, **fail)
     add("/heartbeat", api.heartbeat, **post, **declared(wire.BeatWords, *BODIES, body=forms.BEAT))
@@ -106,8 +107,9 @@ class _WorkerApi:
         return _answer(wire.RawFileWords("ok", path))
 
     async def complete(self, request: Request) -> Response:
-        """A task ended with nothing to send."""
-        return await self._end(request, None)
+        """A task ended with nothing to send: there is nothing, or it expired and is queued again."""
+        self._access.worker(request)
+        return await self._end(request, wire.read_completion(await self._body(request, _MOST_SMALL_BYTES)))
 
     async def fail(self, request: Request) -> Response:
         """A task failed, for good or for now."""
@@ -124,9 +126,10 @@ class _WorkerApi:
         until = now + timedelta(seconds=self._settings.lease_seconds)
         oldest = now - timedelta(hours=self._settings.max_lease_hours)
         commands = await self._ledger.beat(beat, now, until, oldest)
-        if beat.holds_nothing:
-            on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
-            await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
+        if not beat.holds_nothing:
+            return _answer(wire.BeatWords(True, commands, until, oldest))
+        on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
+        await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
         return _answer(wire.BeatWords(True, commands))
 
     async def signals(self, request: Request) -> Response:

@@ -19,6 +19,12 @@ class _Failure(Struct):
     permanent: bool = True
 
 
+class _Completion(Struct):
+    expired: bool = False
+    """It was not even started: another worker may do it."""
+    error: str = ""
+
+
 _RESULT = {
     "type": "object",
     "properties": {
@@ -59,6 +65,7 @@ SIGNALS = _array(schema_of(Signal))
 SAMPLES = _array(_SAMPLE)
 BEAT = {"required": True, "content": {"application/json": {"schema": _BEAT}}}
 FAILURE = json_body(_Failure, required=False)
+COMPLETION = json_body(_Completion, required=False)
 RAW_FILE = {
     "required": True,
     "content": {

@@ -129,6 +129,12 @@ class LocalPersistenceManager:
         lost = await self._db.write_lossy(tasks.heartbeat, keys, self._now(), lease)
         return [claims[index] for index in lost]
 
+    async def extend_leases(self, until: datetime, granted_after: datetime) -> int:
+        """The upstream's word for all that it has granted since that moment, unless its lease is over already."""
+        extended = await self._db.write_lossy(tasks.extend_leases, iso(until), iso(granted_after), self._now())
+        self._desk.invalidate()
+        return extended
+
     async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
         return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)
 

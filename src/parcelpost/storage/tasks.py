@@ -231,6 +231,15 @@ def heartbeat(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: st
     ]
 
 
+def extend_leases(db: sqlite3.Connection, until: str, granted_after: str, now: str) -> int:
+    """Of what is not over yet and was stored after that moment. Answers how many leases are longer now."""
+    extend = """UPDATE tasks SET lease_expires_at = :until
+                WHERE {} AND lease_expires_at > :now AND lease_expires_at < :until AND created_at > :granted_after"""
+    values = {"until": until, "granted_after": granted_after, "now": now}
+    parts = ("status = 'pending'", "status = 'processing'")
+    return sum(db.execute(extend.format(part), values).rowcount for part in parts)
+
+
 def assign_browser(db: sqlite3.Connection, seq: int, token: str, browser_id: int | None) -> bool:
     change = "UPDATE tasks SET assigned_browser = ? WHERE seq = ? AND claim_token = ?"
     return db.execute(change, (browser_id, seq, token)).rowcount == 1

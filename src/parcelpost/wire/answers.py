@@ -58,6 +58,9 @@ class EndWords(Struct, frozen=True):
 class BeatWords(Struct, frozen=True):
     acknowledged: Literal[True]
     commands: Sequence[str]
+    lease_expires_at: datetime | None = None
+    """Until then run the leases that the worker got after `leases_since`; null where it holds nothing."""
+    leases_since: datetime | None = None
 
 
 class AcceptedWords(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from msgspec import Struct
 from parcelpost.errors import NotNow
 from parcelpost.model import Json, QueueDepth, Signal
 from parcelpost.wire.reading import elements, member, members, value
+from parcelpost.wire.work import moment
 
 _MOST_ERROR_CHARS = 4_000
 _MOST_COMMANDS = 32
@@ -32,6 +34,11 @@ class FoundSelector(Struct, frozen=True, kw_only=True):
 def failure_body(error: str | None, attempts: int) -> bytes:
     """What goes with /fail: why, after how many attempts, and that this worker will not try again."""
     return _encode({"error": (error or "")[:_MOST_ERROR_CHARS], "attempts": attempts, "permanent": True})
+
+
+def expiry_body(error: str | None) -> bytes:
+    """What goes with /complete for a task that was not even started: somebody else may still do it."""
+    return _encode({"expired": True, "error": (error or "")[:_MOST_ERROR_CHARS]})
 
 
 def read_end(body: bytes) -> None:
@@ -83,14 +90,28 @@ def heartbeat_body(
     )
 
 
-def read_commands(body: bytes) -> Sequence[str]:
-    """The commands of a heartbeat's answer, as written. What is no text, too long or unprintable is left out."""
+class Heard(Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat."""
+
+    commands: Sequence[str] = ()
+    """As written. What is no text, too long or unprintable is left out."""
+    lease_expires_at: datetime | None = None
+    """Until then run all leases that this worker got after `leases_since`. None: it says nothing of leases."""
+    leases_since: datetime | None = None
+
+
+def read_heard(body: bytes) -> Heard:
     found = members(body)
     if "acknowledged" not in found and "commands" not in found:
         raise NotNow("it does not say that the heartbeat was noted")
     given = (value(piece) for piece in (elements(found["commands"]) or ())) if "commands" in found else ()
     commands = [command for command in given if isinstance(command, str) and command.isprintable()]
-    return [command for command in commands if 0 < len(command) <= _MOST_COMMAND_CHARS][:_MOST_COMMANDS]
+    until, since = (moment(member(found, name)) for name in ("lease_expires_at", "leases_since"))
+    return Heard(
+        commands=[command for command in commands if 0 < len(command) <= _MOST_COMMAND_CHARS][:_MOST_COMMANDS],
+        lease_expires_at=until if since else None,
+        leases_since=since if until else None,
+    )
 
 
 def signals_body(signals: Sequence[Signal]) -> bytes:

@@ -102,6 +102,17 @@ def read_failure(body: bytes) -> SentEnd:
     return SentEnd(error or "the worker gave no reason", member(found, "permanent") is not False)
 
 
+def read_completion(body: bytes) -> SentEnd | None:
+    """None: it is done, with nothing to send. Otherwise it was never started, and another worker may do it."""
+    try:
+        found = members(body)
+    except NotNow:
+        return None
+    if member(found, "expired") is not True:
+        return None
+    return SentEnd(_text(member(found, "error"), _MOST_TEXT_CHARS) or "it expired before it was started", False)
+
+
 def read_signals(body: bytes) -> tuple[Sequence[Signal], int]:
     """Those that can be understood, and how many cannot."""
     pieces = _array(body, "signals", MOST_SIGNALS)

@@ -76,7 +76,7 @@ def read_task(piece: Piece) -> Task:
         source=Source.GATEWAY,
         type=_text("type", given.get("type") or "scrape"),
         priority=_priority(given.get("priority")),
-        lease_expires_at=_moment(given.get("lease_expires_at")),
+        lease_expires_at=moment(given.get("lease_expires_at")),
         **_retries(given.get("max_retries")),
     )
 
@@ -120,7 +120,7 @@ def _retries(given: Json) -> Mapping[str, int]:
     return {"max_retries": given} if type(given) is int and 0 <= given <= _MOST_RETRIES else {}
 
 
-def _moment(given: Json) -> datetime | None:
+def moment(given: Json) -> datetime | None:
     """RFC 3339 with a zone, in UTC."""
     try:
         found = msgspec.convert(given, datetime)

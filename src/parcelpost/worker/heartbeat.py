@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 from parcelpost.client.upstream import Beat, Upstream
@@ -66,13 +67,16 @@ class Heartbeat:
         if self.absence.is_hastened and (wait := self.absence.remaining) > 0:
             return wait
         try:
-            commands = await self._upstream.heartbeat(await self._beat())
+            heard = await self._upstream.heartbeat(await self._beat())
         except (NotNow, NotAllowed) as error:
             return await self._went_away(error)
         except UpstreamError as error:
             return await self._went_away(NotNow(str(error)))
         await self.absence.worked()
-        for command in commands:
+        if heard.lease_expires_at and heard.leases_since:
+            with contextlib.suppress(StoreError):  # the next beat says it again
+                await self._lpm.extend_leases(heard.lease_expires_at, heard.leases_since)
+        for command in heard.commands:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         return self._settings.seconds
 
