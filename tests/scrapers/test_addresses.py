@@ -24,6 +24,15 @@ PLACE = "MARIGOLD, FL 32099"
         (["BLOOM CLARA", "123 MAIN TRUST", "12 ELM ST", PLACE], ["BLOOM CLARA", "123 MAIN TRUST"], ["12 ELM ST"]),
         (["BLOOM CLARA", "P.O. BOX 12", PLACE], ["BLOOM CLARA"], ["P.O. BOX 12"]),
         (["BLOOM CLARA", "W224N2785 ELM RD", PLACE], ["BLOOM CLARA"], ["W224N2785 ELM RD"]),
+        (["BLOOM CLARA", "CARVER SR", "COUNTY ROAD 12", PLACE], ["BLOOM CLARA", "CARVER SR"], ["COUNTY ROAD 12"]),
+        (
+            ["BLOOM CLARA", "CARVER LOUIS", "POST OFFICE BOX 9", PLACE],
+            ["BLOOM CLARA", "CARVER LOUIS"],
+            ["POST OFFICE BOX 9"],
+        ),
+        (["BLOOM CLARA", "CARVER LOUIS", "NE 237TH PL", PLACE], ["BLOOM CLARA", "CARVER LOUIS"], ["NE 237TH PL"]),
+        (["BLOOM CLARA", "STAR ROUTE 4", "BOX 12", PLACE], ["BLOOM CLARA"], ["STAR ROUTE 4", "BOX 12"]),
+        (["BLOOM CLARA", "GENERAL DELIVERY", PLACE], ["BLOOM CLARA"], ["GENERAL DELIVERY"]),
         (["BLOOM CLARA", ".", "12 ELM ST", PLACE, "USA"], ["BLOOM CLARA"], ["12 ELM ST"]),
     ],
 )
@@ -47,3 +56,14 @@ def test_a_foreign_address_has_no_state_and_its_lines_are_all_kept() -> None:
     assert (names, place, country_of(lines)) == (["BLOOM CLARA"], None, "CANADA")
     assert mailing == ["12 ELM ST", "TORONTO ON M5V 2T6", "CANADA"]
     assert country_of(["12 ELM ST", PLACE]) is None
+
+
+def test_lines_that_are_known_to_be_names_are_names() -> None:
+    assert owners_and_mailing(["BLOOM CLARA", "21 OAKS", PLACE], at_least=2)[:2] == (["BLOOM CLARA", "21 OAKS"], [])
+    assert owners_and_mailing(["BLOOM CLARA", "9 ELM ST", PLACE], at_least=1)[1] == ["9 ELM ST"]
+    assert owners_and_mailing(["BLOOM CLARA"], at_least=3)[0] == ["BLOOM CLARA"]
+    assert owners_and_mailing([], at_least=2) == ([], [], None)
+
+
+def test_a_line_with_street_and_city_is_left_whole() -> None:
+    assert owners_and_mailing(["12 OAK ST MARIGOLD FL 32099"], names=0) == ([], ["12 OAK ST MARIGOLD FL 32099"], None)

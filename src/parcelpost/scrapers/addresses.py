@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from parcelpost.scrapers.values import Place, clean, place
 
 _STREET = re.compile(
-    r"(P\.?\s?O\.?\s*(BOX|DRAWER)\b|BOX\s+\d|\d+[A-Z]?(-\d+)?\s+\S|#\s*\d|RR\s*#?\d|RT\s*#?\d|ROUTE\s+\d|HC\s*\d|PSC\s+\d|CMR\s+\d"
-    r"|ONE\s+\w|(?:APT|UNIT|STE|SUITE|FLOOR|LOT)\b\s*#?\S|[NSEW]\d+\s?[NSEW]?\d*\s+\S)",
+    r"(P\.?\s?O\.?\s*(?:BOX|BX|DRAWER)\b|P\.?O\.?B\.?\s+\d|POST OFFICE (?:BOX|DRAWER)\b|P?BOX\s+\d|PMB\s+\d"
+    r"|\d+[A-Z]?(-\d+)?\s+\S|#\s*\d|R[RT]\s*#?\d|R\.?F\.?D\.?\s*#?\d|ROUTE\s+\d|RURAL ROUTE\b|STAR ROUTE\b|HCR?\s*\d"
+    r"|PSC\s+\d|CMR\s+\d|GENERAL DELIVERY\b|(?:STATE|COUNTY|US)\s+(?:HWY|HIGHWAY|ROAD|RD|ROUTE|RTE)\b"
+    r"|(?:HWY|HIGHWAY|CR|SR)\s+\d"
+    r"|ONE\s+\w|(?:APT|UNIT|STE|SUITE|FLOOR|LOT)\b\s*#?\S|[NSEW]\d+\s?[NSEW]?\d*\s+\S|[NS]?[EW]?(?<=[NSEW])\s+\d)",
     re.IGNORECASE,
 )
 _FIRM = re.compile(
@@ -32,11 +35,14 @@ _DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF 
 _OPEN_END = ("&", " AND", " OR", ",")
 
 
-def owners_and_mailing(lines: Sequence[str], names: int | None = None) -> tuple[list[str], list[str], Place | None]:
+def owners_and_mailing(
+    lines: Sequence[str], names: int | None = None, at_least: int = 1
+) -> tuple[list[str], list[str], Place | None]:
     """Names, the lines of the address between them and its last one, and what that last one says.
 
     `names`: how many lines at the top are known to be names; else those before the first that begins like a street or
-    a box. A name that ends in `&` goes on in the next line. A foreign country's name ends an address that has no state.
+    a box, and `at_least` so many. A name that ends in `&` goes on in the next line. A foreign country's name ends an
+    address that has no state.
     """
     rest = [line for line in map(clean, lines) if line.strip(".,- ")]
     if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
@@ -46,8 +52,8 @@ def owners_and_mailing(lines: Sequence[str], names: int | None = None) -> tuple[
         rest = rest[:-1]
     elif len(rest) > 1 and (found := place(f"{rest[-2]} {rest[-1]}")) is not None and place(rest[-2]) is None:
         last, rest = found, rest[:-2]  # the zip in a line of its own
-    count = names if names is not None else _names(rest)
-    return _joined(rest[:count]), rest[count:], last
+    count = names if names is not None else _names(rest, at_least)
+    return joined_names(rest[:count]), rest[count:], last
 
 
 def country_of(lines: Sequence[str]) -> str | None:
@@ -60,12 +66,14 @@ def country_of(lines: Sequence[str]) -> str | None:
     return None
 
 
-def _names(lines: Sequence[str]) -> int:
-    """How many of them are names: at least one, if there is any."""
+def _names(lines: Sequence[str], at_least: int) -> int:
+    """How many of them are names, if there are so many lines."""
     for number, line in enumerate(lines):
-        if number and (_CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :]))):
+        if number < at_least:
+            continue
+        if _CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :])):
             return number
-    return max(1, len(lines) - 1) if len(lines) > 1 else len(lines)
+    return min(len(lines), max(at_least, len(lines) - 1))
 
 
 def _is_firm(line: str, after: Sequence[str]) -> bool:
@@ -73,7 +81,8 @@ def _is_firm(line: str, after: Sequence[str]) -> bool:
     return _FIRM.search(line) is not None and any(_STREET.match(one) or _CARE_OF.match(one) for one in after)
 
 
-def _joined(lines: Sequence[str]) -> list[str]:
+def joined_names(lines: Sequence[str]) -> list[str]:
+    """One that ends in `&` goes on in the next line."""
     joined: list[str] = []
     for line in lines:
         if joined and joined[-1].upper().endswith(_OPEN_END):

@@ -30,15 +30,14 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
     fewer) are found. A row that repeats the headings, or has cells for none of them, is left out.
     """
     columns: dict[str, int] = {}
-    for number, cells in enumerate(rows_of(table)):
+    for number, starting in enumerate(_grid(table)):
         if not columns:
             if number >= _MOST_HEADING_ROWS:
                 return
-            columns = _columns(cells, headings)
+            columns = _columns(starting, headings)
             continue
-        if _columns(cells, headings) == columns:
+        if _columns(starting, headings) == columns:
             continue
-        starting = _starting(cells)
         found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
         if any(piece.text for piece in found.values()):
             yield found
@@ -74,38 +73,60 @@ def _is_in(element: Element, within: Element | None) -> bool:
     return within is None or any(above is within for above in element.iterancestors())
 
 
-def _starting(cells: Iterable[Element]) -> dict[int, Element]:
-    """The cells by the columns in which they begin."""
+def _grid(table: Element) -> Iterator[dict[int, Element]]:
+    """Its rows' cells by the columns in which they begin; a cell that spans several rows takes its place in each."""
+    held: dict[int, int] = {}
+    for cells in rows_of(table):
+        starting = _starting(cells, held)
+        yield starting
+        held = {at: left - 1 for at, left in held.items() if left > 1}
+        if any("rowspan" in cell.attrib for cell in cells):
+            held |= _spanned(starting)
+
+
+def _spanned(starting: Mapping[int, Element]) -> dict[int, int]:
+    """The columns that a row's cells take in rows below, each with in how many."""
+    return {
+        at + more: _span(cell, "rowspan") - 1
+        for at, cell in starting.items()
+        for more in range(_span(cell, "colspan"))
+        if _span(cell, "rowspan") > 1
+    }
+
+
+def _starting(cells: Iterable[Element], held: Mapping[int, int] = {}) -> dict[int, Element]:
+    """The cells by the columns in which they begin; those that are held are taken from above."""
     found: dict[int, Element] = {}
     at = 0
     for cell in cells:
+        while at in held:
+            at += 1
         found[at] = cell
-        at += _width(cell)
+        at += _span(cell, "colspan")
     return found
 
 
 def _is_headed(table: Element, headings: Mapping[str, Sequence[str]]) -> bool:
-    return any(_columns(cells, headings) for _, cells in zip(range(_MOST_HEADING_ROWS), rows_of(table), strict=False))
+    return any(
+        _columns(starting, headings) for _, starting in zip(range(_MOST_HEADING_ROWS), _grid(table), strict=False)
+    )
 
 
-def _columns(cells: Sequence[Element], headings: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    texts = [label(text_of(cell)) for cell in cells]
+def _columns(starting: Mapping[int, Element], headings: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    texts: dict[str, int] = {}
+    for at, cell in starting.items():
+        texts.setdefault(label(text_of(cell)), at)
     found: dict[str, int] = {}
     for name, names in headings.items():
-        at = next((texts.index(label(text)) for text in names if label(text) in texts), None)
-        if at is not None:
-            found[name] = _span(cells, at)
+        column = next((texts[label(text)] for text in names if label(text) in texts), None)
+        if column is not None:
+            found[name] = column
     return found if len(found) >= min(2, len(headings)) else {}
 
 
-def _span(cells: Sequence[Element], at: int) -> int:
-    """The column's number, with cells before it that span several."""
-    return sum(_width(cell) for cell in cells[:at])
-
-
-def _width(cell: Element) -> int:
-    given = cell.get("colspan") or "1"
-    return min(int(given), 100) if given.isascii() and given.isdigit() and len(given) < 4 else 1
+def _span(cell: Element, name: str) -> int:
+    given = cell.get(name) or "1"
+    return max(1, min(int(given), 100)) if given.isascii() and given.isdigit() and len(given) < 4 else 1
 
 
 def _own_rows(table: Element) -> Iterator[Element]:

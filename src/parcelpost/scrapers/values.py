@@ -10,10 +10,16 @@ from msgspec import Struct
 
 _SPACE = re.compile(r"[\s\u00a0\u200b\ufeff]+")
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
+_MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
 _MOST_DIGITS = 18
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)", re.ASCII)
-_NOTHING = frozenset({"", "-", "--", "---", "n/a", "na", "none", "null", "unknown", "not available", "not applicable"})
+_NOTHING = frozenset(
+    {
+        *("", "-", "--", "---", "\u2013", "\u2014", "n/a", "n.a.", "na", "none", "null", "unknown"),
+        *("not available", "not applicable", "no data"),
+    }
+)
 
 _SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
 _ISO = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T].*)?", re.ASCII)
@@ -51,8 +57,11 @@ def words(text: str | None) -> str | None:
 
 
 def money(text: str | None) -> Decimal | None:
-    """`$1,234.50`, `(1,234)`, `-$5`, `1234`. A zero is a zero."""
-    found = _MONEY.fullmatch(clean(text))
+    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. A zero is a zero."""
+    cleaned = clean(text).translate(_MINUS)
+    if cleaned.startswith(("$(", "$ (")):
+        cleaned = cleaned[1:]
+    found = _MONEY.fullmatch(cleaned)
     if not found or bool(found[1]) is not bool(found[6]):
         return None
     digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
@@ -125,13 +134,16 @@ def day_of_epoch_ms(milliseconds: float) -> str | None:
 
 
 def place(line: str | None) -> Place | None:
-    """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line."""
+    """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line.
+
+    A line that has the street, too, is none: where the city begins, it does not say.
+    """
     cleaned = clean(line)
     found = _PLACE.fullmatch(cleaned)
-    if found and _is_state(found[2]) and found[1].strip(" ,"):
+    if found and _is_state(found[2]) and _is_city(found[1]):
         return Place(found[1].strip(" ,"), found[2].upper(), found[3] + (f"-{found[4]}" if found[4] else ""))
     found = _PLACE_NO_ZIP.fullmatch(cleaned)
-    if found and "," in cleaned and _is_state(found[2]) and found[1].strip(" ,"):
+    if found and "," in cleaned and _is_state(found[2]) and _is_city(found[1]):
         return Place(found[1].strip(" ,"), found[2].upper(), None)
     return None
 
@@ -158,6 +170,10 @@ def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -
     except ValueError:
         return None
     return found.isoformat() if _FIRST_YEAR <= found.year <= _LAST_YEAR else None
+
+
+def _is_city(text: str) -> bool:
+    return bool(text.strip(" ,")) and not any(sign.isdigit() for sign in text)
 
 
 def _is_state(text: str) -> bool:
