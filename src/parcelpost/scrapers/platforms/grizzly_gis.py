@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from urllib.parse import urljoin, urlsplit
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field
-from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.platforms.grizzly_values import valuations
+from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
-_USE = re.compile(r"(.*?)\s*\(([0-9A-Z]{2,6})\)", re.ASCII)
-_VALUES_TITLE = re.compile(r"(\d{4})\s+(Certified|Working|Preliminary|Proposed)\s+Values", re.IGNORECASE)
+_USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
+_ACRES = re.compile(r"(?:^|[\s(])(\d[\d,]*(?:\.\d+)?|\.\d+)\s*AC(?:RES?|\b)", re.ASCII | re.IGNORECASE)
+_CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCII)
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
-_CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
-_STATUSES = {"certified": "certified", "working": "working", "preliminary": "preliminary", "proposed": "preliminary"}
 
 
 def _parcel(piece: Piece) -> str | None:
@@ -36,12 +36,21 @@ def _words(piece: Piece) -> str | None:
     return values.words(piece.text)
 
 
-def _owner(piece: Piece) -> list[str] | None:
-    return piece.lines or None
+def _owner(piece: Piece) -> tuple[list[str], int] | None:
+    """The lines of names and address, and how many of them are names for sure: those in bold."""
+    bold = next(piece.element.iter("b", "strong"), None) if piece.element is not None else None
+    named = [line for line in lines_of(bold) if line.strip(".,- ")] if bold is not None else []
+    return (piece.lines, max(1, len(named))) if piece.lines else None
+
+
+def _site(piece: Piece) -> str | None:
+    """Of several addresses the first."""
+    return next((line for line in piece.lines if values.words(line)), None)
 
 
 def _acres(piece: Piece) -> Decimal | None:
-    return values.leading_number(piece.text) if "AC" in piece.text.upper() else None
+    found = _ACRES.search(values.clean(piece.text))
+    return values.number(found[1]) if found else None
 
 
 def _use(piece: Piece) -> tuple[str, str] | None:
@@ -58,26 +67,26 @@ def _legal(piece: Piece) -> str | None:
 
 PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), Inside("Parcel")), _parcel)
 OWNER = Field("owner_names", (Label("Owner"), Label("Owner's"), XPath(".//*[@id='ownerDiv']//td[2]")), _owner)
-SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Location")), _words)
+SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Location")), _site)
 LEGAL = Field("legal_description", (Id("Flegal"), Id("Blegal"), Label("Description"), Label("Legal")), _legal)
 ACRES = Field("land_area_acres", (Label("Area"), Label("Land Area"), Label("Acreage")), _acres)
 SECTION = Field("sec_twp_rng", (Label("S/T/R"), Label("Sec/Twp/Rng")), _words)
 USE = Field("land_use_code", (Label("Use Code"), Label("Land Use")), _use)
 
 _SALES = {
-    "date": ("Sale Date",),
-    "price": ("Sale Price",),
-    "book_page": ("Book/Page",),
+    "date": ("Sale Date", "Date"),
+    "price": ("Sale Price", "Price"),
+    "book_page": ("Book/Page", "Book / Page", "OR Book/Page"),
     "instrument": ("Deed", "Instr", "Instrument"),
     "vacant_improved": ("V/I",),
     "qualified": ("Qualification (Codes)", "Qualification", "Q/U"),
 }
 _BUILDINGS = {
-    "desc": ("Description", "Bldg Desc", "Bldg Type"),
-    "year_built": ("Year Blt", "Year Built"),
-    "base_sqft": ("Base SF",),
-    "actual_sqft": ("Actual SF",),
-    "value": ("Bldg Value",),
+    "desc": ("Description", "Bldg Desc", "Bldg Type", "Desc"),
+    "year_built": ("Year Blt", "Year Built", "Yr Blt"),
+    "base_sqft": ("Base SF", "Base S.F.", "Heated SF", "Heated S.F."),
+    "actual_sqft": ("Actual SF", "Actual S.F.", "Total SF"),
+    "value": ("Bldg Value", "Building Value"),
 }
 
 
@@ -87,11 +96,11 @@ def read(reading: Reading) -> Found:
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
     parcel_id = look.value(PARCEL)
-    columns = list(_valuations(document))
-    lines = look.value(OWNER, block)
-    if parcel_id is None or lines is None or not columns or not document.labelled("Sales History"):
+    columns = list(valuations(document))
+    owner = look.value(OWNER, block)
+    if parcel_id is None or owner is None or not columns or not _has_sales(document):
         return Retry("the page came only in part: its number, owner, values or sales are missing")
-    names, mailing, place = owners_and_mailing(lines)
+    names, mailing, place = owners_and_mailing(owner[0], at_least=owner[1])
     use_desc, use_code = look.value(USE) or (None, None)
     record = Record(
         parcel_id=parcel_id,
@@ -101,6 +110,7 @@ def read(reading: Reading) -> Found:
         mailing_city=place.city if place else None,
         mailing_state=place.state if place else None,
         mailing_zip=place.zip if place else None,
+        mailing_country=country_of(mailing),
         legal_description=look.value(LEGAL, block),
         land_area_acres=look.value(ACRES),
         sec_twp_rng=look.value(SECTION),
@@ -132,9 +142,12 @@ def _no_record(document: Document) -> Found:
 
 
 def _situs(record: Record, site: str | None) -> None:
-    street, _, city = (site or "").rpartition(",")
-    record.situs_address = values.words(street or city)
-    record.situs_city = values.words(city) if street else None
+    """`12 ELM ST, MARIGOLD`; what stands behind a comma and has digits is no city."""
+    street, _, behind = (site or "").rpartition(",")
+    found = _CITY.fullmatch(behind.strip()) if street else None
+    record.situs_address = values.words(street if found else site)
+    if found:
+        record.situs_city, record.situs_zip = values.words(found[1]), found[2]
 
 
 def _sum_up(record: Record, document: Document) -> None:
@@ -153,82 +166,8 @@ def _tax_account(document: Document) -> str | None:
     return found[1] if found else None
 
 
-def _valuations(document: Document) -> Iterator[Valuation]:
-    """One for each column of values, with its year above it or in the page's title.
-
-    Where a page shows one year only, its column is cut in two tables side by side.
-    """
-    seen: list[Element] = []
-    assessed = [set(element.iterancestors("table")) for element in document.labelled("Assessed")]
-    for element in document.labelled("Just"):
-        above = list(element.iterancestors("table"))
-        table = next((one for one in above if any(one in tables_of for tables_of in assessed)), None)
-        if table is not None and table not in seen:
-            seen.append(table)
-            yield _valuation(table, document)
-
-
-def _valuation(table: Element, document: Document) -> Valuation:
-    cells = _labelled_cells(table)
-    year, status = _title(table, document)
-    exempt = cells.get("exempt") or cells.get("exemptions")
-    return Valuation(
-        year=year,
-        status=status,
-        land_value=_money(cells, "mkt land", "land", "market land"),
-        building_value=_money(cells, "building", "bldg"),
-        extra_feature_value=_money(cells, "xfob", "extra features"),
-        market_value=_money(cells, "just", "market"),
-        assessed_value=_money(cells, "assessed"),
-        exemptions=_codes(exempt) if exempt else None,
-        exemption_value=_last_money(exempt) if exempt else None,
-        taxable_value=_taxable(table, "county"),
-        taxable_value_school=_taxable(table, "school"),
-    )
-
-
-def _labelled_cells(table: Element) -> dict[str, list[Element]]:
-    """The cells behind each row's first one, by its text, in tables inside too."""
-    found: dict[str, list[Element]] = {}
-    inner = (cells for one in table.iter("table") for cells in tables.rows_of(one))
-    for cells in inner:
-        name = label(text_of(cells[0]).split("[")[0])
-        name = "exempt" if name.startswith("exempt") else name
-        found.setdefault(name, cells if name == "exempt" else list(cells[1:]))
-    return found
-
-
-def _title(table: Element, document: Document) -> tuple[int | None, str | None]:
-    found = _VALUES_TITLE.search(text_of(table)[:500])
-    if found is None:
-        titles = (match for text in document.labels() if (match := _VALUES_TITLE.fullmatch(text)))
-        found = next(titles, None)
-    return (int(found[1]), _STATUSES[found[2].lower()]) if found else (None, None)
-
-
-def _money(cells: dict[str, list[Element]], *names: str) -> Decimal | None:
-    for name in names:
-        for cell in cells.get(name, ()):
-            if (amount := values.money(text_of(cell))) is not None:
-                return amount
-    return None
-
-
-def _last_money(cells: Sequence[Element]) -> Decimal | None:
-    amounts = (values.money(word) for cell in cells for word in text_of(cell).split())
-    return next((amount for amount in reversed(list(amounts)) if amount is not None), None)
-
-
-def _codes(cells: Sequence[Element]) -> list[str]:
-    words = (word for cell in cells for word in text_of(cell).replace("Exempt", " ").split())
-    return [word for word in words if _CODE.fullmatch(word) and not word.isdigit()]
-
-
-def _taxable(table: Element, name: str) -> Decimal | None:
-    for element in table.iter("b", "td", "span"):
-        if label(element.text or "") == name:
-            return values.money(values.clean(element.tail))
-    return None
+def _has_sales(document: Document) -> bool:
+    return bool(document.labelled("Sales History")) or document.by_id("parcelDetails_SalesTable") is not None
 
 
 def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]]) -> Element | None:
@@ -308,4 +247,4 @@ def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
     return urljoin(shell.url, forms[0].get("action") or "recordSearch_2_Results/"), fields
 
 
-PLATFORM = CountyPlatform(name="grizzly_gis", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=2, read=read, fetch=fetch)

@@ -1,0 +1,110 @@
+"""The values of `grizzly_gis`: a column for each year, in tables of their own or side by side in one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from parcelpost.scrapers import tables, values
+from parcelpost.scrapers.document import Document, Element, beside, label, text_of
+from parcelpost.scrapers.record import Valuation
+
+_TITLE = re.compile(r"\b(\d{4})\s+(Certified|Final|Working|Preliminary|Proposed|Tentative)\b", re.IGNORECASE)
+_STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
+_CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
+_VALUE = re.compile(r"\s*\bvalues?$")
+
+Title = tuple[int | None, str | None]
+Rows = dict[str, list[Element]]
+
+
+def valuations(document: Document) -> Iterator[Valuation]:
+    """One for each column of values, with its year above it or in the page's title.
+
+    Where a page shows one year only, its column is cut in two tables side by side.
+    """
+    seen: list[Element] = []
+    assessed = [set(one.iterancestors("table")) for one in _labelled(document, "Assessed")]
+    for element in _labelled(document, "Just"):
+        above = list(element.iterancestors("table"))
+        table = next((one for one in above if any(one in tables_of for tables_of in assessed)), None)
+        if table is None or table in seen:
+            continue
+        seen.append(table)
+        titles = _titles(text_of(table)) or _title_of_page(document)
+        rows = _rows(table)
+        for at, title in enumerate(titles):
+            yield _valuation(rows, title, at, len(titles))
+
+
+def _labelled(document: Document, name: str) -> list[Element]:
+    return [*document.labelled(name), *document.labelled(f"{name} Value")]
+
+
+def _titles(text: str) -> list[Title]:
+    found = (match for match in _TITLE.finditer(text) if values.year(match[1]))
+    return [(int(match[1]), _STATUSES.get(match[2].lower(), "preliminary")) for match in found]
+
+
+def _title_of_page(document: Document) -> list[Title]:
+    found = (titles[0] for text in document.labels() if (titles := _titles(text)))
+    return [next(found, (None, None))]
+
+
+def _rows(table: Element) -> Rows:
+    """The cells behind each row's first one, by its text, in tables inside too."""
+    found: Rows = {}
+    for cells in (cells for one in table.iter("table") for cells in tables.rows_of(one)):
+        name = _VALUE.sub("", label(text_of(cells[0]).split("[")[0]))
+        found.setdefault("exempt" if name.startswith("exempt") else name, list(cells[1:]))
+    return found
+
+
+def _valuation(rows: Rows, title: Title, at: int, columns: int) -> Valuation:
+    def cell(*names: str) -> Element | None:
+        cells = [one for one in next((rows[name] for name in names if name in rows), []) if text_of(one)]
+        return cells[at] if cells and columns in (1, len(cells)) else None
+
+    def amount(*names: str) -> Decimal | None:
+        found = cell(*names)
+        return values.money(text_of(found)) if found is not None else None
+
+    exempt, taxable = rows.get("exempt", []) if columns == 1 else [cell("exempt")], cell("total taxable", "taxable")
+    words = [word for one in exempt if one is not None for word in text_of(one).split()]
+    return Valuation(
+        year=title[0],
+        status=title[1],
+        land_value=amount("mkt land", "market land", "land"),
+        building_value=amount("building", "buildings", "bldg"),
+        extra_feature_value=amount("xfob", "extra features", "extra feature"),
+        market_value=amount("just", "just market", "market"),
+        assessed_value=amount("assessed"),
+        exemptions=_codes(words) if words else None,
+        exemption_value=_last_money(words),
+        taxable_value=_taxable(taxable, "county"),
+        taxable_value_school=_taxable(taxable, "school"),
+    )
+
+
+def _last_money(words: Sequence[str]) -> Decimal | None:
+    """The amount behind the codes, which may be digits, too."""
+    shown = [word for word in words if not _is_code(word)]
+    return values.money(shown[-1]) if shown else None
+
+
+def _codes(words: Sequence[str]) -> list[str]:
+    return [word for word in words if _is_code(word)]
+
+
+def _is_code(word: str) -> bool:
+    return _CODE.fullmatch(word) is not None
+
+
+def _taxable(cell: Element | None, name: str) -> Decimal | None:
+    """`county: $1 city: $2` in one cell; a lone amount says not of whom."""
+    for element in cell.iter() if cell is not None else ():
+        if element is not cell and label(element.text or "") == name:
+            piece = beside(element)
+            return values.money(piece.text) if piece is not None else None
+    return None

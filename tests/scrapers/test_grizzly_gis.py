@@ -1,0 +1,159 @@
+"""`grizzly_gis` as its other counties and rarer parcels write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.model import Retry
+from tests.scrapers.reading import outcome, record
+
+OWNER = "<b>BLOOM CLARA</b><br>12 ELM ST<br>MARIGOLD, FL 32099"
+COLUMN = [("Mkt Land", "$5,000"), ("Building", "$9,000"), ("XFOB", "$100"), ("Just", "$14,100"), ("Assessed", "$8,000")]
+SALES = "<tr><td>1/2/2020</td><td>$100</td><td>1 / 2</td><td>WD</td></tr>"
+BUILDINGS = "<tr><td>Sketch</td><td>HOUSE (0100)</td><td>1990</td><td>1,000</td><td>1,200</td><td>$9,000</td></tr>"
+
+
+def rows(*pairs: tuple[str, str]) -> str:
+    return "".join(f"<tr><td>{name}</td><td>{text}</td></tr>" for name, text in pairs)
+
+
+def column(title: str, *pairs: tuple[str, str]) -> str:
+    return f"<td><table><tr><td colspan=2><b>{title}</b></td></tr>{rows(*COLUMN, *pairs)}</table></td>"
+
+
+def page(
+    owner: str = OWNER,
+    site: str = "12 ELM ST, MARIGOLD",
+    area: str = "1.5 AC",
+    use: str = "VACANT (0000)",
+    values: str = column("2024 Certified Values"),
+    sales: str = SALES,
+    buildings: str = BUILDINGS,
+) -> str:
+    return f"""<html><body><table><tr><td>2025 Working Values</td></tr></table><div id="ownerDiv">
+<table class="parcelIDtable"><tr><td>Parcel: </td><td><b>01-2S-03-00004-005 (67) HX 08</b></td></tr></table>
+<table><tr><td><b>Owner &amp; Property Info</b></td></tr></table>
+<table>{rows(("Owner", owner), ("Site", site), ("Description*", "LOT 1"))}</table>
+<table><tr><td>Area</td><td>{area}</td><td>S/T/R</td><td>01-2S-03</td></tr>
+<tr><td>Use Code**</td><td>{use}</td><td>Tax District</td><td>3</td></tr></table>
+<table><tr><td><b>Property &amp; Assessment Values</b></td></tr><tr>{values}</tr></table></div>
+<table><tr><td><b>Sales History</b></td></tr></table><div id="parcelDetails_SalesTable"><table>
+<tr><td>Sale Date</td><td>Sale Price</td><td>Book/Page</td><td>Deed</td></tr>{sales}</table></div>
+<div id="parcelDetails_BldgTable"><table><tr><td>Bldg Sketch</td><td>Description*</td><td>Year Blt</td><td>Base SF</td>
+<td>Actual SF</td><td>Bldg Value</td></tr>{buildings}</table></div></body></html>"""
+
+
+@pytest.mark.parametrize(
+    ("cell", "codes", "amount"),
+    [
+        ("<td>HX HB</td><td>$50,000</td>", ["HX", "HB"], 50_000),
+        ("<td>05</td><td>$8,400</td>", ["05"], 8_400),
+        ("<td>HX 08</td><td>$500</td>", ["HX", "08"], 500),
+        ("<td>&nbsp;</td><td>$0</td>", [], 0),
+        ("<td>WX</td><td>&nbsp;</td>", ["WX"], None),
+    ],
+)
+def test_codes_of_exemptions_may_be_digits(cell: str, codes: list[str], amount: int | None) -> None:
+    exempt = ("Exempt", f"<table class=exemptTable><tr>{cell}</tr></table>")
+    found = record("grizzly_gis", page(values=column("2024 Certified Values", exempt)))
+    assert (found["exemptions"], found["exemption_value"]) == (codes, amount)
+
+
+def test_market_land_is_not_what_a_farm_s_land_is_taxed_at() -> None:
+    farm = ("Ag Land", "$700"), ("Class", "$9,800"), ("Appraised", "$9,800")
+    values = column("2024 Certified Values", *farm)
+    found = record("grizzly_gis", page(values=values))
+    assert (found["land_value"], found["market_value"], found["assessed_value"]) == (5_000, 14_100, 8_000)
+
+
+def test_certified_values_go_before_newer_ones_that_are_still_worked_at() -> None:
+    taxable = "<b>county:</b>${} <b>city:</b>$1<br><b>school:</b>${}"
+    values = column("2024 Certified Values", ("Total<br>Taxable", taxable.format("3,000", "4,000")))
+    values += column("2025 Working Values", ("Total<br>Taxable", taxable.format("5,000", "6,000")))
+    found = record("grizzly_gis", page(values=values))
+    assert (found["value_year"], found["value_status"]) == (2024, "certified")
+    assert (found["taxable_value"], found["taxable_value_school"]) == (3_000, 4_000)
+    assert [one["taxable_value"] for one in found["valuations"]] == [3_000, 5_000]
+
+
+def test_years_may_head_the_columns_of_one_table() -> None:
+    lines = [("", "2023 Certified Values", "2024 Working Values"), ("Mkt Land", "$1", "$2"), ("Just Value", "$3", "$4")]
+    lines += [("Assessed Value", "$5", "$6"), ("XFOB", "", "$7")]
+    table = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    found = record("grizzly_gis", page(values=f"<td><table>{table}</table></td>"))
+    assert (found["value_year"], found["land_value"], found["market_value"]) == (2023, 1, 3)
+    assert [(one["year"], one["assessed_value"]) for one in found["valuations"]] == [(2023, 5), (2024, 6)]
+    assert [one["extra_feature_value"] for one in found["valuations"]] == [None, None]
+
+
+def test_a_taxable_value_of_nobody_is_not_the_county_s() -> None:
+    found = record("grizzly_gis", page(values=column("2024 Certified Values", ("Total Taxable", "$3,000"))))
+    assert found["taxable_value"] is None
+
+
+@pytest.mark.parametrize(
+    ("owner", "names", "mailing"),
+    [
+        ("<b>BLOOM CLARA<br>CARVER LOUIS</b><br>MARIGOLD, FL 32099", ["BLOOM CLARA", "CARVER LOUIS"], []),
+        ("<b>BLOOM CLARA<br>21 OAKS</b><br>9 ELM ST<br>MARIGOLD, FL 32099", ["BLOOM CLARA", "21 OAKS"], ["9 ELM ST"]),
+        ("<b>BLOOM CLARA &</b><br>LOUIS<br>9 ELM ST<br>MARIGOLD, FL 32099", ["BLOOM CLARA & LOUIS"], ["9 ELM ST"]),
+        ("<b>CONFIDENTIAL</b>", ["CONFIDENTIAL"], []),
+    ],
+)
+def test_what_is_bold_is_a_name(owner: str, names: list[str], mailing: list[str]) -> None:
+    found = record("grizzly_gis", page(owner=owner))
+    assert (found["owner_names"], found["mailing_lines"]) == (names, mailing)
+
+
+def test_a_foreign_owner_has_a_country() -> None:
+    owner = "<b>BLOOM CLARA</b><br>12 ELM ST<br>TORONTO ON M5V 2T6<br>CANADA"
+    found = record("grizzly_gis", page(owner=owner))
+    assert (found["mailing_country"], found["mailing_state"], found["mailing_city"]) == ("CANADA", None, None)
+
+
+@pytest.mark.parametrize(
+    ("site", "address", "city", "zip_code"),
+    [
+        ("12 ELM ST, MARIGOLD", "12 ELM ST", "MARIGOLD", None),
+        ("12 ELM ST, UNIT 4", "12 ELM ST, UNIT 4", None, None),
+        ("12 ELM ST, UNIT 4, MARIGOLD 32099", "12 ELM ST, UNIT 4", "MARIGOLD", "32099"),
+        ("12 ELM ST", "12 ELM ST", None, None),
+        ("12 ELM ST, MARIGOLD<br>14 ELM ST, MARIGOLD", "12 ELM ST", "MARIGOLD", None),
+        ("&nbsp;", None, None, None),
+    ],
+)
+def test_the_site_is_a_street_and_a_city(
+    site: str, address: str | None, city: str | None, zip_code: str | None
+) -> None:
+    found = record("grizzly_gis", page(site=site))
+    assert (found["situs_address"], found["situs_city"], found["situs_zip"]) == (address, city, zip_code)
+
+
+@pytest.mark.parametrize(
+    ("area", "acres"),
+    [("1.5 AC", 1.5), ("0.5 ACRES (see note)", 0.5), ("43,560 SF (1 AC)", 1), ("120 FF", None), ("", None)],
+)
+def test_an_area_counts_in_acres_only(area: str, acres: float | None) -> None:
+    assert record("grizzly_gis", page(area=area))["land_area_acres"] == acres
+
+
+def test_the_code_of_a_use_has_digits() -> None:
+    found = record("grizzly_gis", page(use="CONDO (RES) (0400)"))
+    assert (found["land_use_code"], found["land_use_desc"]) == ("0400", "CONDO (RES)")
+
+
+def test_nothing_built_and_nothing_sold() -> None:
+    none = "<tr><td colspan=7>N O N E</td></tr>"
+    found = record("grizzly_gis", page(sales=none, buildings=none))
+    assert (found["building_count"], found["buildings"], found["sales"]) == (0, [], [])
+    assert (found["year_built"], found["last_sale_date"]) == (None, None)
+
+
+def test_several_buildings_are_summed_and_the_first_has_the_year() -> None:
+    second = BUILDINGS.replace("1990", "0").replace("1,000", "500")
+    found = record("grizzly_gis", page(buildings=second + BUILDINGS))
+    assert (found["building_count"], found["year_built"], found["building_area_sqft"]) == (2, 1990, 1_500)
+
+
+def test_a_page_without_its_values_is_no_record() -> None:
+    assert isinstance(outcome("grizzly_gis", page(values="")), Retry)
