@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
@@ -17,6 +17,8 @@ from parcelpost.scrapers.looking import Field, Look
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, IdEnd, Label, XPath
 
+_MOST_NOTICE_CHARS = 1_000
+_ROOMS = re.compile(r"(\d{1,3}(?:\.\d)?)(?: [A-Za-z ]+)?", re.ASCII)
 _TOWN = re.compile(r"(?:(?:town|city) of )?([A-Za-z .'-]{2,40}?),\s*([A-Z]{2})", re.IGNORECASE | re.ASCII)
 
 
@@ -28,8 +30,11 @@ def _money(piece: Piece) -> Decimal | None:
     return values.money(piece.text)
 
 
-def _number(piece: Piece) -> Decimal | None:
-    return values.leading_number(piece.text)
+def _acres(piece: Piece) -> Decimal | None:
+    """Not where the row's label says that it counts feet."""
+    row = next(piece.element.iterancestors("tr", "dl"), None) if piece.element is not None else None
+    words = text_of(row).lower() if row is not None else ""
+    return None if "feet" in words and "acre" not in words else values.leading_number(piece.text)
 
 
 def _whole(piece: Piece) -> int | None:
@@ -85,22 +90,24 @@ ZONE = Field("zoning", (Id("MainContent_lblZone"), IdEnd("lblZone"), Label("Zone
 ACRES = Field(
     "land_area_acres",
     (Id("MainContent_lblLndAcres"), IdEnd("lblLndAcres"), Label("Size (Acres)"), Label("Size (Acre)")),
-    _number,
+    _acres,
 )
 
 _VALUES: Mapping[str, tuple[str, ...]] = {
-    "year": ("Valuation Year",),
-    "building_value": ("Improvements", "Buildings"),
+    "year": ("Valuation Year", "Assessment Year", "Appraisal Year", "Fiscal Year", "Year"),
+    "building_value": ("Improvements", "Buildings", "Building"),
     "land_value": ("Land",),
     "total": ("Total",),
 }
 _SALES: Mapping[str, tuple[str, ...]] = {
     "owner": ("Owner",),
-    "price": ("Sale Price",),
-    "book_page": ("Book & Page", "Book/Page"),
+    "price": ("Sale Price", "Price"),
+    "book_page": ("Book & Page", "Book/Page", "Book / Page", "Book and Page"),
     "instrument": ("Instrument",),
     "date": ("Sale Date",),
 }
+
+_LAST_SALE = {"price": "lblPrice", "book_page": "lblBp", "instrument": "lblInstrument", "date": "lblSaleDate"}
 
 
 def read(reading: Reading) -> Found:
@@ -124,25 +131,28 @@ def read(reading: Reading) -> Found:
         land_use_desc=look.value(USE),
         zoning=look.value(ZONE),
         land_area_acres=look.value(ACRES),
-        sales=list(_sales(document)),
+        sales=_sales(document),
         buildings=list(_buildings(document)),
     )
     _take_mailing(record, look.value(ADDRESS) or [])
     _take_current(record, look, document, appraised, assessed)
     _take_buildings(record)
+    _take_rooms(record, document)
     take_last_sale(record)
     return record
 
 
 def _no_record(document: Document) -> Found:
     text = text_of(document.root)[:20_000].lower()
-    if "no such parcel" in text or "does not exist" in text or "no data" in text:
+    is_notice = "no data" in text and len(text) < _MOST_NOTICE_CHARS  # else of a section
+    if "no such parcel" in text or "does not exist" in text or is_notice:
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: it has no PID")
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
+    record.mailing_country = country_of(record.mailing_lines)
     if place is not None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
 
@@ -175,9 +185,12 @@ def _take_current(
     assessed: list[tuple[bool, dict[str, Piece]]],
 ) -> None:
     """Appraisal is the market's value, assessment what is taxed; both are shown as they are now and as they were."""
-    now = next((row for current, row in appraised if current), None) or next((row for _, row in appraised), None)
-    record.valuations = [_valuation(row, "market_value") for current, row in appraised if not current]
-    record.valuations += [_valuation(row, "assessed_value") for current, row in assessed if not current]
+    newest = max((row for _, row in appraised), key=lambda row: values.year(_text(row, "year")) or 0, default=None)
+    now = next((row for current, row in appraised if current), newest)
+    past = [_valuation(row, "market_value") for current, row in appraised if not current]
+    past += [_valuation(row, "assessed_value") for current, row in assessed if not current]
+    shown_now = [_valuation(row, "market_value") for _, row in appraised]
+    record.valuations = past or shown_now + [_valuation(row, "assessed_value") for _, row in assessed]
     record.value_status = "current"
     record.market_value = look.value(APPRAISAL)
     record.assessed_value = look.value(ASSESSMENT)
@@ -202,11 +215,22 @@ def _valuation(row: dict[str, Piece], total: str) -> Valuation:
     return found
 
 
-def _sales(document: Document) -> Iterator[Sale]:
+def _sales(document: Document) -> list[Sale]:
+    """The history; where a town shows none, how the owner of now came by it."""
     table = document.by_id("MainContent_grdSales")
     if table is None:
         table = tables.with_headings(document, _SALES)
-    for row in tables.records(table, _SALES) if table is not None else ():
+    rows: Iterable[Mapping[str, Piece]] = tables.records(table, _SALES) if table is not None else ()
+    return list(_sold(rows)) or [sale for sale in _sold([_last_sale(document)]) if sale.date]
+
+
+def _last_sale(document: Document) -> dict[str, Piece]:
+    found = ((name, document.by_id_end(one)) for name, one in _LAST_SALE.items())
+    return {name: Piece(elements[0]) for name, elements in found if elements}
+
+
+def _sold(rows: Iterable[Mapping[str, Piece]]) -> Iterator[Sale]:
+    for row in rows:
         date, price = values.day(_text(row, "date")), values.money(_text(row, "price"))
         if date is None and price is None:
             continue  # 'No Data for Ownership History'
@@ -219,17 +243,16 @@ def _sales(document: Document) -> Iterator[Sale]:
 
 
 def _buildings(document: Document) -> Iterator[Building]:
-    """One for each section of a building that has a year or a living area of its own."""
+    """One for each section of a building; land without one has a section, too, in which nothing is said."""
     for table in document.by_id_end("tblBldg") or _building_tables(document):
-        year = _beside(document, table, "Year Built")
-        area = _beside(document, table, "Living Area")
-        value = _beside(document, table, "Replacement Cost Less Depreciation")
-        yield Building(
+        found = Building(
             desc=_heading(table),
-            year_built=values.year(year),
-            base_sqft=values.number(area),
-            value=values.money(value),
+            year_built=values.year(_beside(document, table, "Year Built")),
+            base_sqft=values.number(_beside(document, table, "Living Area")),
+            value=values.money(_beside(document, table, "Replacement Cost Less Depreciation")),
         )
+        if found.year_built or found.base_sqft or found.value:
+            yield found
 
 
 def _building_tables(document: Document) -> list[Element]:
@@ -256,6 +279,22 @@ def _take_buildings(record: Record) -> None:
     record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
 
 
+def _take_rooms(record: Record, document: Document) -> None:
+    """Of all buildings; half a bathroom is what has no bath."""
+    record.bedrooms = _rooms(document, "Total Bedrooms")
+    record.bathrooms = _rooms(document, "Total Bthrms", "Total Baths", "Full Bathrooms")
+    half = _rooms(document, "Total Half Baths", "Half Bathrooms")
+    if record.bathrooms is not None and half is not None:
+        record.bathrooms += half / 2
+
+
+def _rooms(document: Document, *names: str) -> Decimal | None:
+    """`7 Bedrooms` or `5`, summed; None if one of the buildings says something else."""
+    texts = [piece.text for name in names for piece in Label(name).find(document, None) if values.words(piece.text)]
+    found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
+    return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
+
+
 def _text(row: Mapping[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
@@ -269,4 +308,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url)
 
 
-PLATFORM = CountyPlatform(name="vgsi", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="vgsi", version=2, read=read, fetch=fetch)
