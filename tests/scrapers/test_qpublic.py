@@ -154,3 +154,84 @@ def test_bills_of_a_tax_history() -> None:
 def test_a_summary_alone_is_no_record() -> None:
     assert isinstance(outcome("qpublic", qpublic(summary=SUMMARY)), Retry)
     assert isinstance(outcome("qpublic", qpublic(summary=SUMMARY, photos="", sketches="")), Retry)
+
+
+def test_a_column_behind_the_years_is_no_year() -> None:
+    values = grid(
+        ("", "2024", "2023", "Change"), ("Land Value", "$20", "$10", "100%"), ("Market Value", "$50", "$40", "25%")
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values), "GA")
+    assert [(one["year"], one["land_value"], one["market_value"]) for one in found["valuations"]] == [
+        (2024, 20, 50),
+        (2023, 10, 40),
+    ]
+
+
+def test_market_values_that_are_called_so_part_by_part() -> None:
+    values = grid(
+        ("", "2024 Certified Values"),
+        ("Market Improvement Value", "$70"),
+        ("Market Misc Value", "$5"),
+        ("Market Land Value", "$25"),
+        ("Just Market Value", "$100"),
+        ("Total Assessed Value", "$90"),
+        ("School Exempt Value", "$25"),
+        ("School Taxable Value", "$65"),
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+    assert (found["land_value"], found["building_value"], found["extra_feature_value"]) == (25, 70, 5)
+    assert (found["market_value"], found["assessed_value"], found["taxable_value_school"]) == (100, 90, 65)
+    assert (found["exemption_value"], found["taxable_value"]) == (None, None)
+
+
+def test_special_assessments_are_no_values() -> None:
+    fees = grid(("Year", "Total Value"), ("2024", "$120"))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, special_assessments=fees))
+    assert (found["market_value"], found["valuations"]) == (None, [])
+
+
+def test_sales_in_the_area_are_of_other_parcels() -> None:
+    sales = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, recent_sales_in_area=sales))
+    assert (found["sales"], found["last_sale_date"]) == ([], None)
+
+
+def test_land_in_feet_is_not_taken_for_acres() -> None:
+    for text, acres in (("10,890 SF", None), ("2.5", 2.5), (".25 Acres", 0.25), ("1,200.5 ac", 1200.5), ("", None)):
+        summary = two_columns(parcel_id="1", land_area=text)
+        assert record("qpublic", qpublic(summary=summary, owner=OWNER))["land_area_acres"] == acres, text
+
+
+def test_a_use_has_its_code_behind_or_before() -> None:
+    for text, code, words in (
+        ("SINGLE FAMILY (0100)", "0100", "SINGLE FAMILY"),
+        ("510 - House", "510", "House"),
+        ("VACANT (RES)", None, "VACANT (RES)"),
+        ("R - Residential", None, "R - Residential"),
+    ):
+        summary = two_columns(parcel_id="1", property_class=text)
+        found = record("qpublic", qpublic(summary=summary, owner=OWNER))
+        assert (found["land_use_code"], found["land_use_desc"]) == (code, words)
+
+
+def test_a_note_is_no_part_of_the_description() -> None:
+    for note in ("(Note: Not to be used on legal documents)", "*The Description above is not to be used on documents."):
+        summary = two_columns(parcel_id="1", legal_description=f"LOT 4 ELM PARK {note}")
+        assert record("qpublic", qpublic(summary=summary, owner=OWNER))["legal_description"] == "LOT 4 ELM PARK"
+
+
+def test_modules_of_the_same_title_are_all_read() -> None:
+    one = two_columns(actual_year_built="1990", heated_area="1,000")
+    page = qpublic(summary=SUMMARY, owner=OWNER, building_information=one, building_two=one)
+    found = record("qpublic", page.replace("Building Two", "Building Information"))
+    assert (found["building_count"], found["building_area_sqft"]) == (2, 2_000)
+
+
+def test_taxes_are_those_of_the_newest_year_and_dues_are_summed_if_all_are_told() -> None:
+    heads = ("Tax Year", "Total Tax", "Balance Due")
+    bills = grid(heads, ("2022", "$80.00", "$10.00"), ("2023", "$90.50", "$90.50"))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, tax_history=bills))
+    assert (found["tax_year"], found["tax_amount"], found["tax_due"]) == (2023, 90.5, 100.5)
+    halves = grid(heads, ("2023", "$45.00", "$0.00"), ("2023", "$45.50", ""))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, tax_history=halves))
+    assert (found["tax_year"], found["tax_amount"], found["tax_due"]) == (None, None, None)

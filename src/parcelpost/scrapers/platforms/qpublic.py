@@ -18,12 +18,21 @@ from parcelpost.scrapers.document import Document, Element, Piece, label, text_o
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
+from parcelpost.scrapers.platforms.qpublic_taxes import TAX_TITLES, bills, take_taxes
 from parcelpost.scrapers.platforms.qpublic_values import valuations
-from parcelpost.scrapers.record import Record, Sale, TaxBill, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.ways import IdEnd, Label
 
-_USE = re.compile(r"(.*?)\s*\(([0-9A-Z-]{1,8})\)\s*", re.ASCII)
-_NOTE = re.compile(r"\s*\((?:note|not)\b[^)]*\)", re.IGNORECASE)
+_USE = re.compile(r"(.*?)\s*\((?=[^)]*\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
+_CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
+_NOTE = re.compile(
+    r"\s*\((?:note|not)\b[^)]*\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
+    re.IGNORECASE,
+)
+_ACRES = re.compile(r"(-?[\d,]*\.?\d+)\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
+_OTHERS = ("area", "search", "comparable", "nearby", "neighborhood")
+"""In a title: sales of other parcels."""
+_NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
 def _words(piece: Piece) -> str | None:
@@ -38,8 +47,10 @@ def _lines(piece: Piece) -> list[str] | None:
     return [line for line in piece.lines if values.words(line)] or None
 
 
-def _number(piece: Piece) -> Decimal | None:
-    return values.leading_number(piece.text)
+def _acres(piece: Piece) -> Decimal | None:
+    """A number alone or with its unit; one of another unit is none."""
+    found = _ACRES.fullmatch(values.clean(piece.text))
+    return values.number(found[1]) if found else None
 
 
 def _flag(piece: Piece) -> bool | None:
@@ -114,7 +125,7 @@ ACRES = Field(
         Label("Calculated Acres"),
         Label("Land Area"),
     ),
-    _number,
+    _acres,
 )
 SECTION = Field("sec_twp_rng", (IdEnd("lblSecTwpRng"), Label("Sec/Twp/Rng"), Label("Section/Township/Range")), _words)
 USE = Field(
@@ -154,23 +165,6 @@ _SALES: Mapping[str, tuple[str, ...]] = {
     ),
     "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
 }
-_BILLS: Mapping[str, tuple[str, ...]] = {
-    "tax_year": ("Tax Year", "Year", "Assessment Year", "Payable Year"),
-    "bill_number": ("Bill Number", "Bill #", "Bill", "Receipt", "Receipt #", "Invoice"),
-    "tax_amount": (
-        "Amount",
-        "Tax Amount",
-        "Total Tax",
-        "Amount Billed",
-        "Net Tax",
-        "Tax Billed",
-        "Total Billed",
-        "Taxes",
-    ),
-    "paid_amount": ("Amount Paid", "Paid", "Total Paid", "Paid Amount"),
-    "paid_date": ("Date Paid", "Paid Date", "Payment Date", "Last Paid"),
-    "tax_due": ("Amount Due", "Balance Due", "Balance", "Total Due", "Due"),
-}
 
 
 def read(reading: Reading) -> Found:
@@ -196,7 +190,7 @@ def read(reading: Reading) -> Found:
         homestead=look.value(HOMESTEAD, summary),
         valuations=_valuations(modules),
         sales=list(_sales(modules)),
-        tax_bills=list(_bills(modules)),
+        tax_bills=list(bills(_module(modules, *TAX_TITLES))),
     )
     _split_use(record, modules)
     _take_situs(record, look.value(SITUS, summary) or [])
@@ -208,6 +202,7 @@ def read(reading: Reading) -> Found:
     take_buildings(record, modules, document)
     take_values(record)
     take_last_sale(record)
+    take_taxes(record)
     if not record.owner_names and record.market_value is None and record.assessed_value is None:
         return Retry("the page came only in part: its owner and its values are missing")
     return record
@@ -221,14 +216,15 @@ def _no_record(document: Document) -> Found:
 
 
 def _modules(document: Document) -> dict[str, Element]:
-    """Each module's section by its title."""
+    """Each module's section by its title; of several with the same one the second is `title (2)`."""
     found: dict[str, Element] = {}
     for section in document.root.iter("section"):
         header = next(section.iter("header"), section)
         titles = (one for one in header.iter("div", "h2", "h3", "span") if "title" in (one.get("class") or "").split())
         title = next(titles, None)
         if title is not None and (name := label(text_of(title))):
-            found.setdefault(name, section)
+            count = sum(1 for one in found if one == name or one.startswith(f"{name} ("))
+            found[f"{name} ({count + 1})" if count else name] = section
     return found
 
 
@@ -247,7 +243,8 @@ def _valuations(modules: Mapping[str, Element]) -> list[Valuation]:
     """Of the first module that has a grid of values by year."""
     names = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
     exact = [modules[name] for name in names if name in modules]
-    similar = [one for title, one in modules.items() if "valu" in title or "assessment" in title]
+    titles = [title for title in modules if not any(word in title for word in _NO_VALUES)]
+    similar = [modules[title] for title in titles if "valu" in title or "assessment" in title]
     found = (list(valuations(module)) for module in (*exact, *similar))
     return next((listed for listed in found if listed), [])
 
@@ -264,10 +261,12 @@ def _take_situs(record: Record, lines: list[str]) -> None:
 
 
 def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
-    """`SINGLE FAMILY (0100)`; where the summary has no code, that of the first piece of land has."""
-    found = _USE.fullmatch(record.land_use_desc or "")
-    if found:
+    """`SINGLE FAMILY (0100)` or `510 - House`; where the summary has no code, that of the first piece of land has."""
+    if found := _USE.fullmatch(record.land_use_desc or ""):
         record.land_use_desc, record.land_use_code = values.words(found[1]), found[2]
+        return
+    if found := _CODE_FIRST.fullmatch(record.land_use_desc or ""):
+        record.land_use_code, record.land_use_desc = found[1], values.words(found[2])
         return
     land = _module(modules, "land", "land information")
     for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
@@ -278,7 +277,8 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
 
 
 def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
-    module = _module(modules, "sales", "sale information", "sales history", "recent sales")
+    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHERS)}
+    module = _module(own, "sales", "sale information", "sales history", "recent sales")
     for table in module.iter("table") if module is not None else ():
         for row in tables.records(table, _SALES):
             date = values.day(_text(row, "date").lstrip("+ "))
@@ -291,23 +291,6 @@ def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
                 instrument=values.words(_text(row, "instrument")),
                 qualified=values.words(_text(row, "qualified")),
                 vacant_improved=values.words(_text(row, "vacant_improved")),
-            )
-
-
-def _bills(modules: Mapping[str, Element]) -> Iterator[TaxBill]:
-    module = _module(modules, "tax history", "taxes", "tax information", "tax collector", "property tax")
-    for table in module.iter("table") if module is not None else ():
-        for row in tables.records(table, _BILLS):
-            year, amount = values.year(_text(row, "tax_year")), values.money(_text(row, "tax_amount"))
-            if year is None or (amount is None and not _text(row, "tax_due")):
-                continue
-            yield TaxBill(
-                tax_year=year,
-                bill_number=values.words(_text(row, "bill_number")),
-                tax_amount=amount,
-                tax_due=values.money(_text(row, "tax_due")),
-                paid_amount=values.money(_text(row, "paid_amount")),
-                paid_date=values.day(_text(row, "paid_date")),
             )
 
 
@@ -326,5 +309,5 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url)
 
 
-PLATFORM = CountyPlatform(name="qpublic", version=1, read=read, fetch=fetch)
-BEACON = CountyPlatform(name="beacon", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="qpublic", version=2, read=read, fetch=fetch)
+BEACON = CountyPlatform(name="beacon", version=2, read=read, fetch=fetch)

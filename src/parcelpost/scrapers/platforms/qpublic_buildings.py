@@ -23,6 +23,9 @@ _OTHER = (
     "sub area",
     "cost",
     "notice",
+    "land",
+    "sale",
+    "exemption",
 )
 _YEARS = ("Actual Year Built", "Year Built", "Yr Built", "Yr Blt", "Construction Year")
 _AREAS = (

@@ -65,6 +65,8 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "miscellaneous value",
         "extra features",
         "xfob value",
+        "market misc value",
+        "misc improvement value",
     ),
     "market_value": (
         "total just or market value",
@@ -107,14 +109,19 @@ _BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
 _EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
 
 
+Column = tuple[int, int, str]
+"""How many cells stand behind it, its year, its status."""
+
+
 def valuations(module: Element | None) -> Iterator[Valuation]:
     """One for each year, in the page's order. Years head the columns, or stand in the first one."""
     for table in module.iter("table") if module is not None else ():
         grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
-        at, years = _heading(grid)
-        if years:
-            rows = {_name(row, len(years)): row[-len(years) :] for row in grid[at + 1 :] if len(row) > len(years)}
-            shown = [_valuation(rows, column, year, status) for column, (year, status) in enumerate(years)]
+        at, columns = _heading(grid)
+        if columns:
+            width = max(behind for behind, _, _ in columns) + 1
+            rows = {_name(row, width): row for row in grid[at + 1 :] if len(row) > width}
+            shown = [_valuation(rows, *column) for column in columns]
         else:
             shown = list(_by_row(table))
         if any(getattr(one, field) is not None for one in shown for field in _ROWS):
@@ -122,11 +129,11 @@ def valuations(module: Element | None) -> Iterator[Valuation]:
             return
 
 
-def _heading(grid: list[list[str]]) -> tuple[int, list[tuple[int, str]]]:
+def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
     """The first row with years, and which they are."""
     for at, cells in enumerate(grid[:_MOST_HEADING_ROWS]):
-        if years := _years(cells[1:]):  # in the first cell a year heads its row
-            return at, years
+        if columns := _columns(cells):
+            return at, columns
     return 0, []
 
 
@@ -138,20 +145,23 @@ def _by_row(table: Element) -> Iterator[Valuation]:
             yield Valuation(year=year, status="certified", **amounts)
 
 
-def _years(cells: list[str]) -> list[tuple[int, str]]:
-    """The columns' years; they stand at the end of the row, after empty cells."""
-    found = [_HEADING.fullmatch(values.clean(cell)) for cell in cells]
-    headings = [match for match in found if match and values.year(match[1])]
-    status = [_STATUSES.get((match[2] or "").lower(), "certified") for match in headings]
-    return [(int(match[1]), one) for match, one in zip(headings, status, strict=True)]
+def _columns(cells: list[str]) -> list[Column]:
+    """Those headed by a year. In the first cell a year heads its row."""
+    found = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
+    return [
+        (behind, int(match[1]), _STATUSES.get((match[2] or "").lower(), "certified"))
+        for behind, match in found
+        if match and values.year(match[1])
+    ]
 
 
-def _name(row: list[str], years: int) -> str:
-    before = [label(_SIGN.sub("", cell)) for cell in row[:-years]]
+def _name(row: list[str], width: int) -> str:
+    before = [label(_SIGN.sub("", cell)) for cell in row[:-width]]
     return next((text for text in reversed(before) if text), "")
 
 
-def _valuation(rows: dict[str, list[str]], at: int, year: int, status: str) -> Valuation:
+def _valuation(rows: dict[str, list[str]], behind: int, year: int, status: str) -> Valuation:
+    at = -1 - behind
     found: dict[str, Any] = {field: _first(rows, names, at) for field, names in _ROWS.items()}
     for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
         if found[field] is None:
