@@ -18,6 +18,9 @@ Bill = Mapping[str, Json]
 
 _SITUS = re.compile(r"(.*?),\s*([A-Z]{2})\s+(\d{5}(?:-\d{4})?)", re.ASCII)
 
+_LIEN_STATUSES = {True: "redeemed", False: "outstanding", None: None}
+_FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": False, "n": False, "no": False}
+
 
 def read(reading: Reading) -> Found:
     found = reading.json
@@ -27,10 +30,11 @@ def read(reading: Reading) -> Found:
             return NotFound("the site has no such account, or no bill of it")
         return Retry("the answer holds no bills")
     bills = sorted(bills, key=lambda bill: year(bill.get("taxYear")) or 0, reverse=True)
-    newest = bills[0]
-    account = words(newest.get("account_number"))
+    account = _account(bills, reading.target)
     if account is None:
         return Retry("the answer came only in part: its account is missing")
+    bills = [bill for bill in bills if words(bill.get("account_number")) == account]
+    newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = words(newest.get("owner"))
     record = Record(
         parcel_id=account,
@@ -40,14 +44,24 @@ def read(reading: Reading) -> Found:
     )
     _take_parcel(record, objects(found, "due", "PPT", "parcels"), newest)
     _take_values(record, newest)
-    _take_taxes(record)
+    _take_taxes(record, bills, newest)
     return record
 
 
+def _account(bills: Sequence[Bill], target: Target) -> str | None:
+    """That of the target, if the answer has several; else that of the newest bill."""
+    accounts = [account for bill in bills if (account := words(bill.get("account_number")))]
+    wanted = values.parcel_norm(target.parcel_id)
+    named = (account for account in accounts if values.parcel_norm(account) == wanted)
+    return next(named, accounts[0] if accounts else None)
+
+
 def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
-    """The parcel is listed once for every bill."""
-    of_bill = (one for one in parcels if words(one.get("parcel_id")) == words(newest.get("parcelId")))
-    parcel = next(of_bill, next(iter(parcels), None))
+    """The parcel is listed once for every bill, with the address as it was then."""
+    wanted = words(newest.get("parcelId"))
+    of_bill = (one for one in parcels if wanted and words(one.get("parcel_id")) == wanted)
+    of_account = (one for one in parcels if words(one.get("account_number")) == record.parcel_id)
+    parcel = next(of_bill, next(of_account, None))
     if parcel is None:
         return
     lines = (words(parcel.get(name)) for name in ("parcel_address_1", "parcel_address_2"))
@@ -65,26 +79,39 @@ def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
 
 
 def _take_values(record: Record, newest: Bill) -> None:
-    """Each taxing authority has a line of its own, and schools know no cap on what is assessed."""
+    """Each taxing authority has a line of its own, and schools know no cap on what is assessed.
+
+    What is exempt differs from one to the other: only a line of the county's tells it for the county.
+    """
     charges = objects(newest, "charges", "adValorem", "charges")
-    schools = [one for one in charges if "school" in (words(one.get("description")) or "").lower()]
-    county = next((one for one in charges if one not in schools and _is_county(one)), None)
-    county = county or next((one for one in charges if one not in schools), None)
-    record.value_year, record.value_status = year(newest.get("taxYear")), "billed"
+    schools = [one for one in charges if "school" in _description(one)]
+    others = [one for one in charges if one not in schools]
+    county = next((one for one in sorted(others, key=_is_special) if "county" in _description(one)), None)
+    record.value_year = year(newest.get("taxYear"))
+    record.value_status = "preliminary" if _flag(newest.get("isPreliminary")) else "billed"
+    for one in [county] if county is not None else others[:1]:
+        record.market_value, record.assessed_value = money(one.get("just")), money(one.get("assessed"))
     if county is not None:
-        record.market_value, record.assessed_value = money(county.get("just")), money(county.get("assessed"))
         record.exemption_value, record.taxable_value = money(county.get("exempt")), money(county.get("taxable"))
     if schools:
         record.taxable_value_school = money(schools[0].get("taxable"))
 
 
-def _is_county(charge: Bill) -> bool:
-    return "county" in (words(charge.get("description")) or "").lower()
+def _description(charge: Bill) -> str:
+    return (words(charge.get("description")) or "").lower()
 
 
-def _take_taxes(record: Record) -> None:
-    newest = record.tax_bills[0]
-    record.tax_year, record.tax_amount = newest.tax_year, newest.tax_amount
+def _is_special(charge: Bill) -> bool:
+    """Of a fund that not everybody pays into."""
+    return "general" not in _description(charge)
+
+
+def _take_taxes(record: Record, bills: Sequence[Bill], newest: Bill) -> None:
+    """A year's tax may be billed in parts."""
+    record.tax_year = year(newest.get("taxYear"))
+    of_year = [money(bill.get("amount")) for bill in bills if year(bill.get("taxYear")) == record.tax_year]
+    known = [amount for amount in of_year if amount is not None]
+    record.tax_amount = sum(known, Decimal(0)) if known and len(known) == len(of_year) else None
     due = [bill.tax_due for bill in record.tax_bills if bill.tax_due is not None]
     record.tax_due = sum(due, Decimal(0)) if due else None
     late = [bill for bill in record.tax_bills if bill.delinquent]
@@ -97,6 +124,7 @@ def _bill(bill: Bill) -> TaxBill:
     return TaxBill(
         tax_year=year(bill.get("taxYear")),
         bill_number=words(bill.get("bill_number")),
+        installment=words(bill.get("installment")) or words(bill.get("installmentNumber")),
         tax_amount=money(bill.get("amount")),
         tax_due=money(bill.get("due")),
         status=_status(bill),
@@ -107,11 +135,10 @@ def _bill(bill: Bill) -> TaxBill:
 
 
 def _status(bill: Bill) -> str | None:
-    if _flag(bill.get("paid")):
+    paid, delinquent = _flag(bill.get("paid")), _flag(bill.get("delinquent"))
+    if paid:
         return "paid"
-    if _flag(bill.get("delinquent")):
-        return "delinquent"
-    return "unpaid" if _flag(bill.get("paid")) is False else None
+    return "delinquent" if delinquent else "unpaid" if paid is False else None
 
 
 def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
@@ -133,7 +160,7 @@ def _liens(bills: Sequence[Bill]) -> Iterator[Lien]:
         if number is None:
             continue
         paid = _payments(bill)
-        is_paid = _flag(bill.get("paid")) is True
+        is_paid = _flag(bill.get("paid"))
         face, rate = values.whole(words(at(info, "face"))), values.whole(words(at(info, "bidPercentage")))
         yield Lien(
             certificate_number=number,
@@ -143,14 +170,14 @@ def _liens(bills: Sequence[Bill]) -> Iterator[Lien]:
             interest_rate_pct=Decimal(rate) / 100 if rate is not None else None,
             sale_date=day(at(info, "sold")),
             holder_name=words(at(bill, "certificate", "holder", "name")),
-            status="redeemed" if is_paid else "outstanding",
+            status=_LIEN_STATUSES[is_paid],
             redemption_date=max((date for date, _ in paid), default=None) if is_paid else None,
             redemption_amount=sum((amount for _, amount in paid), Decimal(0)) if is_paid and paid else None,
         )
 
 
 def _flag(given: Json) -> bool | None:
-    return given if isinstance(given, bool) else None
+    return given if isinstance(given, bool) else _FLAGS.get((words(given) or "").lower())
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
@@ -163,4 +190,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url, headers={"Authorization": f"Basic {token}"} if token else {})
 
 
-PLATFORM = CountyPlatform(name="mygov_due", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="mygov_due", version=2, read=read, fetch=fetch)
