@@ -1,4 +1,4 @@
-"""A CSV file by its columns' names, whatever their case and blanks."""
+"""A CSV file by its columns' names, whatever their case and blanks, and whatever stands between them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 
 _MOST_ROWS = 1_000_000
+_MOST_LINES_ABOVE = 10
+_LOOK_CHARS = 4_096
+_DELIMITERS = ",\t;|"
 _PLAIN = re.compile(r"[^A-Z0-9]")
 
 
@@ -27,11 +30,17 @@ class Table:
 
 
 def rows(text: str, names: Mapping[str, Sequence[str]]) -> Table | None:
-    """With the columns that any of their names is found for. None: there is no line of headings."""
+    """With the columns that any of their names is found for; a title may stand above them. None: there are no headings.
+
+    The first line in which two columns are found (or all, if there are fewer) is that of the headings.
+    """
     lines = _lines(text)
-    heading = [plain(cell) for cell in next(lines, [])]
-    found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
-    return Table(found, lines) if found else None
+    for cells, _ in zip(lines, range(_MOST_LINES_ABOVE), strict=False):
+        heading = [plain(cell) for cell in cells]
+        found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
+        if len(found) >= min(2, len(names)):
+            return Table(found, lines)
+    return None
 
 
 def plain(heading: str) -> str:
@@ -41,9 +50,13 @@ def plain(heading: str) -> str:
 
 def _lines(text: str) -> Iterator[list[str]]:
     """Broken quoting ends the file early instead of failing."""
-    reader = csv.reader(StringIO(text.replace("\0", ""), newline=""))
+    reader = csv.reader(StringIO(text.replace("\0", ""), newline=""), delimiter=_delimiter(text))
     while True:
         try:
             yield next(reader)
         except (StopIteration, csv.Error):
             return
+
+
+def _delimiter(text: str) -> str:
+    return max(_DELIMITERS, key=text[:_LOOK_CHARS].count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import values
@@ -11,53 +11,95 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.csv_rows import rows
 from parcelpost.scrapers.record import LIEN, Lien, Record
 
-# What registers call their columns, in capitals without blanks and underscores.
+# What registers call their columns, in capitals without blanks and underscores. A lone `YEAR` is not among them: it is
+# the year of the tax in some and that of the sale in others.
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "parcel": ("SCHEDULENUMBER", "SCHEDULE", "PARCELNUMBER", "PARCELID", "PARCEL", "ACCOUNT", "ACCOUNTNUMBER", "PIN"),
-    "certificate": ("CERTIFICATENUMBER", "CERTIFICATE", "CERTNUMBER", "CERTNO", "CERT"),
-    "sale_date": ("ISSUEDATE", "SALEDATE", "DATEISSUED", "CERTIFICATEDATE", "DATESOLD"),
-    "redemption_date": ("REDEMPTIONDATE", "REDEEMEDDATE", "DATEREDEEMED", "REDEEMED"),
-    "tax_year": ("TAXYEAR", "YEAR"),
-    "face_amount": ("PRINCIPAL", "FACEAMOUNT", "FACE", "AMOUNT", "LIENAMOUNT"),
-    "premium": ("PREMIUMBIDFEE", "PREMIUM", "PREMIUMBID"),
-    "interest_rate": ("INTERESTRATE", "RATE"),
-    "holder": ("HOLDER", "HOLDERNAME", "BUYER", "BUYERNAME", "INVESTOR"),
+    "parcel": (
+        *("SCHEDULENUMBER", "SCHEDULE", "PARCELNUMBER", "PARCELID", "PARCELNO", "PARCEL", "ACCOUNTNUMBER"),
+        *("ACCOUNTNO", "ACCOUNT", "PIN", "APN"),
+    ),
+    "certificate": (
+        *("CERTIFICATENUMBER", "CERTIFICATENO", "CERTIFICATE", "CERTNUMBER", "CERTNO", "CERT", "CERTIFICATEID"),
+        *("TAXCERTIFICATENUMBER", "LIENNUMBER", "LIENID"),
+    ),
+    "certificate_year": ("CERTIFICATEYEAR", "CERTYEAR", "SALEYEAR", "YEARSOLD"),
+    "sale_date": ("ISSUEDATE", "ISSUEDDATE", "SALEDATE", "DATEISSUED", "CERTIFICATEDATE", "DATESOLD", "SOLDDATE"),
+    "subsequent": ("SUBTAX", "SUBSEQUENTTAX", "SUBSEQUENT", "ENDORSEMENT"),
+    "redemption_date": ("REDEMPTIONDATE", "REDEEMEDDATE", "DATEREDEEMED", "REDEEMDATE", "REDEEMED"),
+    "tax_year": ("TAXYEAR", "YEAROFTAX"),
+    "face_amount": ("PRINCIPAL", "FACEAMOUNT", "FACEVALUE", "FACE", "LIENAMOUNT", "CERTIFICATEAMOUNT", "AMOUNT"),
+    "premium": ("PREMIUMBIDFEE", "PREMIUM", "PREMIUMBID", "PREMIUMAMOUNT"),
+    "interest_rate": ("INTERESTRATE", "RATE", "BIDRATE"),
+    "holder": ("HOLDER", "HOLDERNAME", "CERTIFICATEHOLDER", "BUYER", "BUYERNAME", "INVESTOR", "INVESTORNAME"),
+    "status": ("STATUS", "CERTIFICATESTATUS", "LIENSTATUS"),
     "owner": ("OWNER", "OWNERNAME"),
 }
 _NEEDED = ("parcel", "certificate")
+Row = Mapping[str, str]
 
 
 def read(reading: Reading) -> Found:
     table = rows(decoded(reading.page.body, reading.page.content_type), _COLUMNS)
     if table is None or any(name not in table.columns for name in _NEEDED):
         return Retry("the file is no register of liens: it has no column of parcels and certificates")
-    found = [record for row in table if (record := _record(row)) is not None]
+    listed = list(table)
+    sold = _years_sold(listed)
+    found = [record for row in listed if (record := _record(row, sold)) is not None]
     return found or NotFound("the register is empty")
 
 
-def _record(row: Mapping[str, str]) -> Record | None:
+def _years_sold(listed: Sequence[Row]) -> dict[tuple[str, str], int | None]:
+    """By certificate and parcel; None where two lines contradict each other.
+
+    Later taxes are written under the certificate with the day of their own payment.
+    """
+    found: dict[tuple[str, str], int | None] = {}
+    for row in listed:
+        day = values.day(row.get("sale_date"))
+        if day and not values.yes_no(row.get("subsequent")):
+            year = int(day[:4])
+            found[_key(row)] = year if found.get(_key(row), year) == year else None
+    return found
+
+
+def _key(row: Row) -> tuple[str, str]:
+    return values.clean(row.get("certificate")), values.clean(row.get("parcel"))
+
+
+def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | None:
+    """Each line is a lien of its own, whatever it shares with others. None: it names no parcel, as below a total."""
     parcel, number = values.words(row.get("parcel")), values.words(row.get("certificate"))
-    if parcel is None or number is None:
+    face_amount, tax_year = values.money(row.get("face_amount")), values.year(row.get("tax_year"))
+    if parcel is None or not any(sign.isdigit() for sign in parcel) or (number is None and face_amount is None):
         return None
-    redeemed = values.day(row.get("redemption_date"))
     owner = values.words(row.get("owner"))
-    tax_year = values.year(row.get("tax_year"))
-    sold = values.day(row.get("sale_date"))
     lien = Lien(
         certificate_number=number,
-        certificate_year=int(sold[:4]) if sold else None,
+        certificate_year=values.year(row.get("certificate_year")) or sold.get(_key(row)),
         tax_year=tax_year,
-        face_amount=values.money(row.get("face_amount")),
+        face_amount=face_amount,
         interest_rate_pct=values.percent(row.get("interest_rate")),
         premium=values.money(row.get("premium")),
-        sale_date=sold,
+        sale_date=values.day(row.get("sale_date")),
         holder_name=values.words(row.get("holder")),
-        status="redeemed" if redeemed else "outstanding",
-        redemption_date=redeemed,
+        status=_status(row),
+        redemption_date=values.day(row.get("redemption_date")),
     )
     return Record(
         parcel_id=parcel, record_kind=LIEN, tax_year=tax_year, owner_names=[owner] if owner else [], liens=[lien]
     )
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=1, read=read)
+def _status(row: Row) -> str | None:
+    """In its own words, else by whether there is a day on which it was redeemed."""
+    if status := values.words(row.get("status")):
+        return status.lower()
+    redeemed = row.get("redemption_date")
+    if redeemed is None:
+        return None
+    if values.day(redeemed) or values.yes_no(redeemed):
+        return "redeemed"
+    return "outstanding" if values.words(redeemed) is None or values.yes_no(redeemed) is False else None
+
+
+PLATFORM = CountyPlatform(name="lien_register", version=2, read=read)

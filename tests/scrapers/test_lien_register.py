@@ -1,0 +1,93 @@
+"""Registers of liens as treasurers write them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parcelpost.model import Done, NotFound, Retry
+from tests.scrapers.reading import outcome
+
+HEADING = "PARCEL_ID,CERTIFICATE_NUMBER,ISSUE_DATE,SUBTAX,REDEMPTION_DATE,TAX_YEAR,PRINCIPAL"
+
+
+def liens(*lines: str) -> list[dict[str, Any]]:
+    found = outcome("lien_register", "\n".join(lines))
+    assert isinstance(found, Done), found
+    records = [dict(one) for one in (found.data, *found.more)]  # type: ignore[arg-type]
+    return [{"parcel_id": one["parcel_id"], **one["liens"][0]} for one in records]
+
+
+def test_lines_that_share_a_certificate_and_a_parcel_stay_liens_of_their_own() -> None:
+    found = liens(
+        HEADING,
+        "77,400,11/14/07,N,,2006,100.10",
+        "77,400,08/07/08,Y,,2007,90.20",
+        "77,400,08/07/09,Y,,2008,80.30",
+        "78,400,11/14/07,N,,2006,70.40",
+    )
+    assert [(one["parcel_id"], one["tax_year"], one["face_amount"]) for one in found] == [
+        ("77", 2006, 100.1),
+        ("77", 2007, 90.2),
+        ("77", 2008, 80.3),
+        ("78", 2006, 70.4),
+    ]
+    assert [one["sale_date"] for one in found] == ["2007-11-14", "2008-08-07", "2009-08-07", "2007-11-14"]
+
+
+def test_a_later_tax_does_not_make_its_certificate_younger() -> None:
+    found = liens(HEADING, "77,400,08/07/08,Y,,2007,90", "77,400,11/14/06,N,,2005,80", "79,401,08/07/08,Y,,2007,90")
+    assert [one["certificate_year"] for one in found] == [2006, 2006, None]
+
+
+def test_a_certificate_s_year_is_none_where_two_sales_contradict() -> None:
+    found = liens(HEADING, "77,400,11/14/06,N,,2005,80", "77,400,11/14/09,N,,2008,80")
+    assert [one["certificate_year"] for one in found] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("heading", "cell", "status"),
+    [
+        ("REDEMPTION_DATE", "05/20/2004", "redeemed"),
+        ("REDEMPTION_DATE", "", "outstanding"),
+        ("REDEMPTION_DATE", "PENDING", None),
+        ("REDEEMED", "Y", "redeemed"),
+        ("REDEEMED", "N", "outstanding"),
+        ("STATUS", "Canceled", "canceled"),
+        ("REMARKS", "", None),
+    ],
+)
+def test_a_lien_is_outstanding_only_if_the_register_would_say_otherwise(
+    heading: str, cell: str, status: str | None
+) -> None:
+    (found,) = liens(f"Parcel,Cert No,{heading}", f"77,400,{cell}")
+    assert found["status"] == status
+
+
+def test_a_lone_year_may_be_of_the_tax_or_of_the_sale() -> None:
+    (found,) = liens("Parcel,Cert No,Year,Face Amount", '77,400,2019,"$1,234.50"')
+    assert (found["tax_year"], found["certificate_year"], found["face_amount"]) == (None, None, 1234.5)
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_columns_are_found_below_a_title_and_whatever_is_between_them(delimiter: str) -> None:
+    (found,) = liens(
+        "Tax Liens of Marigold County",
+        "",
+        delimiter.join(("Certificate Number", "Buyer", "Parcel Number", "Interest Rate", "Face Value")),
+        delimiter.join(("400", "OAK BANK", "77-1", "5.25 %", "$100.00")),
+        delimiter.join(("", "", "TOTAL", "", "$100.00")),
+    )
+    assert (found["parcel_id"], found["certificate_number"], found["holder_name"]) == ("77-1", "400", "OAK BANK")
+    assert (found["interest_rate_pct"], found["face_amount"]) == (5.25, 100)
+
+
+def test_a_lien_without_a_certificate_is_kept_with_its_amount() -> None:
+    found = liens(HEADING, "77,,11/14/07,N,,2006,100", "78,,,,,,")
+    assert [(one["parcel_id"], one["certificate_number"]) for one in found] == [("77", None)]
+
+
+def test_what_is_no_register_is_no_record() -> None:
+    assert isinstance(outcome("lien_register", "a,b\n1,2\n"), Retry)
+    assert isinstance(outcome("lien_register", HEADING), NotFound)
