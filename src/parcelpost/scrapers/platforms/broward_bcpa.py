@@ -6,25 +6,28 @@ import re
 from collections.abc import Iterator, Mapping
 
 from parcelpost.model import Json, NotFound, Retry
-from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.addresses import country_of, joined_names, owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
 from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale
 
-_USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(.+)", re.ASCII)
+_USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
+_FLAG = re.compile(r"\b([YN])\b", re.ASCII)
+_PARCELS = ("parcelInfok__BackingField", "parcelInfo")
 _SALES_SHOWN = 5
 
 
 def read(reading: Reading) -> Found:
     found = reading.json
     found = at(found, "d") or found
-    listed = objects(found, "parcelInfok__BackingField") or objects(found, "parcelInfo")
+    listed = [one for name in _PARCELS for one in objects(found, name)]
     if not listed:
-        return NotFound("the site has no such parcel") if isinstance(found, Mapping) else Retry("the answer is empty")
+        is_answer = isinstance(found, Mapping) and any(name in found for name in _PARCELS)
+        return NotFound("the site has no such parcel") if is_answer else Retry("the answer holds no parcel")
     parcel = listed[0]
     folio = words(parcel.get("folioNumber"))
-    if folio is None or money(parcel.get("justValue")) is None:
-        return Retry("the answer came only in part: its folio or its values are missing")
+    if folio is None:
+        return Retry("the answer came only in part: its folio is missing")
     use = _USE.fullmatch(words(parcel.get("useCode")) or "")
     record = Record(
         parcel_id=folio,
@@ -51,9 +54,10 @@ def read(reading: Reading) -> Found:
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
     """A second name that begins with `%` is who takes the mail."""
     names = [words(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
-    record.owner_names = [name for name in names if name and not name.startswith("%")]
-    lines = [words(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2")]
+    record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
+    lines = [words(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
+    record.mailing_country = country_of(record.mailing_lines)
     if place is not None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
 
@@ -77,8 +81,9 @@ def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
 
 
 def _homestead(parcel: Mapping[str, Json]) -> bool | None:
-    flag = (words(parcel.get("homesteadFlag")) or "").strip(" ,").upper()
-    return {"Y": True, "N": False}.get(flag)
+    """`Y` or `, N`; None: it says neither, or both."""
+    flags = set(_FLAG.findall((words(parcel.get("homesteadFlag")) or "").upper()))
+    return flags == {"Y"} if len(flags) == 1 else None
 
 
 def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
@@ -95,4 +100,4 @@ def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
             )
 
 
-PLATFORM = CountyPlatform(name="broward_bcpa", version=1, read=read)
+PLATFORM = CountyPlatform(name="broward_bcpa", version=2, read=read)

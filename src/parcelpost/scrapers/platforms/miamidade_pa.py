@@ -20,9 +20,11 @@ def read(reading: Reading) -> Found:
             return NotFound(f"the site has no such parcel: {message}" if message else "the site has no such parcel")
         return Retry("the answer holds no parcel")
     columns = list(_valuations(found))
-    if not columns:
-        return Retry("the answer came only in part: its values are missing")
     info = at(found, "PropertyInfo")
+    if not columns and "delet" in (words(at(info, "Status")) or "").lower():
+        return NotFound("the folio was deleted")
+    if not columns and at(found, "Completed") is not True:
+        return Retry("the answer came only in part: its values are missing")
     record = Record(
         parcel_id=folio,
         owner_names=[name for owner in objects(found, "OwnerInfos") if (name := words(owner.get("Name")))],
@@ -37,9 +39,8 @@ def read(reading: Reading) -> Found:
         bathrooms=_bathrooms(info),
         valuations=columns,
         sales=list(_sales(found)),
-        buildings=list(_buildings(found, columns[0].year)),
     )
-    record.building_count = len({one.desc for one in record.buildings}) or None
+    _take_buildings(record, found)
     _take_addresses(record, found)
     take_values(record)
     _take_homestead(record, found)
@@ -64,14 +65,14 @@ def _take_addresses(record: Record, found: Json) -> None:
     record.mailing_zip, record.mailing_country = words(at(mailing, "ZipCode")), words(at(mailing, "Country"))
     for site in objects(found, "SiteAddress")[:1]:
         address = words(site.get("Address"))
-        record.situs_address = address.split(",")[0].strip() if address else None
+        record.situs_address = words(address.split(",")[0]) if address else None
         record.situs_city, record.situs_zip = words(site.get("City")), words(site.get("Zip"))
 
 
 def _valuations(found: Json) -> Iterator[Valuation]:
     taxable = {year(one.get("Year")): one for one in objects(found, "Taxable", "TaxableInfos")}
     for one in objects(found, "Assessment", "AssessmentInfos"):
-        if (of_year := year(one.get("Year"))) is None or money(one.get("TotalValue")) is None:
+        if (of_year := year(one.get("Year"))) is None or not _is_valued(one, found):
             continue
         taxed: Mapping[str, Json] = taxable.get(of_year, {})
         yield Valuation(
@@ -89,8 +90,20 @@ def _valuations(found: Json) -> Iterator[Valuation]:
         )
 
 
-def _exemptions(found: Json, of_year: int) -> list[str]:
-    """A cap on the assessment is among the benefits, and is no exemption."""
+def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
+    """Zeros stand for a year whose values are not out yet, which a note or a flag tells."""
+    total, of_year = money(one.get("TotalValue")), year(one.get("Year"))
+    if total or any(money(one.get(name)) for name in ("LandValue", "AssessedValue")):
+        return total is not None
+    notes = (note for note in objects(found, "Assessment", "Messages") if year(note.get("Year")) == of_year)
+    is_hidden = words(at(found, "PropertyInfo", "ShowCurrentValuesFlag")) == "N"
+    return total is not None and not is_hidden and not any(words(note.get("Message")) for note in (one, *notes))
+
+
+def _exemptions(found: Json, of_year: int) -> list[str] | None:
+    """A cap on the assessment is among the benefits, and is no exemption. None: the answer lists no benefits."""
+    if not isinstance(at(found, "Benefit", "BenefitInfos"), list):
+        return None
     benefits = (one for one in objects(found, "Benefit", "BenefitInfos") if year(one.get("TaxYear")) == of_year)
     named = (words(one.get("Description")) for one in benefits if "exemption" in (words(one.get("Type")) or "").lower())
     return [name for name in named if name]
@@ -119,19 +132,23 @@ def _sale(one: Mapping[str, Json]) -> Sale:
     )
 
 
-def _buildings(found: Json, roll: int | None) -> Iterator[Building]:
-    """Of the newest roll; the same building is listed again for every year."""
-    for one in objects(found, "Building", "BuildingInfos"):
-        if year(one.get("RollYear")) != roll:
-            continue
-        number = words(one.get("BuildingNo")) or ""
-        yield Building(
-            desc=f"{words(one.get('improvementModelDesc')) or 'building'} ({number})",
-            year_built=year(one.get("Actual")),
-            base_sqft=some(one.get("HeatedArea")),
-            actual_sqft=some(one.get("ActualArea")),
-            value=money(one.get("DepreciatedValue")),
-        )
+def _take_buildings(record: Record, found: Json) -> None:
+    """Of the newest roll, as the same building is listed again for every year; some are listed in segments."""
+    listed = objects(found, "Building", "BuildingInfos")
+    newest = year(at(found, "RollYear1")) or max((one.year or 0 for one in record.valuations), default=None)
+    now = [one for one in listed if year(one.get("RollYear")) == newest]
+    record.buildings = [_building(one) for one in now]
+    record.building_count = len({words(one.get("BuildingNo")) for one in now}) or None
 
 
-PLATFORM = CountyPlatform(name="miamidade_pa", version=1, read=read)
+def _building(one: Mapping[str, Json]) -> Building:
+    return Building(
+        desc=f"{words(one.get('improvementModelDesc')) or 'building'} ({words(one.get('BuildingNo')) or ''})",
+        year_built=year(one.get("Actual")),
+        base_sqft=some(one.get("HeatedArea")),
+        actual_sqft=some(one.get("ActualArea")),
+        value=money(one.get("DepreciatedValue")),
+    )
+
+
+PLATFORM = CountyPlatform(name="miamidade_pa", version=2, read=read)
