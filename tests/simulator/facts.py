@@ -118,6 +118,7 @@ def _collier(parcel: Parcel) -> Facts:
         **_land(parcel),
         **_values(parcel, parcel.year),
         **_sales(parcel),
+        **_buildings(parcel),
         "building_value": parcel.improved,
         "taxable_value_school": parcel.taxable_school,
         "tax_amount": parcel.tax_cents / 100,

@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
-from itertools import takewhile
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, text_of
-from parcelpost.scrapers.looking import Field, Look
-from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
+from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.platforms.collier_buildings import take_buildings
+from parcelpost.scrapers.platforms.collier_values import ROLL, TAX, amount, history, homestead, valuation
+from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.ways import IN_ONE_LINE, Id, Label, XPath
 
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
-_SITE = re.compile(r"(.*?),\s*(.+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
-_ROLL = re.compile(r"(\d{4})\s+(Preliminary|Certified|Final|Proposed)?", re.IGNORECASE)
-_AMOUNT = re.compile(r"\$[\d,]+(?:\.\d+)?")
+_SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
+_STATE = re.compile(r"[A-Z]{2}", re.ASCII)
 _MOST_SALES = 200
 _SALES = {"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}
 _OWNER_LINES = 5
@@ -30,14 +30,13 @@ def _words(piece: Piece) -> str | None:
     return values.words(piece.text)
 
 
-def _amount(piece: Piece) -> Decimal | None:
-    """What is written around it is left out."""
-    found = _AMOUNT.search(piece.text)
-    return values.money(found[0]) if found else values.money(piece.text)
-
-
 def _number(piece: Piece) -> Decimal | None:
     return values.leading_number(piece.text)
+
+
+def _state(piece: Piece) -> str | None:
+    text = values.clean(piece.text)
+    return text if _STATE.fullmatch(text) else None
 
 
 def _parcel(piece: Piece) -> str | None:
@@ -48,18 +47,6 @@ def _parcel(piece: Piece) -> str | None:
 def _coded(piece: Piece) -> tuple[str, str] | None:
     found = _CODED.fullmatch(values.clean(piece.text))
     return (found[1], found[2]) if found else None
-
-
-def _roll(piece: Piece) -> tuple[int, str] | None:
-    found = _ROLL.match(values.clean(piece.text))
-    if not found or values.year(found[1]) is None:
-        return None
-    return int(found[1]), "preliminary" if (found[2] or "").lower() in ("preliminary", "proposed") else "certified"
-
-
-def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
-    """An amount by its own id, else as the last cell of its row, whose id tells what it is, or of one that reads so."""
-    return Id(name), Id(f"Tr{name}"), XPath(f".//tr[td[1][{IN_ONE_LINE}='{words}']]/td[last()]")
 
 
 PARCEL = Field("parcel_id", (Id("ParcelID"), Label("Parcel ID")), _parcel)
@@ -76,20 +63,8 @@ ACRES = Field(
     _number,
 )
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
-STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _words)
+STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
 ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
-ROLL = Field(
-    "value_year",
-    (Id("RollType"), XPath(".//*[@id='PropertyTaxTable']//td[1]"), XPath(".//td[contains(., 'Tax Roll')]")),
-    _roll,
-)
-LAND = Field("land_value", _row("LandJustValue", "Land"), _amount)
-BUILDING = Field("building_value", _row("ImprovementsJustValue", "(+) Improvements"), _amount)
-JUST = Field("market_value", _row("TotalJustValue", "(=) Total Just"), _amount)
-ASSESSED = Field("assessed_value", _row("CountyAssessedValue", "(=) Assessed"), _amount)
-TAXABLE = Field("taxable_value", _row("CountyTaxableValue", "(=) Taxable"), _amount)
-SCHOOL = Field("taxable_value_school", _row("SchoolTaxableValue", "(=) School Taxable"), _amount)
-TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), _amount)
 
 
 def read(reading: Reading) -> Found:
@@ -112,16 +87,27 @@ def read(reading: Reading) -> Found:
         mailing_city=look.value(CITY),
         mailing_state=look.value(STATE),
         mailing_zip=look.value(ZIP),
+        homestead=homestead(document),
         tax_year=roll[0],
         tax_amount=look.value(TAX),
-        valuations=[_valuation(look, document, *roll)],
+        valuations=[valuation(look, document, *roll)],
         sales=list(_sales(document, roll[0])),
     )
     record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
     _take_site(record, look.value(SITE))
+    _take_country(record, document)
+    take_buildings(record, document)
     take_values(record)
+    record.valuations += [one for one in history(document) if one.year != roll[0]]
     take_last_sale(record)
     return record
+
+
+def _take_country(record: Record, document: Document) -> None:
+    """Abroad, the country stands where the city does, under another label."""
+    named = document.by_id("CityCountry")
+    if named is not None and label(text_of(named)) == "country":
+        record.mailing_country, record.mailing_city = record.mailing_city, None
 
 
 def _no_record(document: Document) -> Found:
@@ -151,47 +137,9 @@ def _below_name(document: Document) -> Iterator[Element]:
 
 def _take_site(record: Record, site: str | None) -> None:
     found = _SITE.fullmatch(site or "")
-    record.situs_address = found[1] if found else site
+    record.situs_address = values.words(found[1] if found else site)
     if found:
         record.situs_city, record.situs_zip = found[2], found[3]
-
-
-def _valuation(look: Look, document: Document, year: int, status: str) -> Valuation:
-    return Valuation(
-        year=year,
-        status=status,
-        land_value=look.value(LAND),
-        building_value=look.value(BUILDING),
-        market_value=look.value(JUST),
-        assessed_value=look.value(ASSESSED),
-        exemption_value=_exempt(document),
-        taxable_value=look.value(TAXABLE),
-        taxable_value_school=look.value(SCHOOL),
-    )
-
-
-def _exempt(document: Document) -> Decimal | None:
-    """All that count for the county: each has a row of its own that says what it applies to."""
-    amounts = []
-    for row in _exempt_rows(document):
-        cells = [text_of(cell) for cell in row.iter("td")]
-        applies = cells[1].lower() if len(cells) > 2 else ""
-        amount = values.money(cells[-1]) if cells else None
-        if amount is not None and not applies.startswith(("school", "municipal", "other")):
-            amounts.append(amount)
-    return sum(amounts, Decimal(0)) if amounts else None
-
-
-def _exempt_rows(document: Document) -> list[Element]:
-    """By their ids, else those from the heading of exemptions to the next one."""
-    table = document.by_id("PropertyTaxTable")
-    named = [] if table is None else [row for row in table.iter("tr") if (row.get("id") or "").endswith("ExemptAmount")]
-    if named:
-        return named
-    headings = (one for one in document.labelled("Exemptions") if one.tag == "td")
-    row = next((one.getparent() for one in headings), None)
-    following = row.itersiblings("tr") if row is not None else iter(())
-    return list(takewhile(lambda one: text_of(one).startswith("(-)"), following))
 
 
 def _sales(document: Document, roll: int) -> Iterator[Sale]:
@@ -199,7 +147,7 @@ def _sales(document: Document, roll: int) -> Iterator[Sale]:
     for when, book_page, price in _sale_rows(document):
         sold = values.day(when, newest=date(roll + 1, 12, 31))
         if sold is not None:
-            yield Sale(date=sold, price=_amount(Piece(None, price)), book_page=values.words(book_page))
+            yield Sale(date=sold, price=amount(Piece(None, price)), book_page=values.words(book_page))
 
 
 def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
@@ -219,4 +167,4 @@ def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
         yield text_of(when), cells[1] if len(cells) > 2 else "", text_of(price) if price is not None else ""
 
 
-PLATFORM = CountyPlatform(name="collier_pa", version=1, read=read)
+PLATFORM = CountyPlatform(name="collier_pa", version=2, read=read)

@@ -29,7 +29,7 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
 
 
 def _record(parcel: Parcel, looks: Looks) -> str:
-    blocks = [_head(parcel), _legal(parcel), _sales(parcel), _values(parcel)]
+    blocks = [_head(parcel), _legal(parcel), _sales(parcel), _values(parcel), _buildings(parcel)]
     return _frame(_NAMED.sub(lambda found: f'{found[1]}="{looks.name(found[2])}"', looks.order(blocks)))
 
 
@@ -103,6 +103,27 @@ def _values(parcel: Parcel) -> str:
 {_row("SchoolTaxableValue", "(=) School Taxable", "", parcel.taxable_school)}
 <tr id="TrTotalTaxes"><td colspan="2">(=) Total Tax</td>
 <td><span id="TotalTaxes">{cents(parcel.tax_cents)}</span></td></tr></table>"""
+
+
+def _buildings(parcel: Parcel) -> str:
+    """With a pool beside each: it is listed as they are."""
+    listed = [
+        (one.year, name, area, adjusted)
+        for one in parcel.buildings
+        for name, area, adjusted in (
+            ("SINGLE FAMILY RESIDENCE", one.living_sqft, one.actual_sqft),
+            ("SWIMMING POOL", 400, 400),
+        )
+    ]
+    rows = "".join(
+        f"""<tr id="TrBuilding{at}"><td><span id="SEQNO{at}">{at * 10}</span></td>
+<td><span id="YRBUILT{at}">{year}</span></td><td><span id="BLDGCLASS{at}">{name}</span></td>
+<td><span id="BASEAREA{at}">{area}</span></td><td><span id="TYADJAREA{at}">{adjusted}</span></td></tr>"""
+        for at, (year, name, area, adjusted) in enumerate(listed, 1)
+    )
+    return f"""<table class="clsWide"><tbody><tr><td colspan="5" class="clsHeading2">Building/Extra Features</td></tr>
+<tr><td>#</td><td>Year Built</td><td>Description</td><td>Area</td><td>Adj Area</td></tr></tbody>
+<tfoot id="BuildingAdditional">{rows}</tfoot></table>"""
 
 
 def _row(ident: str, name: str, applies: str, amount: int) -> str:
