@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import owners_and_mailing
+from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.looking import Field
@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 _PARCEL = re.compile(r"STRAP:?\s*([0-9A-Z.-]{10,40})(?:\s+Folio ID:?\s*(\d{4,12}))?", re.IGNORECASE)
 _YEAR = re.compile(r"(\d{4})\s*(?:\((.*?)\))?", re.ASCII)
+_ROLL_TITLE = re.compile(r"property details \(\d{4} tax roll\)", re.ASCII)
+_CURRENT_TITLE = "property details (current"
 _NOTE = re.compile(r"Do not use for legal documents!?|Site Address maintained by.*", re.IGNORECASE)
 
 
@@ -64,7 +66,12 @@ LEGAL = Field(
     _words,
 )
 
-_LAND: Mapping[str, tuple[str, ...]] = {"code": ("Use Code",), "desc": ("Use Code Description",)}
+_LAND: Mapping[str, tuple[str, ...]] = {
+    "code": ("Use Code",),
+    "desc": ("Use Code Description",),
+    "units": ("Number of Units",),
+    "measure": ("Unit of Measure",),
+}
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "year": ("Tax Year",),
     "market_value": ("Just",),
@@ -91,7 +98,7 @@ def read(reading: Reading) -> Found:
     columns = list(_valuations(document))
     if lines is None or not columns:
         return Retry("the page came only in part: its owner or its values are missing")
-    names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines])
+    names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines], at_least=_names(lines))
     record = Record(
         parcel_id=parcel[0],
         tax_account=parcel[1],
@@ -100,6 +107,7 @@ def read(reading: Reading) -> Found:
         mailing_city=place.city if place else None,
         mailing_state=place.state if place else None,
         mailing_zip=place.zip if place else None,
+        mailing_country=country_of(mailing),
         legal_description=look.value(LEGAL),
         valuations=columns,
         sales=list(_sales(document)),
@@ -120,6 +128,11 @@ def _no_record(document: Document) -> Found:
     return Retry("the page holds no parcel: its STRAP is missing")
 
 
+def _names(lines: list[str]) -> int:
+    """How many lines are names for sure: a plus says that another one follows."""
+    return max((number + 2 for number, line in enumerate(lines) if line.rstrip().endswith("+")), default=1)
+
+
 def _take_site(record: Record, lines: list[str]) -> None:
     _, street, place = owners_and_mailing([line for line in lines if _words(Piece(None, line))], names=0)
     record.situs_address = values.words(" ".join(street))
@@ -137,15 +150,21 @@ def _first(found: Iterable[T | None]) -> T | None:
 
 
 def _take_land(record: Record, document: Document) -> None:
-    table = _headed(document, _LAND)
-    for row in _from_heading(table, _LAND):
+    """The use is that of the first tract; the area is known where all are measured in acres."""
+    rows = list(_from_heading(_headed(document, _LAND), _LAND))
+    for row in rows[:1]:
         record.land_use_code, record.land_use_desc = values.words(_text(row, "code")), values.words(_text(row, "desc"))
-        return
+    acres = [
+        values.number(_text(row, "units")) if (_text(row, "measure") or "").lower().startswith("acre") else None
+        for row in rows
+    ]
+    known = [one for one in acres if one is not None]
+    record.land_area_acres = sum(known, Decimal(0)) if known and len(known) == len(acres) else None
 
 
 def _take_buildings(record: Record, document: Document) -> None:
     """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
-    years = [values.year(piece.text) for piece in tables.below(document, "Year Built")]
+    years = [values.year(piece.text) for piece in _current(document, "Year Built")]
     shown = [year for year in years if year]
     record.buildings = [Building(year_built=year) for year in shown]
     record.year_built = (
@@ -157,6 +176,26 @@ def _take_buildings(record: Record, document: Document) -> None:
     record.building_area_sqft = _living_area(document)
     rooms = _first(_rooms(piece.text) for piece in Label("Total Bedrooms / Bathrooms").find(document, None))
     record.bedrooms, record.bathrooms = rooms or (None, None)
+
+
+def _current(document: Document, heading: str) -> list[Piece]:
+    """Below that heading in the details as they are now: the page has them once more, as the last roll has them."""
+    found = list(tables.below(document, heading))
+    roll = _roll_section(document)
+    if roll is None or not any(text.startswith(_CURRENT_TITLE) for text in document.labels()):
+        return found
+    return [
+        one for one in found if one.element is None or all(above is not roll for above in one.element.iterancestors())
+    ]
+
+
+def _roll_section(document: Document) -> Element | None:
+    """Which stands inside of that of the current details."""
+    if (named := document.by_id("PropertyDetails")) is not None:
+        return named
+    titles = [one for text in document.labels() if _ROLL_TITLE.fullmatch(text) for one in document.labelled(text)]
+    above = [one for title in titles[:1] for one in title.iterancestors("div")]
+    return above[1] if len(above) > 1 else None
 
 
 def _rooms(text: str) -> tuple[Decimal, Decimal] | None:
@@ -171,7 +210,7 @@ def _living_area(document: Document) -> Decimal | None:
         for piece in Label(name).find(document, None):
             if (area := values.leading_number(piece.text)) is not None:
                 return area or None
-    areas = [values.leading_number(piece.text) for piece in tables.below(document, "Heated Area")]
+    areas = [values.leading_number(piece.text) for piece in _current(document, "Heated Area")]
     known = [area for area in areas if area is not None]
     return sum(known, Decimal(0)) if known else None
 
@@ -227,4 +266,4 @@ def _text(row: Mapping[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
 
-PLATFORM = CountyPlatform(name="leepa", version=1, read=read)
+PLATFORM = CountyPlatform(name="leepa", version=2, read=read)

@@ -111,7 +111,10 @@ def _buildings(parcel: Parcel) -> str:
 <tr><td>{one.year}</td><td colspan="3">{one.year}</td><td>{one.living_sqft:,}</td></tr></table>"""
         for number, one in enumerate(parcel.buildings, 1)
     )
-    return f'<div id="AppraisalDetailsCurrent">{blocks}</div>'
+    title = '<div class="sectionTitle"><a class="nonLinkLinks">Property Details ({})</a></div>'
+    roll = f'<div class="box" id="PropertyDetails">{title.format(f"{parcel.year} Tax Roll")}{blocks}</div>'
+    return f"""<div class="box" id="PropertyDetailsCurrent">{title.format("Current as of 4/10/2025")}
+<div class="innerBox">{blocks}</div>{roll}</div>"""
 
 
 def _land(parcel: Parcel) -> str:
