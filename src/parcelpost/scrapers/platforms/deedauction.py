@@ -10,6 +10,7 @@ from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, text_of
 from parcelpost.scrapers.record import LIEN, Lien, Record
+from parcelpost.scrapers.ways import Label
 
 _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "case": ("Tax Deed #", "Tax Deed", "Tax Deed Number", "Case #", "Case", "Case Number"),
@@ -19,7 +20,14 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "best_bid": ("Best Bid", "Winning Bid"),
     "status": ("Status",),
 }
+_DETAILS: Mapping[str, tuple[str, ...]] = {
+    "parcel": ("Parcel ID", "Parcel Number", "Parcel #", "Folio", "Folio Number", "Property ID", "Parcel"),
+    "certificate": ("Certificate Number", "Certificate #", "Certificate"),
+    "owner": ("Owner", "Owner Name", "Owners", "Titleholder"),
+    "situs": ("Property Address", "Situs Address", "Site Address", "Situs"),
+}
 _DATE = re.compile(r"(\d{1,2}/\d{1,2}/\d{4})", re.ASCII)
+_STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 
 
 def read(reading: Reading) -> Found:
@@ -30,7 +38,7 @@ def read(reading: Reading) -> Found:
     if table is None:
         return Retry("the page holds no list of an auction's items")
     auction_date = _auction_date(document)
-    found = list(_records(table, auction_date))
+    found = list(_records(document, table, auction_date))
     return found or NotFound("the auction lists no item")
 
 
@@ -41,27 +49,51 @@ def _auction_date(document: Document) -> str | None:
         found = _DATE.search(text_of(element)[:200])
         if found:
             return values.day(found[1])
-    return None
+    starts = _STARTS.search(text_of(document.root))
+    return values.day(starts[1]) if starts else None
 
 
-def _records(table: Element, auction_date: str | None) -> Iterator[Record]:
+def _records(document: Document, table: Element, auction_date: str | None) -> Iterator[Record]:
     for row in tables.records(table, _COLUMNS):
         case, opening_bid = values.words(_text(row, "case")), values.money(_text(row, "opening_bid"))
-        if case is None or opening_bid is None:
-            continue
         status = values.words(_text(row, "status"))
+        if case is None or not any(sign.isdigit() for sign in case) or (opening_bid is None and status is None):
+            continue
+        more = _details(document, row["case"])
+        owner = more.get("owner")
         lien = Lien(
             case_number=case,
-            certificate_number=values.words(_text(row, "certificate")),
+            certificate_number=values.words(_text(row, "certificate")) or more.get("certificate"),
             auction_date=auction_date,
             opening_bid=opening_bid,
             status=status.lower() if status else None,
         )
-        yield Record(parcel_id=values.words(_text(row, "parcel")), record_kind=LIEN, liens=[lien])
+        yield Record(
+            parcel_id=values.words(_text(row, "parcel")) or more.get("parcel"),
+            record_kind=LIEN,
+            owner_names=[owner] if owner else [],
+            situs_address=more.get("situs"),
+            liens=[lien],
+        )
+
+
+def _details(document: Document, case: Piece) -> dict[str, str]:
+    """What stands in the block below a row, if that was opened before the page was saved."""
+    row = next(case.element.iterancestors("tr"), None) if case.element is not None else None
+    item = ((row.get("id") if row is not None else None) or "").partition(".")[0]
+    block = document.by_id(f"item_details.{item}") if item else None
+    if block is None:
+        return {}
+    found = {}
+    for name, labels in _DETAILS.items():
+        pieces = (piece for one in labels for piece in Label(one).find(document, block))
+        if text := next((text for piece in pieces if (text := values.words(piece.text))), None):
+            found[name] = text
+    return found
 
 
 def _text(row: Mapping[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=1, read=read)
+PLATFORM = CountyPlatform(name="deedauction", version=2, read=read)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from urllib.parse import unquote
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, text_of
 from parcelpost.scrapers.record import LIEN, Lien, Record
+from parcelpost.scrapers.values import parcel_norm
 
 _ITEM = re.compile(r"/([^/]+)/open\w*parcel/(\d+)/([^/?#]+)", re.IGNORECASE)
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
@@ -32,24 +34,25 @@ def _rows(document: Document) -> Iterator[Sequence[Element]]:
 
 
 def _record(cells: Sequence[Element]) -> Record | None:
-    """By what a cell holds: a link to the item, an amount, a name that can be hovered over."""
+    """By what a cell holds: a link to the item with its parcel, that parcel, an amount, the auction's name."""
     link = next((one for cell in cells for one in cell.iter("a") if _ITEM.search(one.get("href") or "")), None)
-    if link is None:
+    item = _ITEM.search(link.get("href") or "") if link is not None else None
+    if link is None or item is None:
         return None
-    item = _ITEM.search(link.get("href") or "")
     at = next(number for number, cell in enumerate(cells) if link in cell.iter("a"))
     following = cells[at + 1 :]
-    parcel = next((text for cell in following[:2] if (text := values.words(text_of(cell)))), None)
     bid = next((amount for cell in following if (amount := _amount(cell)) is not None), None)
-    if parcel is None or bid is None or item is None:
+    if bid is None:
         return None
+    named = unquote(item[3])
+    parcels = [number for number, cell in enumerate(following) if parcel_norm(text_of(cell)) == parcel_norm(named)]
     details = next((text_of(cell) for cell in following if "Use Code:" in text_of(cell)), "")
     use = _USE.search(details)
     lien = Lien(case_number=item[2], opening_bid=bid, status=None)
     return Record(
-        parcel_id=parcel,
+        parcel_id=values.words(text_of(following[parcels[0]])) if parcels else values.words(named),
         record_kind=LIEN,
-        owner_names=_owners(following),
+        owner_names=_owners(following[parcels[0] + 1 :]) if parcels else [],
         situs_address=_situs(following),
         land_use_code=use[1] if use else None,
         liens=[lien],
@@ -60,9 +63,11 @@ def _amount(cell: Element) -> Decimal | None:
     return values.money(text_of(cell)) if "$" in text_of(cell)[:2] else None
 
 
-def _owners(cells: Sequence[Element]) -> list[str]:
-    """A long name is cut; the whole of it is what the page shows when one points at it."""
-    for cell in cells[1:2]:
+def _owners(after: Sequence[Element]) -> list[str]:
+    """In the next cell. A long name is cut; the whole of it is what the page shows when one points at it."""
+    for cell in after[:1]:
+        if _amount(cell) is not None:
+            return []
         spans = [one for one in cell.iter("span") if one.get("data-content")]
         name = values.words(spans[0].get("data-content")) if spans else values.words(text_of(cell))
         return [name] if name else []
@@ -70,12 +75,13 @@ def _owners(cells: Sequence[Element]) -> list[str]:
 
 
 def _situs(cells: Sequence[Element]) -> str | None:
-    """The cell after the one with the details."""
-    for number, cell in enumerate(cells[:-1]):
-        if _amount(cell) is not None:
-            after = cells[number + 2 : number + 3]
-            return values.words(text_of(after[0])) if after else None
-    return None
+    """Between the amount and the auction's name, in the last cell that is no list of details."""
+    amount = next((number for number, cell in enumerate(cells) if _amount(cell) is not None), None)
+    name = next((number for number, cell in enumerate(cells) if "auctionname" in (cell.get("class") or "")), None)
+    if amount is None or name is None:
+        return None
+    between = [cell for cell in cells[amount + 1 : name] if next(cell.iter("p"), None) is None]
+    return values.words(text_of(between[-1])) if between else None
 
 
-PLATFORM = CountyPlatform(name="govease", version=1, read=read)
+PLATFORM = CountyPlatform(name="govease", version=2, read=read)

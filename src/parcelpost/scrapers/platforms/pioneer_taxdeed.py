@@ -13,7 +13,19 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, text_of
 from parcelpost.scrapers.record import LIEN, Lien, Record
 
-_CERTIFICATE = re.compile(r"(\S+?)[-/](\d{4})", re.ASCII)
+_CERTIFICATE = re.compile(r"([0-9A-Z]+)[-/]([0-9A-Z]+)", re.ASCII | re.IGNORECASE)
+_FIRST_YEAR = 1970
+# What counties' grids call their columns, in small letters.
+_COLUMNS = {
+    "parcel": ("parcelid", "parcelnumber", "parcelno", "parcel", "propertyid"),
+    "case": ("casenumber", "caseno", "case", "taxdeednumber", "taxdeedno", "filenumber"),
+    "certificate": ("certificatenumber", "certificateno", "certificate"),
+    "sale_date": ("saledate", "auctiondate"),
+    "opening_bid": ("openingbid", "minimumbid", "basebid"),
+    "status": ("status", "casestatus"),
+    "applicant": ("applicant", "applicantname", "certificateholder"),
+    "owners": ("propertyowners", "propertyowner", "owners", "owner"),
+}
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
 
@@ -25,7 +37,7 @@ def read(reading: Reading) -> Found:
         return found
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
         return Retry("the list came only in part: its rows have no case and no parcel")
-    is_grid = document.by_id_end("CaseNumber") or document.by_id_end("ParcelID")
+    is_grid = any(document.by_id_end(name) for name in (*_COLUMNS["case"], *_COLUMNS["parcel"]))
     return NotFound("the list is empty") if is_grid else Retry("the page holds no list of cases")
 
 
@@ -37,8 +49,9 @@ def _rows(document: Document) -> Iterator[dict[str, str]]:
             name = (cell.get("aria-describedby") or "").rpartition("_")[2].lower()
             if cell.tag == "td" and name:
                 cells[name] = _text(cell)
-        if "casenumber" in cells or "parcelid" in cells:
-            yield cells
+        found = {name: cells[one] for name, known in _COLUMNS.items() for one in known[::-1] if one in cells}
+        if "case" in found or "parcel" in found:
+            yield found
 
 
 def _text(cell: Element) -> str:
@@ -47,30 +60,33 @@ def _text(cell: Element) -> str:
 
 
 def _record(cells: dict[str, str]) -> Record | None:
-    parcel, case = values.words(cells.get("parcelid")), values.words(cells.get("casenumber"))
+    parcel, case = values.words(cells.get("parcel")), values.words(cells.get("case"))
     if parcel is None and case is None:
         return None
-    number, year = _certificate(cells.get("certificatenumber"))
+    number, year = _certificate(cells.get("certificate"))
     status = values.words(cells.get("status"))
     status = _STATUSES.get(status.lower(), status.lower()) if status else None
     lien = Lien(
         certificate_number=number,
         certificate_year=year,
         case_number=case,
-        auction_date=values.day(cells.get("saledate")),
-        opening_bid=values.money(cells.get("openingbid")),
+        auction_date=values.day(cells.get("sale_date")),
+        opening_bid=values.money(cells.get("opening_bid")),
         status=status,
         is_otc=status == "lands_available" if status else None,
         holder_name=values.words(cells.get("applicant")),
     )
-    return Record(parcel_id=parcel, record_kind=LIEN, owner_names=_owners(cells.get("propertyowners")), liens=[lien])
+    return Record(parcel_id=parcel, record_kind=LIEN, owner_names=_owners(cells.get("owners")), liens=[lien])
 
 
 def _certificate(text: str | None) -> tuple[str | None, int | None]:
-    """`07174-2016`: its number, zeros kept, and its year."""
+    """`07174-2016`: its number, zeros kept, and its year; or `2016-07174`. Else as it is, without a year."""
     cleaned = values.words(text)
     found = _CERTIFICATE.fullmatch(cleaned or "")
-    return (found[1], values.year(found[2])) if found else (cleaned, None)
+    for number, year in ((found[1], found[2]), (found[2], found[1])) if found else ():
+        if len(year) == 4 and (of_year := values.year(year)) is not None and of_year >= _FIRST_YEAR:
+            return number, of_year
+    return cleaned, None
 
 
 def _owners(text: str | None) -> list[str]:
@@ -79,4 +95,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=1, read=read)
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=2, read=read)

@@ -39,7 +39,7 @@ _MACROS = {
     "@L": "/index.cfm?zaction=auction&zmethod=details&AID=",
 }
 _MACRO = re.compile("@[A-L]")
-_PLACE = re.compile(r"(.*?),?\s*(?:([A-Z]{2})\b)?[\s-]*(\d{5}(?:-\d{4})?)?", re.ASCII)
+_PLACE = re.compile(r"(\D*?)(?:[,\s]+[A-Z]{2})?(?:[,\s-]+(\d{5}(?:-\d{4})?))?[,\s-]*", re.ASCII)
 
 
 def read(reading: Reading) -> Found:
@@ -103,7 +103,8 @@ def _record(fields: dict[str, list[str]], day: str | None) -> Record | None:
     record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
     record.assessed_value = values.money(first("Assessed Value"))
     if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1].upper())):
-        record.situs_city, record.situs_zip = values.words(place[1]), place[3]
+        city = (values.words(place[1]) or "").strip(" ,-")
+        record.situs_city, record.situs_zip = city if len(city) > 2 else None, place[2]
     return record
 
 
@@ -157,4 +158,4 @@ def _day(target: Target) -> date:
         raise CannotFetch("the task must name a day: auction_date=YYYY-MM-DD in its extra values") from None
 
 
-PLATFORM = CountyPlatform(name="realauction", version=1, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="realauction", version=2, read=read, fetch=fetch)

@@ -1,0 +1,132 @@
+"""Lists of auctions and deeds as other counties show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from parcelpost.model import Done, NotFound, Retry
+from tests.scrapers.reading import grid, outcome
+
+
+def records(platform: str, page: str | dict[str, Any]) -> list[dict[str, Any]]:
+    found = outcome(platform, page)
+    assert isinstance(found, Done), found
+    return [dict(one) for one in (found.data, *found.more)]  # type: ignore[arg-type]
+
+
+def pioneer(**cells: str) -> str:
+    row = "".join(
+        f'<td aria-describedby="TaxDeed_{name}" title="{text}">{text[:9]}</td>' for name, text in cells.items()
+    )
+    return f"<html><body><table><tr>{row}</tr></table></body></html>"
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "year"),
+    [
+        ("07174-2016", "07174", 2016),
+        ("2016-07174", "07174", 2016),
+        ("2019-0048", "0048", 2019),
+        ("1234/2016", "1234", 2016),
+        ("07174", "07174", None),
+        ("1-2016, 2-2017", "1-2016, 2-2017", None),
+    ],
+)
+def test_a_certificate_is_a_number_and_a_year(text: str, number: str, year: int | None) -> None:
+    (found,) = records("pioneer_taxdeed", pioneer(CaseNumber="2023-0308TD", CertificateNumber=text))
+    assert (found["certificate_number"], found["certificate_year"]) == (number, year)
+
+
+def test_columns_of_a_deed_list_have_other_names() -> None:
+    cells = {"TaxDeedNumber": "2023-1", "ParcelNumber": "16-7", "AuctionDate": "06/14/2023", "MinimumBid": "$1,131.91"}
+    (found,) = records("pioneer_taxdeed", pioneer(**cells, Status="SOLD", PropertyOwner="BLOOM CLARA~~BLOOM CLARA"))
+    assert (found["case_number"], found["parcel_id"], found["auction_date"]) == ("2023-1", "16-7", "2023-06-14")
+    assert (found["opening_bid"], found["is_otc"], found["owner_names"]) == (1131.91, False, ["BLOOM CLARA"])
+
+
+def auction(*rows: str, title: str = '<span class="subtitle">9/17/2025 Tax Deed Sale</span>') -> str:
+    heads = "<tr><td></td><td>Tax Deed #</td><td>Opening Bid</td><td>Best Bid</td><td>Close</td><td>Status</td></tr>"
+    return f'<html><body>{title}<table id="results">{heads}{"".join(rows)}</table></body></html>'
+
+
+def item(number: int, case: str, bid: str, status: str, details: str = "") -> str:
+    cells = (case, bid, "$9", "-", status)
+    return f"""<tr id="{number}.summary"><td></td>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>
+<tr id="{number}.details"><td></td><td colspan=100><div id="item_details.{number}">{details}</div></td></tr>"""
+
+
+def test_an_item_without_an_opening_bid_is_listed_and_its_best_bid_is_none() -> None:
+    found = records("deedauction", auction(item(1, "51640", "$100", "Upcoming"), item(2, "51641", "-", "Canceled")))
+    assert [(one["case_number"], one["opening_bid"], one["status"]) for one in found] == [
+        ("51640", 100, "upcoming"),
+        ("51641", None, "canceled"),
+    ]
+    assert found[0]["auction_date"] == "2025-09-17"
+
+
+def test_details_that_were_opened_name_the_parcel() -> None:
+    details = grid(("Parcel ID:", "5042-1"), ("Certificate #:", "77"), ("Property Address:", "12 ELM ST"))
+    first, second = records("deedauction", auction(item(1, "5", "$1", "Sold", details), item(2, "6", "$2", "Sold")))
+    assert (first["parcel_id"], first["certificate_number"], first["situs_address"]) == ("5042-1", "77", "12 ELM ST")
+    assert (second["parcel_id"], second["certificate_number"], second["situs_address"]) == (None, None, None)
+
+
+def test_the_day_of_an_auction_may_stand_where_bidding_starts() -> None:
+    title = "<div>Registration ends 9/1/2025</div><div>Bidding starts at: 9/17/2025 9:00 AM EDT</div>"
+    (found,) = records("deedauction", auction(item(1, "5", "$1", "Sold"), title=title))
+    assert found["auction_date"] == "2025-09-17"
+
+
+def live(*cells: str, link: str = "/al/county/12/openlienparcel/34/01-02-03") -> str:
+    row = "".join(cell if cell.startswith("<td") else f"<td>{cell}</td>" for cell in cells)
+    return f'<table id="auctionTable"><tr><td></td><td><a href="{link}">3</a></td>{row}</tr></table>'
+
+
+AUCTION = '<td class="no-translate-auctionname">2024 Tax Lien Auction</td>'
+
+
+def test_a_live_item_with_more_cells_before_its_parcel() -> None:
+    (found,) = records(
+        "govease", live("MAP 7", "01-02-03", "BLOOM CLARA", "$50.00", "<p>Lot 1</p>", "9 ELM ST", AUCTION)
+    )
+    assert (found["parcel_id"], found["owner_names"], found["opening_bid"]) == ("01-02-03", ["BLOOM CLARA"], 50)
+    assert found["situs_address"] == "9 ELM ST"
+
+
+def test_a_live_item_without_owner_and_address_takes_nothing_else_for_them() -> None:
+    (found,) = records("govease", live("01-02-03", "$50.00", "<p>Use Code: 103</p>", AUCTION, "Tax Lien"))
+    assert (found["owner_names"], found["situs_address"], found["land_use_code"]) == ([], None, "103")
+
+
+def test_the_link_names_the_parcel_where_no_cell_does() -> None:
+    (found,) = records("govease", live("$50.00", link="/al/county/12/openlienparcel/34/01%2002-03"))
+    assert (found["parcel_id"], found["owner_names"]) == ("01 02-03", [])
+
+
+def test_empty_lists_are_not_found_and_other_pages_come_again() -> None:
+    assert isinstance(outcome("govease", '<table id="auctionTable"></table>'), NotFound)
+    assert isinstance(outcome("deedauction", auction()), NotFound)
+    for platform in ("govease", "deedauction", "pioneer_taxdeed"):
+        assert isinstance(outcome(platform, "<html><body>Please sign in</body></html>"), Retry)
+
+
+@pytest.mark.parametrize(
+    ("line", "city", "zip_code"),
+    [
+        ("OCALA, FL- 34470", "OCALA", "34470"),
+        ("OCALA, 34470", "OCALA", "34470"),
+        ("OCALA", "OCALA", None),
+        ("PORT ST LUCIE 34952-1234", "PORT ST LUCIE", "34952-1234"),
+        ("FL- 34470", None, "34470"),
+        ("UNIT 4", None, None),
+    ],
+)
+@pytest.mark.parametrize("cells", ['@H@CAD_LBL">{}@F @CAD_DTA">{}@G', '@AAD_LBL">{}@B@AAD_DTA">{}@B'])
+def test_a_city_s_own_letters_are_no_state(cells: str, line: str, city: str | None, zip_code: str | None) -> None:
+    rows = [("Case #:", "<a>2024-7</a>"), ("Parcel ID:", "<a>12-3</a>"), ("Property Address:", "9 ELM ST"), ("", line)]
+    text = f'<div id="AITEM_1"><table>{"".join(cells.format(*row) for row in rows)}</table></div>'
+    (found,) = records("realauction", {"retHTML": text, "rlist": "1"})
+    assert (found["case_number"], found["parcel_id"], found["situs_address"]) == ("2024-7", "12-3", "9 ELM ST")
+    assert (found["situs_city"], found["situs_zip"]) == (city, zip_code)
