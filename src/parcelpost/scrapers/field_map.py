@@ -23,6 +23,7 @@ from parcelpost.scrapers.record import LIEN, Lien, Record, Sale
 Row = Mapping[str, Json]
 """By column names as `csv_rows.plain` writes them."""
 
+_MOST_ROWS_LOOKED_AT = 1_000
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
 
 
@@ -66,7 +67,18 @@ def records(field_map: FieldMap, rows: Iterable[Row]) -> list[Record]:
 
 
 def plain_row(row: Mapping[str, Json]) -> Row:
-    return {plain(name): value for name, value in row.items()}
+    """By the columns' own names: of `DB.OWNER.TABLE.FIELD` the last. Tables that contradict each other say nothing."""
+    found: dict[str, Json] = {}
+    for name, value in row.items():
+        column = plain(name.rpartition(".")[2])
+        known = found.get(column)
+        found[column] = value if known in (None, "", value) else known if value in (None, "") else None
+    return found
+
+
+def columns_of(rows: Sequence[Row]) -> set[str]:
+    """Of all of them: some servers leave out what is empty."""
+    return {name for row in rows[:_MOST_ROWS_LOOKED_AT] for name in row}
 
 
 def that_fits(columns: Iterable[str], maps: Iterable[FieldMap] | None = None) -> FieldMap | None:

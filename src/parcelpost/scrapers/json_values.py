@@ -9,6 +9,8 @@ from parcelpost.model import Json
 from parcelpost.scrapers import values
 
 _MOST = Decimal(10) ** 15
+_NO_DAYS = ("1899-12-30", "1899-12-31", "1900-01-01")
+"""Where databases begin to count: a date that nobody entered."""
 
 
 def at(found: Json, *path: str) -> Json:
@@ -28,19 +30,15 @@ def words(found: Json) -> str | None:
     """Text, or a whole number written as one; control characters (a NUL stands for nothing here and there) go."""
     if isinstance(found, str):
         return values.words("".join(sign for sign in found if sign >= " " or sign in "\t\n"))
-    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+    number = _number(found)
+    if number is None:
         return None
-    return str(int(found)) if found == int(found) else str(found)
+    return str(int(number)) if number == int(number) else str(number)
 
 
 def money(found: Json) -> Decimal | None:
     """A number, or text that reads as an amount."""
-    if isinstance(found, str):
-        return values.money(found)
-    if isinstance(found, bool) or not isinstance(found, int | Decimal):
-        return None
-    amount = Decimal(found)
-    return amount if amount.is_finite() and abs(amount) < _MOST else None
+    return values.money(found) if isinstance(found, str) else _number(found)
 
 
 def some(found: Json) -> Decimal | None:
@@ -53,9 +51,20 @@ def year(found: Json) -> int | None:
 
 
 def day(found: Json) -> str | None:
-    """A date as text, or a moment in milliseconds since 1970."""
+    """A date as text, a moment in milliseconds since 1970, or a number that reads as `20140512`."""
     if isinstance(found, str):
         return values.day(found)
-    if isinstance(found, bool) or not isinstance(found, int | Decimal) or not found:
+    number = _number(found)
+    if not number:
         return None
-    return values.day_of_epoch_ms(float(found))
+    return values.day(words(found)) or (
+        None if (moment := values.day_of_epoch_ms(float(number))) in _NO_DAYS else moment
+    )
+
+
+def _number(found: Json) -> Decimal | None:
+    """None also for one that is larger than any that a county has."""
+    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+        return None
+    number = Decimal(found)
+    return number if number.is_finite() and abs(number) < _MOST else None

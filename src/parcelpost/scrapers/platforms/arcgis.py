@@ -13,7 +13,7 @@ from parcelpost.scrapers.addressing import given_url, needed
 from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.field_map import plain_row, records, that_fits
+from parcelpost.scrapers.field_map import columns_of, plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, objects, words
 
 _BUSY = ("429", "500", "503", "504")
@@ -30,13 +30,15 @@ def read(reading: Reading) -> Found:
         )
     if not isinstance(at(found, "features"), list):
         return Retry("the answer holds no features")
-    rows = [row for one in objects(found, "features") if isinstance(row := one.get("attributes"), Mapping)]
+    features = objects(found, "features")
+    given = (one.get("attributes") or one.get("properties") for one in features)  # the latter in GeoJSON
+    rows = [plain_row(row) for row in given if isinstance(row, Mapping)]
     if not rows:
-        return NotFound("the layer has no such parcel")
-    field_map = that_fits(rows[0])
+        return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
+    field_map = that_fits(columns_of(rows))
     if field_map is None:
         return GiveUp("no field map fits this layer's columns: add one (docs/new-platform.md)")
-    return records(field_map, map(plain_row, rows)) or Retry("the rows name no parcel")
+    return records(field_map, rows) or Retry("the rows name no parcel")
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
@@ -69,4 +71,4 @@ def _join(first: Page, features: Rows) -> bytes:
     return msgspec.json.encode({**members, "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=1, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=2, sparse=True, read=read, fetch=fetch)

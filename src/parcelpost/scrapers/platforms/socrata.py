@@ -15,8 +15,10 @@ from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.charset import decoded
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.field_map import plain_row, records, that_fits
+from parcelpost.scrapers.field_map import columns_of, plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, words
+
+_BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
 
 
 def read(reading: Reading) -> Found:
@@ -25,10 +27,11 @@ def read(reading: Reading) -> Found:
         return rows
     if not rows:
         return NotFound("the table has no such row")
-    field_map = that_fits(rows[0])
+    plain = [plain_row(row) for row in rows]
+    field_map = that_fits(columns_of(plain))
     if field_map is None:
         return GiveUp("no field map fits this table's columns: add one (docs/new-platform.md)")
-    return records(field_map, map(plain_row, rows)) or Retry("the rows name no parcel")
+    return records(field_map, plain) or Retry("the rows name no parcel")
 
 
 def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
@@ -39,7 +42,9 @@ def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
         return list(_csv(decoded(reading.page.body, reading.page.content_type)))
     found = reading.json
     if isinstance(found, Mapping):
-        return GiveUp(f"the server says {words(at(found, 'message')) or words(at(found, 'code')) or 'no'}")
+        message = words(at(found, "message")) or words(at(found, "code")) or "no"
+        is_busy = any(word in message.lower() for word in _BUSY)
+        return Retry(f"the server says {message}") if is_busy else GiveUp(f"the server says {message}")
     return (
         [row for row in found if isinstance(row, Mapping)]
         if isinstance(found, list)
@@ -77,4 +82,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows))
 
 
-PLATFORM = CountyPlatform(name="socrata", version=1, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=2, sparse=True, read=read, fetch=fetch)
