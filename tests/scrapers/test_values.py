@@ -85,7 +85,17 @@ def test_the_last_line_of_an_address_names_city_state_and_zip(
 
 
 @pytest.mark.parametrize(
-    "line", ["", "PO BOX 144", "2624 SW NEWARK DR", "TORONTO ON M5V 2T6", "SMITH JO", "12 XX 12345"]
+    "line",
+    [
+        "",
+        "PO BOX 144",
+        "2624 SW NEWARK DR",
+        "TORONTO ON M5V 2T6",
+        "SMITH JO",
+        "12 XX 12345",
+        "12 ELM ST MARIGOLD FL 32099",
+        "," * 100_000 + " FL 32099",
+    ],
 )
 def test_other_lines_are_no_place(line: str) -> None:
     assert values.place(line) is None

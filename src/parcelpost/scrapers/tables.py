@@ -10,6 +10,7 @@ from parcelpost.scrapers.document import Document, Element, Piece, label, text_o
 
 _MOST_ROWS = 10_000
 _MOST_HEADING_ROWS = 5
+_MOST_COLUMNS = 200
 _CELLS = ("td", "th")
 
 
@@ -90,7 +91,7 @@ def _spanned(starting: Mapping[int, Element]) -> dict[int, int]:
         at + more: _span(cell, "rowspan") - 1
         for at, cell in starting.items()
         for more in range(_span(cell, "colspan"))
-        if _span(cell, "rowspan") > 1
+        if at + more < _MOST_COLUMNS and _span(cell, "rowspan") > 1
     }
 
 

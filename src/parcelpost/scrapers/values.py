@@ -13,6 +13,7 @@ _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d
 _MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
 _MOST_DIGITS = 18
+_MOST_PLACE_CHARS = 200
 _LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)", re.ASCII)
 _NOTHING = frozenset(
     {
@@ -139,6 +140,8 @@ def place(line: str | None) -> Place | None:
     A line that has the street, too, is none: where the city begins, it does not say.
     """
     cleaned = clean(line)
+    if len(cleaned) > _MOST_PLACE_CHARS:
+        return None
     found = _PLACE.fullmatch(cleaned)
     if found and _is_state(found[2]) and _is_city(found[1]):
         return Place(found[1].strip(" ,"), found[2].upper(), found[3] + (f"-{found[4]}" if found[4] else ""))

@@ -22,7 +22,7 @@ from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
-_ACRES = re.compile(r"(?:^|[\s(])(\d[\d,]*(?:\.\d+)?|\.\d+)\s*AC(?:RES?|\b)", re.ASCII | re.IGNORECASE)
+_ACRES = re.compile(r"(?:^|[\s(])(\d[\d,]{0,12}(?:\.\d{1,9})?|\.\d{1,9})\s*AC(?:RES?|\b)", re.ASCII | re.IGNORECASE)
 _CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCII)
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
 

@@ -23,13 +23,13 @@ from parcelpost.scrapers.platforms.qpublic_values import valuations
 from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.ways import IdEnd, Label
 
-_USE = re.compile(r"(.*?)\s*\((?=[^)]*\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
+_USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
 _CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
 _NOTE = re.compile(
     r"\s*\((?:note|not)\b[^)]*\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
     re.IGNORECASE,
 )
-_ACRES = re.compile(r"(-?[\d,]*\.?\d+)\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
+_ACRES = re.compile(r"(-?[\d,]{0,12}\.?\d{1,12})\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood")
 """In a title: sales of other parcels."""
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")

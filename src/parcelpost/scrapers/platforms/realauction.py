@@ -24,6 +24,7 @@ from parcelpost.scrapers.json_values import at, objects, words
 from parcelpost.scrapers.record import LIEN, Lien, Record
 
 _MOST_PAGES = 100
+_MOST_PLACE_CHARS = 100
 _MACROS = {
     "@A": '<div class="',
     "@B": "</div>",
@@ -102,7 +103,7 @@ def _record(fields: dict[str, list[str]], day: str | None) -> Record | None:
     )
     record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
     record.assessed_value = values.money(first("Assessed Value"))
-    if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1].upper())):
+    if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1][:_MOST_PLACE_CHARS].upper())):
         city = (values.words(place[1]) or "").strip(" ,-")
         record.situs_city, record.situs_zip = city if len(city) > 2 else None, place[2]
     return record
