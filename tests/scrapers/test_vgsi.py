@@ -78,6 +78,11 @@ def test_several_buildings_are_summed_with_their_rooms() -> None:
     assert (found["bedrooms"], found["bathrooms"]) == (4, 3.5)
 
 
+def test_rooms_are_not_counted_under_two_names() -> None:
+    twice = building(1, "1950", "900", "$5", "3", "2") + "<table><tr><td>Full Bathrooms</td><td>2</td></tr></table>"
+    assert record("vgsi", page(twice), "NH")["bathrooms"] == 2
+
+
 def test_rooms_that_are_no_number_are_not_counted() -> None:
     found = record("vgsi", page(building(1, "1950", "900", "$5", "3 Bedrooms", "1 1/2")), "NH")
     assert (found["bedrooms"], found["bathrooms"]) == (3, None)

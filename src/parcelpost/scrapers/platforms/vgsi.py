@@ -289,8 +289,9 @@ def _take_rooms(record: Record, document: Document) -> None:
 
 
 def _rooms(document: Document, *names: str) -> Decimal | None:
-    """`7 Bedrooms` or `5`, summed; None if one of the buildings says something else."""
-    texts = [piece.text for name in names for piece in Label(name).find(document, None) if values.words(piece.text)]
+    """`7 Bedrooms` or `5`, summed by the first of the names; None if one of the buildings says something else."""
+    by_name = ([piece.text for piece in Label(name).find(document, None) if values.words(piece.text)] for name in names)
+    texts = next((texts for texts in by_name if texts), [])
     found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
     return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
 
