@@ -4,7 +4,7 @@ import pytest
 
 from parcelpost.model import Page
 from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.document import MOST_BYTES, Document, beside, lines_of
+from parcelpost.scrapers.document import MOST_BYTES, Document, beside, lines_of, text_of
 
 
 def document(html: str) -> Document:
@@ -45,6 +45,16 @@ def test_text_is_broken_where_the_page_breaks_it() -> None:
     assert lines_of(page.root) == ["ANN LEE", "BO LEE", "1 ELM ST", "OSLO, NH 03768"]
 
 
+def test_controls_do_not_end_the_reading() -> None:
+    page = document("<table><tr><td>Owner&#1;</td><td>ANN\x01LEE<br>BO\uffffLEE&#2;</td></tr></table>")
+    assert lines_of(page.root) == ["Owner\x01", "ANN LEE", "BO LEE\x02"]
+
+
+def test_text_of_neighbours_is_not_joined_across_blocks_and_is_within_a_line() -> None:
+    page = document("<div>1<div>2</div>3<p>4</p><table><tr><td>5<td>6</table>7</div><b>8</b>9")
+    assert text_of(page.root) == "1 2 3 4 5 6 7 89"
+
+
 def test_scripts_are_no_text_but_can_be_asked() -> None:
     page = document("<body>a<script>var owner = 1</script><style>b{}</style></body>")
     assert lines_of(page.root) == ["a"]
@@ -78,6 +88,8 @@ def test_a_page_nested_ten_thousand_deep_is_read_or_refused() -> None:
         (b"<meta charset=shift_jis>\x83e", "text/html", "<meta charset=shift_jis>テ"),
         ("\ufeffé".encode("utf-16"), "text/html", "\ufeffé"),
         (b"\xe9", "text/html; charset=no-such-thing", "é"),
+        (b"\xe9", "text/html; charset=rot13", "é"),
+        (b"\xe9", "text/html; charset=idna", "é"),
     ],
 )
 def test_a_page_is_decoded_as_it_is_not_as_it_says(body: bytes, content_type: str, text: str) -> None:

@@ -25,7 +25,17 @@ def decoded(body: bytes, content_type: str = "") -> str:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         pass
-    return body.decode(_declared(body, content_type), "replace")
+    try:
+        return body.decode(_declared(body, content_type), "replace")
+    except (LookupError, UnicodeError):  # the name of a codec that is none of text
+        return body.decode("windows-1252", "replace")
+
+
+def as_utf8(body: bytes, content_type: str = "") -> bytes:
+    """The text that `decoded` gives; a page that is UTF-8 is left as it is."""
+    if body.isascii():
+        return body
+    return decoded(body, content_type).encode("utf-8", "replace")
 
 
 def _declared(body: bytes, content_type: str) -> str:

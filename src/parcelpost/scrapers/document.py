@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from lxml import etree
 
 from parcelpost.model import Page
-from parcelpost.scrapers.charset import decoded
+from parcelpost.scrapers.charset import as_utf8
 from parcelpost.scrapers.values import clean
 
 Element = etree._Element
@@ -20,14 +20,16 @@ _MOST_LABEL_CHARS = 80
 _MOST_ANCESTORS = 4
 _MOST_LABEL_PARTS = 6
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
-_BLOCKS = ("p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6")
+_BLOCKS = frozenset(
+    {"p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6"},
+)
 BREAK = "\N{LINE SEPARATOR}"
-"""Put into the tree wherever the page breaks a line, so that text can be taken from it at the parser's own speed."""
+"""Stands wherever the page breaks a line: in the tree in each `br`, and in what is read of it around blocks."""
 _CELLS = frozenset({"td", "th"})
-_DECORATION = re.compile(r"[\s:*?#\u2022\u00a0]+$|^[\s*\u2022\u00a0]+")
-_FOREIGN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-"""What no tree may hold."""
-_ID_PART = re.compile(r"[_$:]")
+_DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
+_NO_CONTROLS = bytes(0x20 if (one < 0x20 and one not in b"\t\n\r") or one == 0x7F else one for one in range(256))
+_NO_SIGNS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
+"""U+FFFE and U+FFFF."""
 
 
 class Piece:
@@ -60,16 +62,16 @@ class Document:
     def __init__(self, root: Element) -> None:
         self.root = root
         self.scripts = _take_scripts(root)
-        _break_lines(root)
+        for line_end in root.iter("br"):
+            line_end.text = BREAK
 
     @classmethod
     def of(cls, page: Page) -> Document | None:
         """None: it is too large, empty, or holds no element."""
         if len(page.body) > MOST_BYTES:
             return None
-        text = decoded(page.body, page.content_type)
         try:
-            root = etree.fromstring(_FOREIGN.sub(" ", text), _parser())
+            root = etree.fromstring(_without_foreign(as_utf8(page.body, page.content_type)), _parser())
         except (etree.LxmlError, ValueError):
             return None
         return cls(root) if root is not None else None
@@ -77,7 +79,7 @@ class Document:
     @cached_property
     def _ids(self) -> Mapping[str, Element]:
         found: dict[str, Element] = {}
-        for element in self.root.iter(etree.Element):
+        for element in self.root.iter():
             name = element.get("id")
             if name:
                 found.setdefault(name, element)
@@ -87,13 +89,14 @@ class Document:
     def _id_ends(self) -> Mapping[str, list[Element]]:
         found: dict[str, list[Element]] = {}
         for name, element in self._ids.items():
-            found.setdefault(_ID_PART.split(name)[-1].lower(), []).append(element)
+            end = name.rpartition("_")[2].rpartition("$")[2].rpartition(":")[2]
+            found.setdefault(end.lower(), []).append(element)
         return found
 
     @cached_property
     def _labels(self) -> Mapping[str, list[Element]]:
         found: dict[str, list[Element]] = {}
-        for element in self.root.iter(etree.Element):
+        for element in self.root.iter():
             text = element.text
             if not text or len(text) > 4 * _MOST_LABEL_CHARS or not (own := label(text)):
                 continue
@@ -101,6 +104,15 @@ class Document:
                 found.setdefault(own, []).append(element)
             if len(element) and (whole := _whole_label(element)) not in ("", own):
                 found.setdefault(whole, []).append(element)
+        return found
+
+    @cached_property
+    def _places_of_words(self) -> Mapping[str, list[int]]:
+        """Which labels have a word, by their places among all labels."""
+        found: dict[str, list[int]] = {}
+        for place, text in enumerate(self._labels):
+            for word in text.split():
+                found.setdefault(word, []).append(place)
         return found
 
     def by_id(self, name: str) -> Element | None:
@@ -118,15 +130,25 @@ class Document:
         """Every text short enough to be one."""
         return iter(self._labels)
 
+    def labels_with(self, words: Iterable[str]) -> Sequence[str]:
+        """Those that have one of these words, in the page's order."""
+        places = {place for word in words for place in self._places_of_words.get(word, ())}
+        if not places:
+            return ()
+        texts = list(self._labels)
+        return [texts[place] for place in sorted(places)]
+
 
 @lru_cache(maxsize=8_192)
 def label(text: str) -> str:
     """Text as labels are compared."""
-    return _DECORATION.sub("", clean(text)).lower()
+    return clean(text).rstrip(_DECORATION_BEHIND).lstrip(_DECORATION_BEFORE).lower()
 
 
 def text_of(element: Element) -> str:
     """All of its text in one line."""
+    if not len(element):
+        return clean(element.text)
     return clean("".join(_texts(element)))
 
 
@@ -167,20 +189,39 @@ def _next(node: Element) -> Piece | None:
             continue
         if sibling.tag == "br":
             return None
-        if text_of(sibling).strip(": "):
-            return Piece(sibling)
+        if (text := text_of(sibling)).strip(": "):
+            return Piece(sibling, text)
         if node.tag in _CELLS or node.tag == "dt":
             return Piece(sibling)  # an empty cell is the answer: the page does not say
     return None
 
 
 def _texts(element: Element) -> Iterator[str]:
-    return element.itertext()  # type: ignore[return-value] # str only: the parser was given str
+    """Its text and that of all that is in it, in the page's order, with a BREAK where a block begins and ends."""
+    yield element.text or ""
+    above: list[tuple[Iterator[Element], str]] = []
+    inside: Iterator[Element] = iter(element)
+    behind = ""
+    while True:
+        for child in inside:
+            edge = BREAK if child.tag in _BLOCKS else ""
+            yield edge + (child.text or "")
+            tail = edge + (child.tail or "")
+            if len(child):
+                above.append((inside, behind))
+                inside, behind = iter(child), tail
+                break
+            yield tail
+        else:
+            yield behind
+            if not above:
+                return
+            inside, behind = above.pop()
 
 
 def _whole_label(element: Element) -> str:
     """Its text and that of what is in it, if that is short enough to be a label."""
-    parts = [part for part, _ in zip(_texts(element), range(_MOST_LABEL_PARTS), strict=False)]
+    parts = list(islice(filter(None, _texts(element)), _MOST_LABEL_PARTS))
     whole = label("".join(parts)) if len(parts) < _MOST_LABEL_PARTS else ""
     return whole if len(whole) <= _MOST_LABEL_CHARS else ""
 
@@ -194,12 +235,13 @@ def _take_scripts(root: Element) -> list[str]:
     return scripts
 
 
-def _break_lines(root: Element) -> None:
-    for element in root.iter("br", *_BLOCKS):
-        element.tail = BREAK + (element.tail or "")
-    for element in root.iter(*_BLOCKS):
-        element.text = BREAK + (element.text or "")
+def _without_foreign(text: bytes) -> bytes:
+    """A tree may hold neither controls nor what is no sign at all."""
+    text = text.translate(_NO_CONTROLS)
+    for one in _NO_SIGNS:
+        text = text.replace(one, b" ")
+    return text
 
 
 def _parser() -> etree.HTMLParser:
-    return etree.HTMLParser(encoding=None, remove_comments=True, remove_pis=True, huge_tree=False)
+    return etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=False, collect_ids=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -75,30 +75,30 @@ class Look:
         return self._guess(field, within)
 
     def _try(self, field: Field[T], way: Way, within: Element | None) -> T | None:
-        value = next(_values(field, way.find(self.document, within)), None)
+        value = self._found(field, way, within)
         self.tries.append(Try(field.name, way, value is not None))
         return value
 
+    def _found(self, field: Field[T], way: Way, within: Element | None) -> T | None:
+        for piece in way.find(self.document, within):
+            value = field.shape(piece)
+            if value is not None:
+                return value
+        return None
+
     def _guess(self, field: Field[T], within: Element | None) -> T | None:
         """By a label that resembles one of the field's, if what is beside it has the field's shape."""
-        wanted = [set(label(way.selector).split()) for way in field.ways if isinstance(way, Label)]
-        tried = {label(way.selector) for way in field.ways if isinstance(way, Label)}
-        for text in self.document.labels() if wanted else ():
-            if text in tried or not _resembles(text, wanted):
+        own = [label(way.selector) for way in field.ways if isinstance(way, Label)]
+        wanted = [set(text.split()) for text in own]
+        for text in self.document.labels_with(set().union(*wanted)):
+            if text in own or not _resembles(text, wanted):
                 continue
             way = Label(text)
-            value = next(_values(field, way.find(self.document, within)), None)
+            value = self._found(field, way, within)
             if value is not None:
                 self.tries.append(Try(field.name, way, success=True, guess=True))
                 return value
         return None
-
-
-def _values(field: Field[T], pieces: Iterator[Piece]) -> Iterator[T]:
-    for piece in pieces:
-        value = field.shape(piece)
-        if value is not None:
-            yield value
 
 
 def _resembles(text: str, wanted: Sequence[set[str]]) -> bool:

@@ -161,7 +161,7 @@ class Record(Struct, kw_only=True):
         plain = msgspec.to_builtins(self, builtin_types=(Decimal,))
         if self.record_kind == LIEN and self.liens:
             plain |= plain["liens"][0]
-        return {name: _plain(value) for name, value in plain.items()}
+        return {name: one if one is None or type(one) is str else _plain(one) for name, one in plain.items()}
 
 
 _VALUES = tuple(name for name in Valuation.__struct_fields__ if name not in ("year", "status"))
@@ -190,10 +190,11 @@ def take_last_sale(record: Record) -> None:
 
 
 def _plain(value: Any) -> Json:
-    if isinstance(value, Decimal):
+    kind = type(value)
+    if kind is Decimal:
         return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, list):
+    if kind is list:
         return [_plain(one) for one in value]
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
+    if kind is dict:
+        return {name: one if one is None or type(one) is str else _plain(one) for name, one in value.items()}
     return value

@@ -37,7 +37,7 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
                 return
             columns = _columns(starting, headings)
             continue
-        if _columns(starting, headings) == columns:
+        if _may_be_heading(starting, columns, headings) and _columns(starting, headings) == columns:
             continue
         found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
         if any(piece.text for piece in found.values()):
@@ -113,6 +113,14 @@ def _is_headed(table: Element, headings: Mapping[str, Sequence[str]]) -> bool:
     )
 
 
+def _may_be_heading(
+    starting: Mapping[int, Element], columns: Mapping[str, int], headings: Mapping[str, Sequence[str]]
+) -> bool:
+    """Whether the first column that was found reads as its heading; most rows need no closer look."""
+    name, at = next(iter(columns.items()))
+    return at in starting and label(text_of(starting[at])) in [label(text) for text in headings[name]]
+
+
 def _columns(starting: Mapping[int, Element], headings: Mapping[str, Sequence[str]]) -> dict[str, int]:
     texts: dict[str, int] = {}
     for at, cell in starting.items():
@@ -126,7 +134,9 @@ def _columns(starting: Mapping[int, Element], headings: Mapping[str, Sequence[st
 
 
 def _span(cell: Element, name: str) -> int:
-    given = cell.get(name) or "1"
+    given = cell.get(name)
+    if given is None:
+        return 1
     return max(1, min(int(given), 100)) if given.isascii() and given.isdigit() and len(given) < 4 else 1
 
 

@@ -48,7 +48,9 @@ class Place(Struct, frozen=True):
 
 def clean(text: str | None) -> str:
     """One line, single spaces, none at the ends."""
-    return _SPACE.sub(" ", text).strip() if text else ""
+    if not text:
+        return ""
+    return " ".join(text.split()) if text.isascii() else _SPACE.sub(" ", text).strip()
 
 
 def words(text: str | None) -> str | None:
