@@ -1,127 +1,113 @@
-"""`python -m bench parse`: pages per second on one core, and what noting how each way did costs."""
+"""`python -m bench parse`: pages per second on one core, and what learning from them costs."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import os
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
+from statistics import geometric_mean, mean, median
+from typing import Any
 
-from bench.parse import peer
-from bench.report import Report, Table, at_least, at_most, progress
-from parcelpost.model import Done, Page, Signal, Target
-from parcelpost.scrapers.county_platform import Parsed
-from parcelpost.scrapers.learning import Ranking
+from bench.parse import learning_cost, peers
+from bench.parse.pages import PLATFORMS, real, simulated
+from bench.report import Report, Table, Target, at_least, at_most, progress
+from parcelpost import model
+from parcelpost.model import Done, Page
+from parcelpost.scrapers.county_platform import CountyPlatform
 from parcelpost.scrapers.platforms import county_platform
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.sites import vgsi
-from parcelpost.simulator.web import Request
-from parcelpost.simulator.world import World
-from parcelpost.storage.lpm import LocalPersistenceManager
 
 NAME = "parse"
 HELP = "reading pages, against the same fields read with BeautifulSoup"
-GOAL, MOST_NOTING = 10.0, 0.05
+GOAL, MOST_LEARNING = 10.0, 0.05
 REPETITIONS = 5
-_TARGET = Target(parcel_id="", state="NH", county="invented")
-_SITE = ("vgsi", _TARGET.state, _TARGET.county)
+OURS, PARSERS = "parcelpost", ("html.parser", "lxml")
+_TARGET = model.Target(parcel_id="", state="FL", county="invented")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--pages", type=int, default=0, help="how many simulated pages (default: 200, quick: 60)")
+    parser.add_argument("--pages", type=int, default=0, help="how many simulated pages each (default: 100, quick: 20)")
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    count = arguments.pages or (60 if arguments.quick else 200)
-    sets = {"simulated": _simulated(count), **_real()}
+    count = arguments.pages or (20 if arguments.quick else 100)
+    made = {name: simulated(name, count) for name in PLATFORMS}
+    given = {name: pages for name in PLATFORMS if (pages := real(name))}
     rows, data, targets = [], [], []
-    for name, pages in sets.items():
-        progress(f"{name}: {len(pages)} pages of {sum(map(len, pages)) // len(pages):,} bytes")
-        rates = _rates(pages)
-        rows += [[name, reader, f"{rate:,.0f}", f"{rates['parcelpost'] / rate:.1f}"] for reader, rate in rates.items()]
-        data += [{"pages": name, "reader": reader, "per_second": rate} for reader, rate in rates.items()]
-        targets.append(at_least(f"{name}: rate / html.parser", GOAL, rates["parcelpost"] / rates["html.parser"]))
-    noting = _noting_share(sets["simulated"])
-    targets.append(at_most("noting and storing signals / parsing", MOST_NOTING, noting))
-    table = Table(
-        "Pages of vgsi per second, one core", ["pages", "read with", "per second", "ours / this"], rows, left=2
-    )
-    return Report(NAME, targets, [table], {"figures": data, "noting_share": noting})
+    for kind, sets in (("simulated", made), ("real", given)):
+        rates = {name: _rates(kind, name, pages) for name, pages in sets.items()}
+        rows += [_row(kind, name, sets[name], found) for name, found in rates.items()]
+        data += [{"pages": kind, "platform": name, "per_second": found} for name, found in rates.items()]
+        targets += _targets(kind, rates)
+    learning, table = _learning(made, 3 if arguments.quick else 10)
+    targets.append(at_most("learning / parsing, mean", MOST_LEARNING, mean(map(sum, learning.values()))))
+    header = ["pages", "platform", "KB", OURS, *PARSERS, *(f"/ {name}" for name in PARSERS)]
+    reading = Table("Pages per second, one core", header, rows, left=2)
+    return Report(NAME, targets, [reading, table], {"figures": data, "learning": learning})
 
 
-def _simulated(count: int) -> list[bytes]:
-    world = World(county="invented", size=count)
-    asked = (Request(method="GET", target=f"/x/Parcel.aspx?Pid={number}", headers={}) for number in range(1, count + 1))
-    return [vgsi.respond(one, world, Looks()).body for one in asked]
+def _targets(kind: str, rates: Mapping[str, Mapping[str, float]]) -> list[Target]:
+    if not rates:
+        return []
+    ratio = geometric_mean(found[OURS] / found["html.parser"] for found in rates.values())
+    return [at_least(f"{kind}: rate / html.parser, geometric mean", GOAL, ratio)]
 
 
-def _real() -> dict[str, list[bytes]]:
-    folder = os.environ.get("PARCELPOST_CORPUS", "")
-    found = [file.read_bytes() for file in sorted(Path(folder, "vgsi").glob("*.html"))] if folder else []
-    return {"real": found * 10} if found else {}
+def _row(kind: str, name: str, pages: Sequence[bytes], rates: Mapping[str, float]) -> list[str]:
+    size = sum(map(len, pages)) / len(pages) / 1000
+    ratios = [f"{rates[OURS] / rates[parser]:.1f}" for parser in PARSERS]
+    return [kind, name, f"{size:.0f}", *(f"{rate:,.0f}" for rate in rates.values()), *ratios]
 
 
-def _rates(pages: Sequence[bytes]) -> dict[str, float]:
-    readers: dict[str, Callable[[bytes], object]] = {
-        "parcelpost": _parse,
-        "html.parser": lambda body: peer.read(body, "html.parser"),
-        "lxml": lambda body: peer.read(body, "lxml"),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in readers}
+def _rates(kind: str, name: str, pages: Sequence[bytes]) -> dict[str, float]:
+    progress(f"{kind} pages of {name}: {len(pages)}")
+    platform = _platform(name)
+    readers: dict[str, Callable[[bytes], object]] = {OURS: lambda body: _record(platform, body)}
+    for parser in PARSERS:
+        readers[parser] = lambda body, parser=parser: peers.read(name, body.decode(), parser)  # type: ignore[misc]
+        for body in pages:
+            _check(peers.read(name, body.decode(), parser), _record(platform, body))
+    seconds: dict[str, list[float]] = {reader: [] for reader in readers}
     for _ in range(REPETITIONS):
-        for name, read in readers.items():
-            seconds[name].append(_timed(lambda read=read: [read(body) for body in pages]))  # type: ignore[misc]
-    return {name: len(pages) / median(found) for name, found in seconds.items()}
+        for reader, read in readers.items():
+            start = time.perf_counter()
+            for body in pages:
+                read(body)
+            seconds[reader].append(time.perf_counter() - start)
+    return {reader: len(pages) / median(found) for reader, found in seconds.items()}
 
 
-def _parse(body: bytes, ranking: Ranking | None = None) -> Parsed:
-    platform = county_platform("vgsi")
-    assert platform is not None
-    page = Page(body=body)
-    parsed = platform.parse(page, _TARGET, ranking.order(_SITE)) if ranking else platform.parse(page, _TARGET)
-    assert isinstance(parsed.outcome, Done)
-    return parsed
+def _platform(name: str) -> CountyPlatform:
+    found = county_platform(name)
+    assert found is not None
+    return found
 
 
-def _noting_share(pages: Sequence[bytes]) -> float:
-    """Ranking the ways and storing their signals, as a share of parsing alone."""
-    ranking = Ranking()
-    parsed = [_parse(body, ranking) for body in pages]
-    parsing = median(_timed(lambda: [_parse(body) for body in pages]) for _ in range(REPETITIONS))
-
-    def note() -> list[Signal]:
-        signals = []
-        for one in parsed:
-            ranking.note(_SITE, one.tries)
-            signals += [
-                _signal(one_try.field, one_try.way.selector, one_try.way.type, one_try.success) for one_try in one.tries
-            ]
-        return signals
-
-    noting = median(_timed(note) for _ in range(REPETITIONS))
-    return (noting + asyncio.run(_storing(note()))) / parsing
+def _record(platform: CountyPlatform, body: bytes) -> Mapping[str, Any]:
+    outcome = platform.parse(Page(body=body), _TARGET).outcome
+    assert isinstance(outcome, Done)
+    assert isinstance(outcome.data, Mapping)
+    return outcome.data
 
 
-def _signal(field: str, selector: str, kind: str, success: bool) -> Signal:
-    return Signal(platform="vgsi", field=field, selector=selector, selector_type=kind, success=success)
+def _check(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """That both have read the same, whatever the one reads: else their times say nothing."""
+    for name, value in theirs.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            assert len(value) == len(ours[name]), name
+            for one, other in zip(value, ours[name], strict=True):
+                _check(one, other)
+        else:
+            assert value == ours[name], (name, value, ours[name])
 
 
-async def _storing(signals: list[Signal]) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        async with LocalPersistenceManager.open(Path(folder, "bench.db")) as lpm:
-            taken = []
-            for _ in range(REPETITIONS):
-                start = time.perf_counter()
-                await lpm.signals.append(signals)
-                taken.append(time.perf_counter() - start)
-            return median(taken)
-
-
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def _learning(sets: Mapping[str, Sequence[bytes]], rounds: int) -> tuple[dict[str, tuple[float, float]], Table]:
+    shares = {}
+    for name, pages in sets.items():
+        progress(f"learning from pages of {name}")
+        shares[name] = learning_cost.measure(_platform(name), pages, rounds)
+    rows = [
+        [name, f"{noting:.1%}", f"{storing:.1%}", f"{noting + storing:.1%}"]
+        for name, (noting, storing) in shares.items()
+    ]
+    header = ["platform", "ordering and noting", "storing", "together"]
+    return shares, Table("Learning, as a share of parsing simulated pages without it", header, rows)

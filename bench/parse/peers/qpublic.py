@@ -1,0 +1,74 @@
+"""`qpublic`: ids differ from county to county, so it goes by the modules' titles and the labels in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bs4 import BeautifulSoup, Tag
+
+from bench.parse.peers.reading import day, lines, number, owner, rows, text, whole
+
+_VALUES = {
+    "Land Value Market Value": "land_value",
+    "Building Value": "building_value",
+    "Yard Items": "extra_feature_value",
+    "Total Just or Market Value": "market_value",
+    "Classified Use or Assessed Value": "assessed_value",
+    "Exempt Value": "exemption_value",
+    "Total Non School Taxable Value": "taxable_value",
+    "School Taxable Value": "taxable_value_school",
+}
+
+
+def read(soup: BeautifulSoup) -> dict[str, Any]:
+    modules = {text(one.find(class_="title")): one for one in soup.find_all("section")}
+    summary = _labelled(modules["Summary"])
+    content = modules["Owners"].find(class_="module-content")
+    land = rows(modules["Land"].find("table"))
+    found: dict[str, Any] = {
+        "parcel_id": summary["Parcel ID"],
+        "tax_account": summary.get("Account Number"),
+        "situs_address": summary.get("Property Address"),
+        "sec_twp_rng": summary.get("Sec/Twp/Rng"),
+        "legal_description": summary.get("Legal Description"),
+        "land_area_acres": number(summary.get("Acres")),
+        "land_use_desc": summary.get("Land Use"),
+        "land_use_code": (land[0][0] or "").rpartition("(")[2].rstrip(")"),
+        "homestead": summary.get("Homestead") == "Y",
+        "valuations": _valuations(modules["Valuation"]),
+        "sales": _sales(modules.get("Sales")),
+        "buildings": _buildings(modules.get("Building Information")),
+    }
+    return found | owner(lines(content)[1:])  # the first line is a heading
+
+
+def _labelled(module: Tag) -> dict[str | None, str | None]:
+    pairs = ((row.find("th"), row.find("td")) for row in module.find_all("tr"))
+    return {text(name): text(value) for name, value in pairs if name is not None}
+
+
+def _valuations(module: Tag) -> list[dict[str, Any]]:
+    table = module.find("table")
+    if table is None:
+        return []
+    years = [whole(text(one)) for one in table.find("thead").find_all("th")]  # type: ignore[union-attr]
+    shown: list[dict[str, Any]] = [{"year": year} for year in years]
+    for cells in rows(table):
+        name = _VALUES.get(cells[1] or "")
+        for one, value in zip(shown, cells[2:], strict=True) if name else ():
+            one[name or ""] = number(value)
+    return shown
+
+
+def _sales(module: Tag | None) -> list[dict[str, Any]]:
+    shown = rows(module.find("table")) if module is not None else []
+    return [
+        {"date": day(cells[0]), "price": number(cells[1]), "book_page": cells[2], "instrument": cells[5]}
+        for cells in shown
+    ]
+
+
+def _buildings(module: Tag | None) -> list[dict[str, Any]]:
+    tables = module.find_all("table") if module is not None else []
+    shown = [_labelled(table) for table in tables]
+    return [{"year_built": whole(one["Actual Year Built"]), "base_sqft": number(one["Heated Area"])} for one in shown]
