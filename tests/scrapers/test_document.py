@@ -45,9 +45,9 @@ def test_text_is_broken_where_the_page_breaks_it() -> None:
     assert lines_of(page.root) == ["ANN LEE", "BO LEE", "1 ELM ST", "OSLO, NH 03768"]
 
 
-def test_controls_do_not_end_the_reading() -> None:
+def test_controls_are_no_text_however_they_are_written() -> None:
     page = document("<table><tr><td>Owner&#1;</td><td>ANN\x01LEE<br>BO\uffffLEE&#2;</td></tr></table>")
-    assert lines_of(page.root) == ["Owner\x01", "ANN LEE", "BO LEE\x02"]
+    assert lines_of(page.root) == ["Owner", "ANN LEE", "BO LEE"]
 
 
 def test_text_of_neighbours_is_not_joined_across_blocks_and_is_within_a_line() -> None:

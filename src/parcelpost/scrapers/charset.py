@@ -6,6 +6,7 @@ import codecs
 import re
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS = tuple(mark for mark, _ in _BOMS)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _HEADER = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _LOOK_BYTES = 4_096
@@ -32,9 +33,14 @@ def decoded(body: bytes, content_type: str = "") -> str:
 
 
 def as_utf8(body: bytes, content_type: str = "") -> bytes:
-    """The text that `decoded` gives; a page that is UTF-8 is left as it is."""
-    if body.isascii():
-        return body
+    """The text that `decoded` gives; most pages are UTF-8 and stay as they are."""
+    if not body.startswith(_MARKS):
+        try:
+            body.decode("utf-8")
+        except UnicodeDecodeError:
+            pass
+        else:
+            return body
     return decoded(body, content_type).encode("utf-8", "replace")
 
 

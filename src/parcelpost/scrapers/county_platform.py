@@ -23,7 +23,8 @@ _LOOK_BYTES = 4_096
 _MOST_BYTES = 64 * 1024**2
 """Of a table of many parcels; a single page is far smaller."""
 
-Found = Record | Sequence[Record] | Retry | GiveUp | Blocked | NotFound
+Failed = Retry | GiveUp | Blocked | NotFound
+Found = Record | Sequence[Record] | Failed
 """What reading a page came to."""
 
 
@@ -104,18 +105,27 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
         reading = Reading(page, target, order)
-        found = _too_large(page) or challenge(page) or _cut_off(page) or self._read(reading)
+        found = _too_large(page) or _cut_off(page) or self._records(reading)
+        if not isinstance(found, list):
+            return Parsed(
+                challenge(page) or found, reading.tries
+            )  # a page that gives a record is none, whatever it has
+        for record in found:
+            self._identify(record, page, target)
+        first, *more = [record.as_json() for record in found]
+        return Parsed(Done(data=first, page=page, more=tuple(more)), reading.tries)
+
+    def _records(self, reading: Reading) -> list[Record] | Failed:
+        """One or more."""
+        found = self._read(reading)
         if isinstance(found, Retry | GiveUp | Blocked | NotFound):
-            return Parsed(found, reading.tries)
+            return found
         records = [found] if isinstance(found, Record) else list(found)
         if not records:
-            return Parsed(NotFound("the page lists nothing"), reading.tries)
+            return NotFound("the page lists nothing")
         if not self.sparse and any(_is_half_empty(record) for record in records):
-            return Parsed(Retry("the page came only in part: it names neither an owner nor a value"), reading.tries)
-        for record in records:
-            self._identify(record, page, target)
-        first, *more = [record.as_json() for record in records]
-        return Parsed(Done(data=first, page=page, more=tuple(more)), reading.tries)
+            return Retry("the page came only in part: it names neither an owner nor a value")
+        return records
 
     def _read(self, reading: Reading) -> Found:
         try:
@@ -143,10 +153,9 @@ def _too_large(page: Page) -> Retry | None:
 
 def _cut_off(page: Page) -> Retry | None:
     """A page that begins as one and does not end as one has come only in part, however much of it can be read."""
-    begins = b"<html" in page.body[:_LOOK_BYTES].lower()
-    if begins and b"</html" not in page.body[-_LOOK_BYTES:].lower():
-        return Retry("the page was cut off: it has no end")
-    return None
+    if b"</html" in page.body[-_LOOK_BYTES:].lower() or b"<html" not in page.body[:_LOOK_BYTES].lower():
+        return None
+    return Retry("the page was cut off: it has no end")
 
 
 _decode_json = msgspec.json.Decoder(float_hook=Decimal).decode

@@ -27,9 +27,10 @@ BREAK = "\N{LINE SEPARATOR}"
 """Stands wherever the page breaks a line: in the tree in each `br`, and in what is read of it around blocks."""
 _CELLS = frozenset({"td", "th"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
-_NO_CONTROLS = bytes(0x20 if (one < 0x20 and one not in b"\t\n\r") or one == 0x7F else one for one in range(256))
-_NO_SIGNS = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
-"""U+FFFE and U+FFFF."""
+
+
+_CONTROLS = bytes(one for one in range(0x20) if one not in b"\t\n\r")
+_AS_BLANKS = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 
 
 class Piece:
@@ -71,7 +72,7 @@ class Document:
         if len(page.body) > MOST_BYTES:
             return None
         try:
-            root = etree.fromstring(_without_foreign(as_utf8(page.body, page.content_type)), _parser())
+            root = etree.fromstring(_without_controls(as_utf8(page.body, page.content_type)), _parser())
         except (etree.LxmlError, ValueError):
             return None
         return cls(root) if root is not None else None
@@ -101,7 +102,10 @@ class Document:
             if not text or len(text) > 4 * _MOST_LABEL_CHARS or not (own := label(text)):
                 continue
             if len(own) <= _MOST_LABEL_CHARS:
-                found.setdefault(own, []).append(element)
+                if own in found:
+                    found[own].append(element)
+                else:
+                    found[own] = [element]
             if len(element) and (whole := _whole_label(element)) not in ("", own):
                 found.setdefault(whole, []).append(element)
         return found
@@ -235,12 +239,9 @@ def _take_scripts(root: Element) -> list[str]:
     return scripts
 
 
-def _without_foreign(text: bytes) -> bytes:
-    """A tree may hold neither controls nor what is no sign at all."""
-    text = text.translate(_NO_CONTROLS)
-    for one in _NO_SIGNS:
-        text = text.replace(one, b" ")
-    return text
+def _without_controls(text: bytes) -> bytes:
+    """Blanks instead: within a tag they would become part of its name."""
+    return text.translate(_AS_BLANKS) if any(one in text for one in _CONTROLS) else text
 
 
 def _parser() -> etree.HTMLParser:

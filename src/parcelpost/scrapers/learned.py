@@ -12,7 +12,7 @@ from parcelpost.model import Done, Outcome, Page, Retry, Signal, Task
 from parcelpost.scrapers.county_platform import CountyPlatform
 from parcelpost.scrapers.learning import Ranking, Site
 from parcelpost.scrapers.looking import Try
-from parcelpost.scrapers.ways import from_name
+from parcelpost.scrapers.ways import from_name, name_of
 
 _GUESS = " guess"
 _LONGEST_SELECTOR = 500
@@ -33,18 +33,19 @@ def parse(platform: CountyPlatform, page: Page, task: Task, ranking: Ranking, no
 def signals_of(site: Site, tries: Iterable[Try], task_id: str) -> tuple[Signal, ...]:
     platform, state, county = site
     context = f"{state}/{county}"
+    named = ((one, *name_of(one.way)) for one in tries)
     return tuple(
         Signal(
             platform=platform,
             field=one.field,
-            selector=one.way.selector,
-            selector_type=one.way.type,
+            selector=selector,
+            selector_type=kind,
             success=one.success,
             task_id=task_id,
             context=context + _GUESS if one.guess else context,
         )
-        for one in tries
-        if len(one.way.selector) <= _LONGEST_SELECTOR
+        for one, kind, selector in named
+        if len(selector) <= _LONGEST_SELECTOR
     )
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from parcelpost.model import Broken
 from parcelpost.scrapers.looking import Try
-from parcelpost.scrapers.ways import Label, Way, from_name
+from parcelpost.scrapers.ways import Label, Way, from_name, name_of
 
 _QUICK, _SLOW = 0.12, 0.01
 """How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
@@ -33,6 +33,7 @@ Site = tuple[str, str, str]
 
 Fleet = Mapping[tuple[str, str], float]
 """Kind and selector of a field's ways -> how often each led to the field in the whole fleet."""
+_NOTHING_KNOWN: Fleet = {}
 
 
 class _Standing:
@@ -58,13 +59,26 @@ class _Standing:
         if success:
             self.missed, self.since = 0, None
 
+    def note_found(self, times: int) -> None:
+        """As that many successes."""
+        self.score = _risen(self.score, times)
+        self.used_to = _risen_slowly(self.used_to, self.tries, times)
+        self.tries += times
+        self.missed, self.since = 0, None
+
     def miss(self, at: datetime | None) -> None:
         self.missed += 1
         self.since = self.since or at
 
 
 class _FieldState:
-    """What is remembered of one field on one site."""
+    """What is remembered of one field on one site.
+
+    Nearly every page finds a field by the first way, as the page before did: such pages are only counted, and what
+    they say is worked out when somebody asks.
+    """
+
+    __slots__ = ("_run", "_steady", "example", "lately", "learned", "ordered", "pages", "since", "standings", "used_to")
 
     def __init__(self) -> None:
         self.standings: dict[tuple[str, str], _Standing] = {}
@@ -74,6 +88,10 @@ class _FieldState:
         self.example = ""
         self.since: datetime | None = None
         """Of the first page without it, if it has not been well since."""
+        self.ordered: tuple[Sequence[Way], Fleet, Sequence[Way]] | None = None
+        """The ways known, what the fleet says, and the order that came of it."""
+        self._steady: _Standing | None = None
+        self._run = 0
 
     @property
     def is_fallen(self) -> bool:
@@ -83,10 +101,19 @@ class _FieldState:
     def fallen(self) -> list[_Standing]:
         return [one for one in self.standings.values() if one.is_fallen]
 
+    @property
+    def explores(self) -> bool:
+        return (self.pages + self._run) % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
+
     def standing(self, way: Way) -> _Standing:
-        return self.standings.setdefault((way.type, way.selector), _Standing(way, 0.5))
+        name = name_of(way)
+        if name not in self.standings:
+            self.standings[name] = _Standing(way, 0.5)
+        return self.standings[name]
 
     def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
+        """Success of the way that is tried first cannot change it: so it holds as long as nothing else is noted."""
+        self.settle()
         ways = [*known, *(way for way in self.learned if way not in known)]
         ranks = [self._rank(way, fleet) for way in ways]
         if max(ranks) - ranks[0] < _MARGIN:
@@ -94,9 +121,69 @@ class _FieldState:
         return [way for _, way in sorted(zip(ranks, ways, strict=True), key=lambda pair: -pair[0])]
 
     def _rank(self, way: Way, fleet: Fleet) -> float:
-        name = (way.type, way.selector)
+        name = name_of(way)
         found = self.standings.get(name)
         return found.score if found and found.tries else fleet.get(name, found.score if found else 0.5)
+
+    def goes_on(self, only: Try) -> bool:
+        """Whether the page said what the one before did, which is all that there is to note."""
+        if (
+            self._steady is None
+            or not only.success
+            or (self._steady.way is not only.way and self._steady.way != only.way)
+        ):
+            return False
+        self._run += 1
+        return True
+
+    def settle(self) -> None:
+        """Works out what was only counted."""
+        times, self._run = self._run, 0
+        if times and self._steady is not None:
+            self._steady.note_found(times)
+            self._note_found(times)
+
+    def note(self, tries: Sequence[Try], task_id: str, at: datetime | None) -> None:
+        self.settle()
+        self.ordered = None
+        for one in tries:
+            self.standing(one.way).note(one.success)
+            if one.guess and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
+                self.learned.append(one.way)
+        led = {name_of(one.way) for one in tries if one.success}
+        for name in {name_of(one.way) for one in tries} - led if led else ():
+            self.standings[name].miss(at)
+        if any(one.success and not one.guess for one in tries):
+            self._note_found(1)
+        else:
+            self._note_missing(task_id, at)
+        self._steady = self.standing(tries[0].way) if len(tries) == 1 and led and not tries[0].guess else None
+
+    def _note_found(self, times: int) -> None:
+        self.lately = _risen(self.lately, times) if self.pages else 1.0
+        self.used_to = _risen_slowly(self.used_to, self.pages, times) if self.pages else 1.0
+        self.pages += times
+        if not self.is_fallen:
+            self.since = None
+
+    def _note_missing(self, task_id: str, at: datetime | None) -> None:
+        self.pages += 1
+        self.lately -= (_QUICK if self.pages > 1 else 1) * self.lately
+        self.used_to -= max(_SLOW, 1 / self.pages) * self.used_to
+        self.example = task_id
+        self.since = self.since or at
+
+
+def _risen(rate: float, times: int) -> float:
+    """After that many successes, each of which weighs _QUICK."""
+    return 1 - (1 - rate) * (1 - _QUICK) ** times
+
+
+def _risen_slowly(rate: float, before: int, times: int) -> float:
+    """After that many successes, the n-th of all weighing 1/n, and never less than _SLOW."""
+    early = min(times, max(0, round(1 / _SLOW) - before))
+    left = (1 - rate) * (before / (before + early) if early else 1)
+    return 1 - left * (1 - _SLOW) ** (times - early)
 
 
 class Ranking:
@@ -111,7 +198,7 @@ class Ranking:
     def order(self, site: Site) -> SiteOrder:
         """For one page."""
         with self._lock:
-            return SiteOrder(self._sites.setdefault(site, {}), self._fleet.get(site[0], {}))
+            return SiteOrder(self._sites.setdefault(site, {}), self._fleet.get(site[0], {}), self._lock)
 
     def tells(self, site: Site) -> bool:
         """Whether the tries of this page are kept: of a site that is well known, some pages are enough."""
@@ -134,11 +221,14 @@ class Ranking:
         """What one page showed."""
         with self._lock:
             fields = self._sites.setdefault(site, {})
-            by_field: dict[str, list[Try]] = {}
-            for one in tries:
-                by_field.setdefault(one.field, []).append(one)
-            for name, of_field in by_field.items():
-                _note_field(fields.setdefault(name, _FieldState()), of_field, task_id, at)
+            for name, of_field in _by_field(tries).items():
+                state = fields.get(name)
+                if state is None:
+                    state = fields[name] = _FieldState()
+                if isinstance(of_field, list):
+                    state.note(of_field, task_id, at)
+                elif not state.goes_on(of_field):
+                    state.note([of_field], task_id, at)
 
     def start_from(self, site: Site, field: str, kind: str, selector: str, success_rate: float) -> None:
         """What is known from before, or from the fleet, where nothing is known here yet."""
@@ -147,6 +237,8 @@ class Ranking:
             return
         with self._lock:
             state = self._sites.setdefault(site, {}).setdefault(field, _FieldState())
+            state.settle()
+            state.ordered = None
             standing = state.standing(way)
             if not standing.tries:
                 standing.score = success_rate
@@ -155,6 +247,8 @@ class Ranking:
         """Fields that are no longer found, and those that are found by another way than they were."""
         with self._lock:
             fields = [(site, name, one) for site, found in self._sites.items() for name, one in found.items()]
+            for _, _, one in fields:
+                one.settle()
             found = [_broken(site, name, one) for site, name, one in fields if one.is_fallen or one.fallen]
         yield from found
 
@@ -162,21 +256,45 @@ class Ranking:
 class SiteOrder:
     """The order of one site's ways, as far as is known now."""
 
-    def __init__(self, fields: dict[str, _FieldState], fleet: Mapping[str, Fleet]) -> None:
+    def __init__(self, fields: dict[str, _FieldState], fleet: Mapping[str, Fleet], lock: threading.Lock) -> None:
         self._fields = fields
         self._fleet = fleet
+        self._lock = lock
 
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
-        state, fleet = self._fields.get(field), self._fleet.get(field, {})
-        if state is None and not fleet:
-            return known
-        learned = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
-        known = [*known, *(way for way in learned if way not in known)][: len(known) + _MOST_LEARNED]
-        return (state or _FieldState()).order(known, fleet)
+        state, fleet = self._fields.get(field), self._fleet.get(field, _NOTHING_KNOWN)
+        if state is None:
+            return self._ordered(_FieldState(), known, fleet) if fleet else known
+        before = state.ordered
+        if before is not None and before[0] is known and before[1] is fleet:
+            return before[2]
+        with self._lock:
+            found = self._ordered(state, known, fleet)
+            state.ordered = known, fleet, found
+        return found
 
     def explores(self, field: str) -> bool:
         state = self._fields.get(field)
-        return state is not None and state.pages % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
+        return state is not None and state.explores
+
+    def _ordered(self, state: _FieldState, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
+        learned = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
+        all_known = [*known, *(way for way in learned if way not in known)][: len(known) + _MOST_LEARNED]
+        return state.order(all_known, fleet)
+
+
+def _by_field(tries: Iterable[Try]) -> dict[str, Try | list[Try]]:
+    """The tries of each field, or the only one."""
+    found: dict[str, Try | list[Try]] = {}
+    for one in tries:
+        before = found.get(one.field)
+        if before is None:
+            found[one.field] = one
+        elif isinstance(before, list):
+            before.append(one)
+        else:
+            found[one.field] = [before, one]
+    return found
 
 
 def _broken(site: Site, name: str, one: _FieldState) -> Broken:
@@ -196,28 +314,3 @@ def _broken(site: Site, name: str, one: _FieldState) -> Broken:
         since=one.since if one.is_fallen else min((way.since for way in failing if way.since), default=None),
         found_otherwise=not one.is_fallen,
     )
-
-
-def _note_field(state: _FieldState, tries: Sequence[Try], task_id: str, at: datetime | None) -> None:
-    for one in tries:
-        state.standing(one.way).note(one.success)
-        if one.guess and one.way not in state.learned and len(state.learned) < _MOST_LEARNED:
-            state.learned.append(one.way)
-    led = {(one.way.type, one.way.selector) for one in tries if one.success}
-    failed = {(one.way.type, one.way.selector) for one in tries} - led
-    for name in failed if led else ():
-        state.standings[name].miss(at)
-    _note_page(state, any(one.success and not one.guess for one in tries), task_id, at)
-
-
-def _note_page(state: _FieldState, success: bool, task_id: str, at: datetime | None) -> None:
-    if not state.pages:
-        state.lately = state.used_to = float(success)
-    state.pages += 1
-    state.lately += _QUICK * (success - state.lately)
-    state.used_to += max(_SLOW, 1 / state.pages) * (success - state.used_to)
-    if not success:
-        state.example = task_id
-        state.since = state.since or at
-    elif not state.is_fallen:
-        state.since = None

@@ -192,7 +192,8 @@ def take_last_sale(record: Record) -> None:
 def _plain(value: Any) -> Json:
     kind = type(value)
     if kind is Decimal:
-        return int(value) if value == value.to_integral_value() else float(value)
+        whole = int(value)
+        return whole if whole == value else float(value)
     if kind is list:
         return [_plain(one) for one in value]
     if kind is dict:

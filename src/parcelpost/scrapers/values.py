@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-_SPACE = re.compile(r"[\s\u00a0\u200b\ufeff]+")
+_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\u200b\ud800-\udfff\ufeff\ufffe\uffff]")
 _MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
 _MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
@@ -47,10 +47,11 @@ class Place(Struct, frozen=True):
 
 
 def clean(text: str | None) -> str:
-    """One line, single spaces, none at the ends."""
+    """One line, single spaces, none at the ends; controls and what has no width are spaces too."""
     if not text:
         return ""
-    return " ".join(text.split()) if text.isascii() else _SPACE.sub(" ", text).strip()
+    line = " ".join(text.split())
+    return line if line.isprintable() else " ".join(_UNSEEN.sub(" ", text).split())
 
 
 def words(text: str | None) -> str | None:
@@ -68,7 +69,7 @@ def money(text: str | None) -> Decimal | None:
     if not found or bool(found[1]) is not bool(found[6]):
         return None
     digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
-    if not any(sign.isdigit() for sign in digits) or len(digits) > _MOST_DIGITS:
+    if not digits or len(digits) > _MOST_DIGITS:
         return None
     amount = Decimal(digits)
     return -amount if found[1] or found[2] or found[3] else amount

@@ -25,6 +25,8 @@ class Way(Protocol):
     def selector(self) -> str:
         """Its name, the same in every run."""
 
+    def __hash__(self) -> int: ...
+
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         """Whatever it leads to, in the page's order; nothing beyond `within`."""
 
@@ -103,6 +105,12 @@ class Inside(Struct, frozen=True):
         for element in document.labelled(self.name):
             if _is_in(element, within):
                 yield from (Piece(child) for child in element.iter(etree.Element) if child is not element)
+
+
+@lru_cache(maxsize=8_192)
+def name_of(way: Way) -> tuple[str, str]:
+    """Kind and selector, by which a way is remembered."""
+    return way.type, way.selector
 
 
 def from_name(kind: str, selector: str) -> Way | None:

@@ -46,8 +46,8 @@ def _after(title: str) -> XPath:
 def _panel(title: str) -> XPath:
     """The text under a heading."""
     return XPath(
-        ".//*[contains(concat(' ', @class, ' '), ' sectionSubTitle ') "
-        f"and contains(., '{title}')]/following::*[contains(concat(' ', @class, ' '), ' textPanel ')][1]"
+        ".//*[@class and contains(concat(' ', @class, ' '), ' sectionSubTitle ') "
+        f"and contains(., '{title}')]/following::*[@class and contains(concat(' ', @class, ' '), ' textPanel ')][1]"
     )
 
 
