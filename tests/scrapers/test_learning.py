@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from parcelpost.model import Page
 from parcelpost.scrapers import values
 from parcelpost.scrapers.document import Document, Piece
@@ -124,3 +126,23 @@ def test_a_field_that_some_pages_do_not_show_has_no_fallen_way() -> None:
         tries = [Try("year_built", Id("y"), is_shown)]
         ranking.note(SITE, tries if is_shown else [*tries, Try("year_built", Css(".y"), False)])
     assert list(ranking.broken()) == []
+
+
+def test_every_fiftieth_page_of_a_site_looks_how_the_next_way_does() -> None:
+    ranking = Ranking()
+    assert [number for number in range(1, 151) if read(ranking, OLD)[1] == 2] == [50, 100, 150]
+
+
+@pytest.mark.parametrize("pages", [20, 99, 100, 101, 300])
+def test_pages_that_say_the_same_weigh_as_if_each_were_noted_alone(pages: int) -> None:
+    found = [True] * pages + [False] * (pages // 2 + 20)
+    ranking = Ranking()
+    lately = used_to = float(found[0])
+    for number, success in enumerate(found, 1):
+        ranking.note(SITE, [Try("owner", Id("o"), success)])
+        if number > 1:
+            lately += 0.12 * (success - lately)
+        used_to += max(0.01, 1 / number) * (success - used_to)
+    (broken,) = ranking.broken()
+    assert broken.success_rate == pytest.approx(lately)
+    assert broken.used_to == pytest.approx(used_to)

@@ -31,6 +31,9 @@ _ALL_PAGES, _ONE_IN = 100, 5
 Site = tuple[str, str, str]
 """Platform, state, county."""
 
+Tries = Try | list[Try]
+"""Of one field on one page; the only one stands for itself."""
+
 Fleet = Mapping[tuple[str, str], float]
 """Kind and selector of a field's ways -> how often each led to the field in the whole fleet."""
 _NOTHING_KNOWN: Fleet = {}
@@ -53,18 +56,15 @@ class _Standing:
         return self.tries >= _SEEN_ENOUGH and self.used_to >= _FALLEN and self.missed >= _MISSED
 
     def note(self, success: bool) -> None:
-        self.tries += 1
-        self.score += _QUICK * (success - self.score)
-        self.used_to += max(_SLOW, 1 / self.tries) * (success - self.used_to)
+        self.note_again(success, 1)
         if success:
             self.missed, self.since = 0, None
 
-    def note_found(self, times: int) -> None:
-        """As that many successes."""
-        self.score = _risen(self.score, times)
-        self.used_to = _risen_slowly(self.used_to, self.tries, times)
+    def note_again(self, success: bool, times: int) -> None:
+        """As that many tries with the same result."""
+        self.score = _moved(self.score, success, times)
+        self.used_to = _moved_slowly(self.used_to, success, self.tries, times)
         self.tries += times
-        self.missed, self.since = 0, None
 
     def miss(self, at: datetime | None) -> None:
         self.missed += 1
@@ -74,11 +74,11 @@ class _Standing:
 class _FieldState:
     """What is remembered of one field on one site.
 
-    Nearly every page finds a field by the first way, as the page before did: such pages are only counted, and what
-    they say is worked out when somebody asks.
+    Nearly every page says what the page before said: that a field is found by the first way, or not at all. Such pages
+    are only counted, and what they say is worked out when somebody asks.
     """
 
-    __slots__ = ("_run", "_steady", "example", "lately", "learned", "ordered", "pages", "since", "standings", "used_to")
+    __slots__ = ("_last", "_run", "example", "lately", "learned", "ordered", "pages", "since", "standings", "used_to")
 
     def __init__(self) -> None:
         self.standings: dict[tuple[str, str], _Standing] = {}
@@ -90,7 +90,7 @@ class _FieldState:
         """Of the first page without it, if it has not been well since."""
         self.ordered: tuple[Sequence[Way], Fleet, Sequence[Way]] | None = None
         """The ways known, what the fleet says, and the order that came of it."""
-        self._steady: _Standing | None = None
+        self._last: Tries | None = None
         self._run = 0
 
     @property
@@ -101,10 +101,6 @@ class _FieldState:
     def fallen(self) -> list[_Standing]:
         return [one for one in self.standings.values() if one.is_fallen]
 
-    @property
-    def explores(self) -> bool:
-        return (self.pages + self._run) % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
-
     def standing(self, way: Way) -> _Standing:
         name = name_of(way)
         if name not in self.standings:
@@ -112,7 +108,7 @@ class _FieldState:
         return self.standings[name]
 
     def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
-        """Success of the way that is tried first cannot change it: so it holds as long as nothing else is noted."""
+        """It holds until something is noted that is not only counted."""
         self.settle()
         ways = [*known, *(way for way in self.learned if way not in known)]
         ranks = [self._rank(way, fleet) for way in ways]
@@ -125,65 +121,61 @@ class _FieldState:
         found = self.standings.get(name)
         return found.score if found and found.tries else fleet.get(name, found.score if found else 0.5)
 
-    def goes_on(self, only: Try) -> bool:
-        """Whether the page said what the one before did, which is all that there is to note."""
-        if (
-            self._steady is None
-            or not only.success
-            or (self._steady.way is not only.way and self._steady.way != only.way)
-        ):
+    def goes_on(self, tries: Tries, task_id: str) -> bool:
+        """Whether the page said what the one before did, and that is noted."""
+        if self._last is None or tries != self._last:
             return False
         self._run += 1
+        if isinstance(tries, list) or not tries.success:
+            self.example = task_id
         return True
 
     def settle(self) -> None:
         """Works out what was only counted."""
-        times, self._run = self._run, 0
-        if times and self._steady is not None:
-            self._steady.note_found(times)
-            self._note_found(times)
+        if not self._run or self._last is None:
+            return
+        tries = self._last if isinstance(self._last, list) else [self._last]
+        for one in tries:
+            self.standing(one.way).note_again(one.success, self._run)
+        self._note_pages(tries[0].success, self._run)
+        self._run = 0
 
-    def note(self, tries: Sequence[Try], task_id: str, at: datetime | None) -> None:
+    def note(self, tries: Tries, task_id: str, at: datetime | None) -> None:
         self.settle()
         self.ordered = None
-        for one in tries:
+        listed = tries if isinstance(tries, list) else [tries]
+        for one in listed:
             self.standing(one.way).note(one.success)
             if one.guess and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
                 self.learned.append(one.way)
-        led = {name_of(one.way) for one in tries if one.success}
-        for name in {name_of(one.way) for one in tries} - led if led else ():
+        led = {name_of(one.way) for one in listed if one.success}
+        for name in {name_of(one.way) for one in listed} - led if led else ():
             self.standings[name].miss(at)
-        if any(one.success and not one.guess for one in tries):
-            self._note_found(1)
-        else:
-            self._note_missing(task_id, at)
-        self._steady = self.standing(tries[0].way) if len(tries) == 1 and led and not tries[0].guess else None
+        success = any(one.success and not one.guess for one in listed)
+        if not success:
+            self.example = task_id
+            self.since = self.since or at
+        self._note_pages(success, 1)
+        self._last = tries if not led or (success and len(listed) == 1) else None
 
-    def _note_found(self, times: int) -> None:
-        self.lately = _risen(self.lately, times) if self.pages else 1.0
-        self.used_to = _risen_slowly(self.used_to, self.pages, times) if self.pages else 1.0
+    def _note_pages(self, success: bool, times: int) -> None:
+        self.lately = _moved(self.lately, success, times) if self.pages else float(success)
+        self.used_to = _moved_slowly(self.used_to, success, self.pages, times)
         self.pages += times
-        if not self.is_fallen:
+        if success and not self.is_fallen:
             self.since = None
 
-    def _note_missing(self, task_id: str, at: datetime | None) -> None:
-        self.pages += 1
-        self.lately -= (_QUICK if self.pages > 1 else 1) * self.lately
-        self.used_to -= max(_SLOW, 1 / self.pages) * self.used_to
-        self.example = task_id
-        self.since = self.since or at
+
+def _moved(rate: float, success: bool, times: int) -> float:
+    """After that many tries with the same result, each of which weighs _QUICK."""
+    return success + (rate - success) * (1 - _QUICK) ** times
 
 
-def _risen(rate: float, times: int) -> float:
-    """After that many successes, each of which weighs _QUICK."""
-    return 1 - (1 - rate) * (1 - _QUICK) ** times
-
-
-def _risen_slowly(rate: float, before: int, times: int) -> float:
-    """After that many successes, the n-th of all weighing 1/n, and never less than _SLOW."""
+def _moved_slowly(rate: float, success: bool, before: int, times: int) -> float:
+    """After that many tries with the same result, the n-th of all weighing 1/n, and never less than _SLOW."""
     early = min(times, max(0, round(1 / _SLOW) - before))
-    left = (1 - rate) * (before / (before + early) if early else 1)
-    return 1 - left * (1 - _SLOW) ** (times - early)
+    left = before / (before + early) if early else 1.0
+    return success + (rate - success) * left * (1 - _SLOW) ** (times - early)
 
 
 class Ranking:
@@ -193,12 +185,15 @@ class Ranking:
         self._lock = threading.Lock()
         self._sites: dict[Site, dict[str, _FieldState]] = {}
         self._fleet: dict[str, dict[str, dict[tuple[str, str], float]]] = {}
+        self._noted: dict[Site, int] = {}
         self._pages: dict[Site, int] = {}
 
     def order(self, site: Site) -> SiteOrder:
         """For one page."""
         with self._lock:
-            return SiteOrder(self._sites.setdefault(site, {}), self._fleet.get(site[0], {}), self._lock)
+            fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
+            explores = self._noted.get(site, 0) % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
+            return SiteOrder(fields, fleet, explores, self._lock)
 
     def tells(self, site: Site) -> bool:
         """Whether the tries of this page are kept: of a site that is well known, some pages are enough."""
@@ -221,14 +216,13 @@ class Ranking:
         """What one page showed."""
         with self._lock:
             fields = self._sites.setdefault(site, {})
+            self._noted[site] = self._noted.get(site, 0) + 1
             for name, of_field in _by_field(tries).items():
                 state = fields.get(name)
                 if state is None:
                     state = fields[name] = _FieldState()
-                if isinstance(of_field, list):
+                if not state.goes_on(of_field, task_id):
                     state.note(of_field, task_id, at)
-                elif not state.goes_on(of_field):
-                    state.note([of_field], task_id, at)
 
     def start_from(self, site: Site, field: str, kind: str, selector: str, success_rate: float) -> None:
         """What is known from before, or from the fleet, where nothing is known here yet."""
@@ -256,7 +250,10 @@ class Ranking:
 class SiteOrder:
     """The order of one site's ways, as far as is known now."""
 
-    def __init__(self, fields: dict[str, _FieldState], fleet: Mapping[str, Fleet], lock: threading.Lock) -> None:
+    def __init__(
+        self, fields: dict[str, _FieldState], fleet: Mapping[str, Fleet], explores: bool, lock: threading.Lock
+    ) -> None:
+        self.explores = explores
         self._fields = fields
         self._fleet = fleet
         self._lock = lock
@@ -273,19 +270,15 @@ class SiteOrder:
             state.ordered = known, fleet, found
         return found
 
-    def explores(self, field: str) -> bool:
-        state = self._fields.get(field)
-        return state is not None and state.explores
-
     def _ordered(self, state: _FieldState, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
         learned = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
         all_known = [*known, *(way for way in learned if way not in known)][: len(known) + _MOST_LEARNED]
         return state.order(all_known, fleet)
 
 
-def _by_field(tries: Iterable[Try]) -> dict[str, Try | list[Try]]:
+def _by_field(tries: Iterable[Try]) -> dict[str, Tries]:
     """The tries of each field, or the only one."""
-    found: dict[str, Try | list[Try]] = {}
+    found: dict[str, Tries] = {}
     for one in tries:
         before = found.get(one.field)
         if before is None:

@@ -38,18 +38,18 @@ class Order(Protocol):
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
         """The ways to try, best first: those known, and those learned on this site."""
 
-    def explores(self, field: str) -> bool:
-        """Whether another way should be tried too, only to see how it does."""
+    @property
+    def explores(self) -> bool:
+        """Whether, on this page, another way should be tried for each field too, only to see how it does."""
 
 
 class AsWritten:
     """The order in which the platform's author wrote them."""
 
+    explores = False
+
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
         return known
-
-    def explores(self, field: str) -> bool:
-        return False
 
 
 AS_WRITTEN = AsWritten()
@@ -69,7 +69,7 @@ class Look:
         for place, way in enumerate(ways):
             value = self._try(field, way, within)
             if value is not None:
-                if place + 1 < len(ways) and self._order.explores(field.name):
+                if self._order.explores and place + 1 < len(ways):
                     self._try(field, ways[place + 1], within)
                 return value
         return self._guess(field, within)

@@ -1,0 +1,47 @@
+"""What a platform makes of pages that are not what it serves, or not only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.model import Blocked, Done, Outcome, Page, Retry, Target
+from parcelpost.scrapers import values
+from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
+from parcelpost.scrapers.document import Piece
+from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.ways import Id
+
+GUARD = "<script src='https://js.datadome.co/tags.js'></script>"
+
+
+def _words(piece: Piece) -> str | None:
+    return values.words(piece.text)
+
+
+OWNER = Field("owner_names", (Id("o"),), _words)
+
+
+def _read(reading: Reading) -> Found:
+    owner = reading.look.value(OWNER)
+    return Record(parcel_id="1", owner_names=[owner]) if owner else Retry("no owner")
+
+
+PLATFORM = CountyPlatform(name="made_up", version=1, read=_read)
+
+
+def read(html: str) -> Outcome:
+    return PLATFORM.parse(Page(body=html.encode()), Target(parcel_id="1", state="CT", county="x")).outcome
+
+
+def test_a_parcels_page_that_carries_a_guards_script_is_read() -> None:
+    assert isinstance(read(f"<html><body>{GUARD}<b id=o>ANN</b></body></html>"), Done)
+
+
+@pytest.mark.parametrize("html", [f"<html>{GUARD}</html>", f"<html>{GUARD}"], ids=["whole", "without an end"])
+def test_a_page_with_a_guards_script_and_no_record_is_a_challenge(html: str) -> None:
+    assert isinstance(read(html), Blocked)
+
+
+def test_a_page_without_an_end_is_tried_again_although_it_shows_the_record() -> None:
+    assert isinstance(read("<html><body><b id=o>ANN</b>"), Retry)
