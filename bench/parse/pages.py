@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import cycle, islice
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ _REAL = {
 }
 """Of one county each: an ordinary scraper is written for one."""
 PLATFORMS = tuple(_REAL)
-_MOST_REAL = 8
+_REAL_PAGES = 8
 
 
 def simulated(platform: str, count: int) -> list[bytes]:
@@ -29,10 +30,10 @@ def simulated(platform: str, count: int) -> list[bytes]:
 
 
 def real(platform: str) -> list[bytes]:
-    """Empty: there are none here."""
+    """So many, the same ones again where there are fewer. Empty: there are none here."""
     folder = os.environ.get("PARCELPOST_CORPUS", "")
     files = sorted(Path(folder).glob(_REAL[platform])) if folder else []
-    return [file.read_bytes() for file in files[:_MOST_REAL]]
+    return [file.read_bytes() for file in islice(cycle(files), _REAL_PAGES if files else 0)]
 
 
 def _page(platform: str, number: int, world: World) -> bytes:

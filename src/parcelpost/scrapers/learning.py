@@ -18,7 +18,7 @@ _QUICK, _SLOW = 0.12, 0.01
 """How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
 _MARGIN = 0.2
 """By so much another way must be better to go before one that was written before it."""
-_EXPLORE_EVERY = 50
+_EXPLORE_EVERY = 100
 _FALLEN = 0.5
 _SEEN_ENOUGH = 20
 _MISSED = 3
