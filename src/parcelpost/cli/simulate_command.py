@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import signal
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,8 +62,7 @@ def county(
         if platform not in SITES:
             raise InvalidInput(f"{platform!r} is not simulated", hint=f"known are {', '.join(sorted(SITES))}")
     worlds = {platform: World(seed=seed, county=name, size=parcels) for platform in wanted}
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(worlds, _faults(given or [], seed), port, counties_file, tasks_file))
+    asyncio.run(_serve(worlds, _faults(given or [], seed), port, counties_file, tasks_file))
 
 
 def _faults(given: list[str], seed: int) -> Faults:
@@ -87,6 +86,9 @@ async def _serve(
     from parcelpost.simulator import work
     from parcelpost.simulator.server import CountyServer, serving
 
+    told_to_end = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, told_to_end.set)
     try:
         async with serving(CountyServer(worlds=worlds, faults=faults), port) as address:
             if counties_file is not None:
@@ -96,7 +98,7 @@ async def _serve(
             rows = [(name, f"{address}/{name}", work.sample(name, world)) for name, world in worlds.items()]
             print_lines(table(("platform", "address", "a parcel"), rows))
             print(f"Faults: {address}/_control/faults. Ctrl-C ends it.", flush=True)
-            await asyncio.Event().wait()
+            await told_to_end.wait()
     except OSError as error:
         raise InvalidInput(
             f"cannot serve on port {port}: {error.strerror or error}" if error.filename is None else str(error),

@@ -1,14 +1,14 @@
 """Simulated counties over HTTP on this machine: each platform's site begins at `/<platform>`.
 
 `/_control/faults` says which faults are switched on; asked with `name`, `rate` and `parcel` it switches one.
+`/_control/answers` says how often each platform's site answered with what status.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Mapping
 from http.client import responses
 
@@ -20,7 +20,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.simulator.faults import Faults, instead, spoiled
 from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response
+from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response, json, unless_known
 from parcelpost.simulator.world import World
 
 _MOST_HEAD_BYTES = 64 * 1024
@@ -30,26 +30,26 @@ _BAD = Response(status=400, body=b"Bad request", content_type="text/plain")
 
 
 class CountyServer(Struct, kw_only=True):
-    """`asked`: how many requests each platform got."""
-
     worlds: Mapping[str, World]
     """By platform."""
     faults: Faults = msgspec.field(default_factory=Faults)
     clock: Clock = msgspec.field(default_factory=SystemClock)
-    asked: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: dict[str, Counter[str]] = msgspec.field(default_factory=lambda: defaultdict(Counter))
+    """By platform (and `robots.txt`) and status; one that breaks the connection is `reset`."""
 
     async def respond(self, request: Request) -> Response | None:
         """None: the connection breaks."""
-        platform = request.target.removeprefix("/").split("?")[0].split("/")[0]
-        if platform == "robots.txt":
-            return _ROBOTS
-        if platform == "_control":
+        place = request.target.removeprefix("/").split("?")[0].split("/")[0]
+        if place == "_control":
             return self._control(request)
-        world = self.worlds.get(platform)
-        if world is None:
+        if place == "robots.txt":
+            found: Response | None = unless_known(request, _ROBOTS)
+        elif (world := self.worlds.get(place)) is None:
             return NOT_FOUND
-        self.asked[platform] += 1
-        return await self._of_site(msgspec.structs.replace(request, base=f"/{platform}"), platform, world)
+        else:
+            found = await self._of_site(msgspec.structs.replace(request, base=f"/{place}"), place, world)
+        self.answers[place]["reset" if found is None else str(found.status)] += 1
+        return found
 
     async def _of_site(self, request: Request, platform: str, world: World) -> Response | None:
         if self.faults.strikes("slow", request):
@@ -61,9 +61,12 @@ class CountyServer(Struct, kw_only=True):
         if self.faults.strikes("missing", request):
             world = msgspec.structs.replace(world, size=0)
         looks = Looks(redesigned=self.faults.strikes("redesign", request))
-        return spoiled(SITES[platform].respond(request, world, looks), self.faults, request)
+        answer = SITES[platform].respond(request, world, looks)
+        return unless_known(request, spoiled(answer, self.faults, request))
 
     def _control(self, request: Request) -> Response:
+        if request.path == "/_control/answers":
+            return json(self.answers)
         if request.path != "/_control/faults":
             return NOT_FOUND
         asked = {**request.query, **request.form}
@@ -137,17 +140,12 @@ async def _read(reader: asyncio.StreamReader) -> Request | None:
 
 
 def _encoded(request: Request | None, response: Response, stays: bool) -> bytes:
-    status, body, tag = response.status, response.body, f'"{zlib.crc32(response.body):08x}"'
-    given = request.headers.get("if-none-match", "") if request is not None else ""
-    if status == 200 and tag in given.replace("W/", "").split(", "):
-        status, body = 304, b""
     headers = {
         "Content-Type": response.content_type,
-        "Content-Length": str(len(body)),
+        "Content-Length": str(len(response.body)),
         "Connection": "keep-alive" if stays else "close",
-        **({"ETag": tag} if response.status == 200 else {}),
         **response.headers,
     }
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    shown = b"" if request is not None and request.method == "HEAD" else body
-    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\n{head}\r\n".encode("latin-1") + shown
+    shown = b"" if request is not None and request.method == "HEAD" else response.body
+    return f"HTTP/1.1 {response.status} {responses.get(response.status, '')}\r\n{head}\r\n".encode("latin-1") + shown

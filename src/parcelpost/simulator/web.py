@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
@@ -57,3 +58,14 @@ def page(text: str) -> Response:
 
 
 NOT_FOUND = Response(status=404, body=b"<html><head><title>404</title></head><body>Not found</body></html>")
+
+
+def unless_known(request: Request, response: Response) -> Response:
+    """304 where the asker has this very page."""
+    if response.status != 200:
+        return response
+    tag = f'"{zlib.crc32(response.body):08x}"'
+    headers = {"ETag": tag, **response.headers}
+    if tag in request.headers.get("if-none-match", "").replace("W/", "").split(", "):
+        return Response(status=304, headers=headers, content_type=response.content_type)
+    return msgspec.structs.replace(response, headers=headers)

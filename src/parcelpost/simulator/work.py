@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from parcelpost.scrapers.county_platform import fetch_by_url
+from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.listing import AUCTION_DAY, pages
 from parcelpost.simulator.sites import SITES
 from parcelpost.simulator.world import World
@@ -41,6 +43,9 @@ def _entry(address: str, platform: str, world: World) -> str:
     site = SITES[platform]
     lines = ["[[county]]", f'platform = "{platform}"', f'state = "{site.state}"', f'county = "{world.county}"']
     lines.append(f'site = "{address}/{platform}{site.begins}"')
+    found = county_platform(platform)
+    if site.parcel_id is not None and found is not None and found.fetch is fetch_by_url:
+        lines.append(f'url = "{address}/{platform}{site.address}"')
     if site.ids:
         ids = ", ".join(f'{name} = "{value}"' for name, value in site.ids.items())
         lines.append(f"ids = {{ {ids} }}")
