@@ -167,6 +167,8 @@ class Done(Struct, frozen=True, kw_only=True, gc=False):
     """When the page was fetched, with a zone; None: when the attempt ended."""
     more: tuple[Mapping[str, Json], ...] = ()
     """Further records of the same page, each of another parcel or lien."""
+    lists: bool = False
+    """The page is a list, and the target's parcel a name for the order: one record, too, goes by its own number."""
     listed: tuple[Listed, ...] = ()
     """All of them, made ready for the store by the worker; platforms leave it empty."""
     signals: tuple[Signal, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.model import NotFound
+from parcelpost.model import Done, NotFound
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.listing import cases
 from parcelpost.simulator.looks import Looks
@@ -40,6 +40,13 @@ def test_every_row_of_a_list_is_read_as_it_was_invented(platform: str, looks: Lo
         assert len(found) == len(wanted)
         misses.update({at: bad for at, one in enumerate(wanted) if (bad := wrong(found[at], one))})
     assert not misses
+
+
+@pytest.mark.parametrize("platform", [*LISTS, "lien_register"])
+def test_a_list_says_that_it_is_one_so_that_a_single_row_goes_by_its_own_number(platform: str) -> None:
+    outcome = parsed(platform, list_page(platform, WORLD, 1))
+    assert isinstance(outcome, Done)
+    assert outcome.lists
 
 
 def test_every_line_of_a_register_is_read_as_it_was_invented() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
 from parcelpost.storage.listing import listed
 from tests import traps
@@ -69,9 +71,11 @@ async def test_what_a_platform_lists_is_stored_with_the_end_of_its_task(tmp_path
         assert [entry.parcel_id for entry in found] == [record["parcel_id"] for record in RECORDS]
 
 
-async def test_a_list_of_one_line_is_stored_under_its_own_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("parcel_id", "lists"), [("", False), ("page 1", True)])
+async def test_a_list_of_one_line_is_stored_under_its_own_number(tmp_path: Path, parcel_id: str, lists: bool) -> None:
+    found = Done(data={"parcel_id": None, "case_number": "7"}, lists=lists)
     async with at_work(tmp_path) as works:
-        await works.add(a_task("list", parcel_id=""), lambda _: Done(data={"parcel_id": None, "case_number": "7"}))
+        await works.add(a_task("list", parcel_id=parcel_id), lambda _: found)
         await works.step()
         (only,) = await works.lpm.list_results()
         assert only.parcel_id == "7"

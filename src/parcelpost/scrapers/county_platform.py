@@ -101,19 +101,20 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     fetch: Fetch = fetch_by_url
     sparse: bool = False
     """Its records may say next to nothing of a parcel: rows of a table with hardly a column."""
+    lists: bool = False
+    """Its pages are lists. Others give one for a target that names a `where` instead of a parcel."""
 
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
         reading = Reading(page, target, order)
         found = _too_large(page) or _cut_off(page) or self._records(reading)
         if not isinstance(found, list):
-            return Parsed(
-                challenge(page) or found, reading.tries
-            )  # a page that gives a record is none, whatever it has
+            return Parsed(challenge(page) or found, reading.tries)  # a page that gives a record is none
         for record in found:
             self._identify(record, page, target)
         first, *more = [record.as_json() for record in found]
-        return Parsed(Done(data=first, page=page, more=tuple(more)), reading.tries)
+        lists = self.lists or "where" in target.extra
+        return Parsed(Done(data=first, page=page, more=tuple(more), lists=lists), reading.tries)
 
     def _records(self, reading: Reading) -> list[Record] | Failed:
         """One or more."""

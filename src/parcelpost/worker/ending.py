@@ -98,12 +98,13 @@ class Ending:
     async def _done(self, attempt: Attempt, outcome: Done, seconds: float) -> bool:
         self._worked(attempt)
         target, listed = attempt.claim.task.target, outcome.listed
+        by_its_own = len(listed) > 1 or (listed and (outcome.lists or not target.parcel_id))
         result = Result(
             data=outcome.data,
             page=outcome.page,
             scraped_at=outcome.scraped_at or self._clock.now(),
             execution_time_ms=round(seconds * 1_000),
-            parcel_id=listed[0].parcel_id if len(listed) > 1 or (listed and not target.parcel_id) else "",
+            parcel_id=listed[0].parcel_id if by_its_own else "",
             county=listed[0].county if listed else "",
             more=listed[1:],
         )

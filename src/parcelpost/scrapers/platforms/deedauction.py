@@ -96,4 +96,4 @@ def _text(row: Mapping[str, Piece], name: str) -> str | None:
     return row[name].text if name in row else None
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=2, read=read)
+PLATFORM = CountyPlatform(name="deedauction", version=2, lists=True, read=read)
