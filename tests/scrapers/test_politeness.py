@@ -84,15 +84,19 @@ async def test_a_host_that_asks_for_rest_gets_it(site: Website) -> None:
         assert (await one.session.get(f"{site.url}/")).body == b"ok"
 
 
-async def test_a_short_rest_is_waited_for(site: Website) -> None:
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [(503, {"Retry_After": "20"}, 20.0), (429, {"Retry_After": "2"}, 2.0), (429, {}, 30.0), (503, {}, 0.0)],
+)
+async def test_a_short_rest_is_waited_for(site: Website, status: int, headers: dict[str, str], seconds: float) -> None:
     clock = ManualClock()
-    site.page("/busy", b"", 503, Retry_After="20")
+    site.page("/busy", b"", status, **headers)
     site.page("/", b"ok")
     async with fetching(clock) as one:
         with pytest.raises(TryLater):
             await one.session.get(f"{site.url}/busy")
         await one.session.get(f"{site.url}/")
-    assert clock.monotonic() == 20.0
+    assert clock.monotonic() == seconds
 
 
 async def test_a_date_to_come_back_is_understood(site: Website) -> None:

@@ -16,6 +16,7 @@ from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, NotThere,
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 _REST_AFTER_429_SECONDS = 30.0
+"""Where it does not say how long."""
 _LONGEST_SECONDS = 86_400.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _PERSON_ONLY = (
@@ -57,7 +58,7 @@ def problem(answer: Answer, now: datetime) -> FetchFailed | None:
 
 
 def rest_seconds(answer: Answer, now: datetime) -> float:
-    """How long the host wants to be left alone; 0: it does not say."""
+    """How long the host wants to be left alone; 0: it does not ask for that."""
     if answer.status not in (429, 503):
         return 0.0
     given = answer.headers.get("retry-after", "").strip()
@@ -66,8 +67,9 @@ def rest_seconds(answer: Answer, now: datetime) -> float:
     else:
         until = _date(given)
         asked = (until - (_date(answer.headers.get("date", "")) or now)).total_seconds() if until else 0.0
-    least = _REST_AFTER_429_SECONDS if answer.status == 429 else 0.0
-    return min(max(asked, least), _LONGEST_SECONDS)
+    if asked <= 0:
+        asked = _REST_AFTER_429_SECONDS if answer.status == 429 else 0.0
+    return min(asked, _LONGEST_SECONDS)
 
 
 def away_from_the_page(asked: httpx2.URL, leads_to: httpx2.URL) -> FetchFailed | None:
