@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.model import Done, NotFound
+from parcelpost.model import Done, NotFound, Page, Retry
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.listing import cases
 from parcelpost.simulator.looks import Looks
@@ -57,6 +57,14 @@ def test_every_line_of_a_register_is_read_as_it_was_invented() -> None:
     assert [record["face_amount"] for record in found] == [one.face_cents / 100 for _, one in certificates]
     assert [record["sale_date"] for record in found] == [one.sold_on.isoformat() for _, one in certificates]
     assert [record["tax_year"] for record in found] == [one.tax_year for _, one in certificates]
+
+
+def test_a_register_that_was_cut_in_a_line_is_none_and_one_without_a_last_line_end_is() -> None:
+    page = list_page("lien_register", WORLD, 1)
+    cut = page.body[: page.body.rindex(b",", 0, len(page.body) // 2)]
+    assert isinstance(parsed("lien_register", Page(body=cut, content_type=page.content_type)), Retry)
+    whole = Page(body=page.body.rstrip(), content_type=page.content_type)
+    assert records("lien_register", whole) == records("lien_register", page)
 
 
 @pytest.mark.parametrize("platform", PARCELS)

@@ -17,14 +17,19 @@ _PLAIN = re.compile(r"[^A-Z0-9]")
 class Table:
     """`columns`: name -> position. Iterating gives each row's texts by name."""
 
-    def __init__(self, columns: Mapping[str, int], lines: Iterator[list[str]]) -> None:
+    def __init__(self, columns: Mapping[str, int], width: int, lines: Iterator[list[str]], *, ends: bool) -> None:
         self.columns = columns
+        self._width = width
         self._lines = lines
+        self._ends = ends
+        self.is_cut_off = False
+        """Whether its last row lacks cells and its end; known when all rows were read."""
 
     def __iter__(self) -> Iterator[Mapping[str, str]]:
         for count, line in enumerate(self._lines):
             if count >= _MOST_ROWS:
                 return
+            self.is_cut_off = not self._ends and len(line) < self._width
             if any(line):
                 yield {name: line[at] for name, at in self.columns.items() if at < len(line)}
 
@@ -39,7 +44,7 @@ def rows(text: str, names: Mapping[str, Sequence[str]]) -> Table | None:
         heading = [plain(cell) for cell in cells]
         found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
         if len(found) >= min(2, len(names)):
-            return Table(found, lines)
+            return Table(found, len(heading), lines, ends=text.endswith(("\n", "\r")))
     return None
 
 

@@ -43,6 +43,8 @@ def read(reading: Reading) -> Found:
     if table is None or any(name not in table.columns for name in _NEEDED):
         return Retry("the file is no register of liens: it has no column of parcels and certificates")
     listed = list(table)
+    if table.is_cut_off:
+        return Retry("the register was cut off: its last line is not whole")
     sold = _years_sold(listed)
     found = [record for row in listed if (record := _record(row, sold)) is not None]
     return found or NotFound("the register is empty")
