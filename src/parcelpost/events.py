@@ -227,6 +227,13 @@ class FieldBroken(Event, frozen=True):
     example: str
 
 
+class ExperienceTaken(Event, frozen=True):
+    """The fleet's ranked selectors of a platform were taken over."""
+
+    platform: str
+    selectors: int
+
+
 class FieldMended(Event, frozen=True):
     """A field that was broken is found again."""
 

@@ -201,6 +201,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "warning",
         lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any way'}",
     ),
+    events.ExperienceTaken: ("debug", lambda e: f"{e.platform}: the fleet ranks {_count(e.selectors, 'selector')}"),
     events.FieldMended: ("info", lambda e: f"{e.platform} {e.site}: {e.field} is found again"),
     events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
     events.PageFetched: (

@@ -151,7 +151,7 @@ class Broken(Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...]
     """Its ways that fail now."""
     example: str
-    """The task of the last page it was not found on."""
+    """The task of the last page it was not found on, or not in the way that fails."""
     since: datetime | None = None
     found_otherwise: bool = False
     """Another way leads to it: nothing is lost, and the platform's selectors are out of date."""

@@ -96,6 +96,16 @@ def test_a_field_that_is_no_longer_found_is_named_with_a_page_to_look_at() -> No
     assert "css #lblOwner" in broken.failing
 
 
+def test_a_field_that_is_found_another_way_is_named_with_a_page_to_look_at() -> None:
+    ranking = Ranking()
+    for _ in range(40):
+        ranking.note(SITE, [Try("owner_names", Id("o"), True)], "old")
+    for number in range(5):
+        ranking.note(SITE, [Try("owner_names", Id("o"), False), Try("owner_names", Css(".o"), True)], f"new-{number}")
+    (broken,) = ranking.broken()
+    assert (broken.found_otherwise, broken.failing, broken.example) == (True, ("css #o",), "new-4")
+
+
 def test_a_field_that_was_never_there_is_not_called_broken() -> None:
     ranking = Ranking()
     for _ in range(100):
@@ -105,9 +115,10 @@ def test_a_field_that_was_never_there_is_not_called_broken() -> None:
 
 def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
     ranking = Ranking()
-    ranking.start_from(SITE, "owner_names", "css", ".owner", 0.99)
-    ranking.start_from(SITE, "owner_names", "css", "#lblOwner", 0.01)
-    assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"
+    ranking.take_fleet(SITE[0], [("owner_names", "css", ".owner", 0.99)])
+    for _ in range(3):  # and where it goes on: the first pages of its own do not outweigh the fleet's
+        assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"
+        ranking.note(SITE, [Try("owner_names", Css(".owner"), True)])
 
 
 def test_a_way_that_leads_somewhere_on_a_page_has_not_missed_it_elsewhere_there() -> None:

@@ -100,6 +100,35 @@ async def test_a_new_worker_knows_what_the_last_one_learned(rig: Rig, learning: 
     assert [type(one) for one in again.broken] == [Broken]
 
 
+@pytest.mark.parametrize("found_otherwise", [False, True])
+async def test_a_new_worker_knows_what_was_broken_though_no_signal_tells_it(rig: Rig, found_otherwise: bool) -> None:
+    one = Broken(
+        platform="echo",
+        state="CT",
+        county="hartford",
+        field="owner",
+        success_rate=0.1,
+        used_to=0.9,
+        failing=("css #o",),
+        example="t7",
+        since=rig.clock.now(),
+        found_otherwise=found_otherwise,
+    )
+    await rig.lpm.state.put(f"{BROKEN_STATE}w1", BrokenFields(at=rig.clock.now(), fields=(one,)))
+    ranking = Ranking()
+    again = Learning(rig.lpm, ranking, "w1", rig.clock, rig.events.append)
+    await again.step()
+    (known,) = again.broken
+    assert (known.field, known.failing, known.example, known.found_otherwise) == (
+        "owner",
+        ("css #o",),
+        "t7",
+        found_otherwise,
+    )
+    assert known.since == rig.clock.now()
+    assert ranking.order(SITE).ways("owner", (Css("#o"), Css("#p")))[0] == Css("#p")
+
+
 def _signal(number: int, *, success: bool) -> Signal:
     return Signal(
         platform="echo",
@@ -131,14 +160,14 @@ async def test_the_fleet_is_asked_for_every_platform(rig: Rig, ranking: Ranking)
             "samples": 50,
         },
     ]
-    assert await FleetExperience(rig.client, ranking, lambda: ["echo"], rig.clock).step() > 60
+    assert await FleetExperience(rig.client, ranking, lambda: ["echo"], rig.events.append).step() > 60
     order = ranking.order(SITE).ways("owner", (Css(".old"), Css(".new")))
     assert [way.selector for way in order] == [".new", ".old"]
 
 
 async def test_a_gateway_without_ranked_selectors_is_asked_once(rig: Rig, ranking: Ranking) -> None:
     rig.gateway.extras = False
-    experience = FleetExperience(rig.client, ranking, lambda: ["echo", "vgsi"], rig.clock)
+    experience = FleetExperience(rig.client, ranking, lambda: ["echo", "vgsi"], rig.events.append)
     await experience.step()
     await experience.step()
     assert rig.gateway.count("selectors") == 1

@@ -21,6 +21,8 @@ _MARGIN = 0.2
 _EXPLORE_EVERY = 100
 _FALLEN = 0.5
 _SEEN_ENOUGH = 20
+_BY_CHANCE = 1e-5
+"""Of a field that not every page shows, so many pages in a row may lack it: their chance must be smaller than this."""
 _MISSED = 3
 _MOST_LEARNED = 8
 _PROVEN = 0.8
@@ -40,7 +42,7 @@ _NOTHING_KNOWN: Fleet = {}
 
 
 class _Standing:
-    __slots__ = ("missed", "score", "since", "tries", "used_to", "way")
+    __slots__ = ("example", "missed", "score", "since", "tries", "used_to", "way")
 
     def __init__(self, way: Way, score: float) -> None:
         self.way = way
@@ -50,6 +52,8 @@ class _Standing:
         """Pages in a row on which another way led to the field, and this one did not."""
         self.since: datetime | None = None
         """Of the first of them."""
+        self.example = ""
+        """The task of the last of them."""
 
     @property
     def is_fallen(self) -> bool:
@@ -66,9 +70,16 @@ class _Standing:
         self.used_to = _moved_slowly(self.used_to, success, self.tries, times)
         self.tries += times
 
-    def miss(self, at: datetime | None) -> None:
+    def fall(self, one: Broken) -> None:
+        """As it had fallen when it was told so."""
+        self.tries, self.missed = max(self.tries, _SEEN_ENOUGH), max(self.missed, _MISSED)
+        self.score, self.used_to = 0.0, max(self.used_to, one.used_to, _FALLEN)
+        self.since, self.example = one.since, one.example
+
+    def miss(self, task_id: str, at: datetime | None) -> None:
         self.missed += 1
         self.since = self.since or at
+        self.example = task_id
 
 
 class _FieldState:
@@ -78,13 +89,19 @@ class _FieldState:
     are only counted, and what they say is worked out when somebody asks.
     """
 
-    __slots__ = ("_last", "_run", "example", "lately", "learned", "ordered", "pages", "since", "standings", "used_to")
+    __slots__ = (
+        *("_last", "_run", "example", "is_fallen", "lately", "learned", "missing", "ordered", "pages", "since"),
+        *("standings", "used_to"),
+    )
 
     def __init__(self) -> None:
         self.standings: dict[tuple[str, str], _Standing] = {}
         self.learned: list[Way] = []
         self.lately = self.used_to = 1.0
         self.pages = 0
+        self.missing = 0
+        """Pages in a row without it."""
+        self.is_fallen = False
         self.example = ""
         self.since: datetime | None = None
         """Of the first page without it, if it has not been well since."""
@@ -94,17 +111,14 @@ class _FieldState:
         self._run = 0
 
     @property
-    def is_fallen(self) -> bool:
-        return self.pages >= _SEEN_ENOUGH and self.lately < _FALLEN * self.used_to
-
-    @property
     def fallen(self) -> list[_Standing]:
         return [one for one in self.standings.values() if one.is_fallen]
 
-    def standing(self, way: Way) -> _Standing:
+    def standing(self, way: Way, fleet: Fleet = _NOTHING_KNOWN) -> _Standing:
+        """A new one begins with what the fleet knows of it."""
         name = name_of(way)
         if name not in self.standings:
-            self.standings[name] = _Standing(way, 0.5)
+            self.standings[name] = _Standing(way, fleet.get(name, 0.5))
         return self.standings[name]
 
     def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
@@ -119,7 +133,7 @@ class _FieldState:
     def _rank(self, way: Way, fleet: Fleet) -> float:
         name = name_of(way)
         found = self.standings.get(name)
-        return found.score if found and found.tries else fleet.get(name, found.score if found else 0.5)
+        return found.score if found else fleet.get(name, 0.5)
 
     def goes_on(self, tries: Tries, task_id: str) -> bool:
         """Whether the page said what the one before did, and that is noted."""
@@ -137,20 +151,22 @@ class _FieldState:
         tries = self._last if isinstance(self._last, list) else [self._last]
         for one in tries:
             self.standing(one.way).note_again(one.success, self._run)
-        self._note_pages(tries[0].success, self._run)
-        self._run = 0
+        while self._run:  # a few at a time: whether it has fallen shows on the way
+            step = min(self._run, _SEEN_ENOUGH)
+            self._note_pages(tries[0].success, step)
+            self._run -= step
 
-    def note(self, tries: Tries, task_id: str, at: datetime | None) -> None:
+    def note(self, tries: Tries, fleet: Fleet, task_id: str, at: datetime | None) -> None:
         self.settle()
         self.ordered = None
         listed = tries if isinstance(tries, list) else [tries]
         for one in listed:
-            self.standing(one.way).note(one.success)
+            self.standing(one.way, fleet).note(one.success)
             if one.guess and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
                 self.learned.append(one.way)
         led = {name_of(one.way) for one in listed if one.success}
         for name in {name_of(one.way) for one in listed} - led if led else ():
-            self.standings[name].miss(at)
+            self.standings[name].miss(task_id, at)
         success = any(one.success and not one.guess for one in listed)
         if not success:
             self.example = task_id
@@ -162,8 +178,28 @@ class _FieldState:
         self.lately = _moved(self.lately, success, times) if self.pages else float(success)
         self.used_to = _moved_slowly(self.used_to, success, self.pages, times)
         self.pages += times
+        self.missing = 0 if success else self.missing + times
+        if self.lately >= _FALLEN * self.used_to:
+            self.is_fallen = False
+        elif self.pages >= _SEEN_ENOUGH and (1 - self.used_to) ** self.missing <= _BY_CHANCE:
+            self.is_fallen = True
         if success and not self.is_fallen:
             self.since = None
+
+    def recall(self, one: Broken) -> None:
+        """As it was when that was told."""
+        self.settle()
+        self.ordered = self._last = None
+        if not one.found_otherwise and not self.is_fallen:
+            self.is_fallen = True
+            self.pages = max(self.pages, _SEEN_ENOUGH)
+            self.lately, self.used_to = one.success_rate, one.used_to
+            self.since, self.example = one.since, one.example
+        for name in one.failing:
+            kind, _, selector = name.partition(" ")
+            way = from_name(kind, selector)
+            if way is not None and not (standing := self.standing(way)).is_fallen:
+                standing.fall(one)
 
 
 def _moved(rate: float, success: bool, times: int) -> float:
@@ -215,27 +251,21 @@ class Ranking:
     def note(self, site: Site, tries: Iterable[Try], task_id: str = "", at: datetime | None = None) -> None:
         """What one page showed."""
         with self._lock:
-            fields = self._sites.setdefault(site, {})
+            fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
             self._noted[site] = self._noted.get(site, 0) + 1
             for name, of_field in _by_field(tries).items():
                 state = fields.get(name)
                 if state is None:
                     state = fields[name] = _FieldState()
                 if not state.goes_on(of_field, task_id):
-                    state.note(of_field, task_id, at)
+                    state.note(of_field, fleet.get(name, _NOTHING_KNOWN), task_id, at)
 
-    def start_from(self, site: Site, field: str, kind: str, selector: str, success_rate: float) -> None:
-        """What is known from before, or from the fleet, where nothing is known here yet."""
-        way = from_name(kind, selector)
-        if way is None:
-            return
+    def recall(self, told: Iterable[Broken]) -> None:
+        """What was broken when the last worker ended: signals tell of some pages only, and may not say it."""
         with self._lock:
-            state = self._sites.setdefault(site, {}).setdefault(field, _FieldState())
-            state.settle()
-            state.ordered = None
-            standing = state.standing(way)
-            if not standing.tries:
-                standing.score = success_rate
+            for one in told:
+                site = (one.platform, one.state, one.county)
+                self._sites.setdefault(site, {}).setdefault(one.field, _FieldState()).recall(one)
 
     def broken(self) -> Iterator[Broken]:
         """Fields that are no longer found, and those that are found by another way than they were."""
@@ -303,7 +333,7 @@ def _broken(site: Site, name: str, one: _FieldState) -> Broken:
         success_rate=one.lately,
         used_to=one.used_to,
         failing=tuple(f"{way.way.type} {way.way.selector}" for way in failing),
-        example=one.example,
+        example=one.example if one.is_fallen else failing[0].example,
         since=one.since if one.is_fallen else min((way.since for way in failing if way.since), default=None),
         found_otherwise=not one.is_fallen,
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput, NotAllowed, NotNow, NotOffered, Refused, StoreError, TooLarge
-from parcelpost.events import Emit, FieldBroken, FieldMended
+from parcelpost.events import Emit, ExperienceTaken, FieldBroken, FieldMended
 from parcelpost.model import Broken, Signal
 from parcelpost.scrapers.learned import remember
 from parcelpost.scrapers.learning import Ranking
@@ -21,6 +22,8 @@ _AFTER_FAILURE_SECONDS = 30.0
 _MOST_WAITING = 20_000
 _A_WRITE = 2_000
 _REMEMBERED = 20_000
+_RECALLED = timedelta(days=30)
+"""What broke before that shows in new pages again, or its selector is no longer in use."""
 _TELL_AGAIN_SECONDS = 300.0
 _ASK_AGAIN_SECONDS = 3_600.0
 _AFTER_REFUSAL_SECONDS = 300.0
@@ -52,7 +55,7 @@ class Learning:
         try:
             await self.load()
             await self.flush()
-            await self._tell_broken()
+            await self.tell_broken()
         except StoreError:
             return _AFTER_FAILURE_SECONDS  # a full disk is told by those who cannot do without it
         return _TURN_SECONDS
@@ -62,6 +65,10 @@ class Learning:
         if not self._is_loaded:
             before = await self._lpm.signals.recent(_REMEMBERED)
             remember(self._ranking, [(one.signal, one.created_at) for one in before])
+            told = await self._lpm.state.get(self._state, BrokenFields)
+            oldest = self._clock.now() - _RECALLED
+            fields = told.fields if told is not None else ()
+            self._ranking.recall(one for one in fields if one.since is not None and one.since > oldest)
             self._is_loaded = True
 
     async def flush(self) -> None:
@@ -81,7 +88,8 @@ class Learning:
             else:
                 most = min(2 * most, _A_WRITE)
 
-    async def _tell_broken(self) -> None:
+    async def tell_broken(self) -> None:
+        """Raises a StoreError."""
         found = list(self._ranking.broken())
         now = {_name(one): one for one in found if not one.found_otherwise}
         names = {(_name(one), one.found_otherwise) for one in found}
@@ -102,12 +110,12 @@ class FleetExperience:
     """Asks the upstream now and then how selectors do elsewhere. A loop of its own, so that nothing waits for it."""
 
     def __init__(
-        self, upstream: Upstream, ranking: Ranking, platforms: Callable[[], Sequence[str]], clock: Clock
+        self, upstream: Upstream, ranking: Ranking, platforms: Callable[[], Sequence[str]], emit: Emit
     ) -> None:
         self._upstream = upstream
         self._ranking = ranking
         self._platforms = platforms
-        self._clock = clock
+        self._emit = emit
         self._is_offered = True
 
     async def step(self) -> float:
@@ -127,12 +135,14 @@ class FleetExperience:
             self._ranking.take_fleet(
                 platform, [(one.field, one.selector_type, one.selector, one.success_rate) for one in known]
             )
+            self._emit(ExperienceTaken(platform=platform, selectors=len(known)))
         return _ASK_AGAIN_SECONDS
 
 
 async def last_flush(learning: Learning) -> None:
     with contextlib.suppress(StoreError):
         await learning.flush()
+        await learning.tell_broken()
 
 
 def _name(one: Broken) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ class Worker:
         self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
         self.learning = Learning(lpm, tools.ranking, tools.worker_id, clock, emit)
-        self.experience = FleetExperience(tools.upstream, tools.ranking, self.platforms, clock)
+        self.experience = FleetExperience(tools.upstream, tools.ranking, self.platforms, emit)
         self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
         self.executor = Executor(
             lpm,
