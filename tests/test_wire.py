@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parcelpost import wire
 from parcelpost.errors import InvalidInput, NotNow
-from parcelpost.model import Priority, QueueDepth, Signal
+from parcelpost.model import Broken, Priority, QueueDepth, Signal
 from tests.client.making import NOW, an_entry
 from tests.hostile import a_task, batch_problem
 from tests.traps import ABSURD_TASKS
@@ -37,6 +37,17 @@ ANSWER_NAMES = [
     "tasks", "retry_after", "inserted", "updated", "failed", "errors", "receipts", "status", "success",
     "acknowledged", "commands", "selectors", "error", "message",
 ]  # fmt: skip
+BROKEN = Broken(
+    platform="vgsi",
+    state="NH",
+    county="grafton",
+    field="owner",
+    success_rate=0.25,
+    used_to=1.0,
+    failing=("css #o",),
+    example="t1",
+    since=datetime(2026, 1, 1, tzinfo=UTC),
+)
 BODIES = (
     st.binary(max_size=200)
     | JSON.map(lambda value: json.dumps(value).encode())
@@ -295,10 +306,12 @@ def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
         paused=True,
         disk_free_bytes=5,
         blocked=("vgsi",),
+        broken=[BROKEN],
     )
     beat = json.loads(body)
     assert (beat["cpu_percent"], beat["memory_percent"], beat["oldest_unsynced_seconds"]) == (0.0, 0.0, 2.5)
     assert beat["blocked"] == ["vgsi"]
+    assert wire.read_beat(body).broken == (BROKEN,)
     assert beat["queue"].keys() == {"pending", "processing", "completed", "failed", "expired", "unsynced", "rejected"}
 
 

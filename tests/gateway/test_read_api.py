@@ -15,6 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from parcelpost.clock import ManualClock
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api.addresses import address_of, read_address
@@ -291,6 +292,24 @@ async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.
     assert health["mygov_due"]["success_rate"] == 1
     assert health["qpublic"]["success_rate"] < 0.5
     assert sum(row["tasks"] for row in told["queue"] if row["state"] == "leased") == 21
+
+
+async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
+    parts: Parts, client: httpx2.AsyncClient
+) -> None:
+    one = {"platform": "vgsi", "state": "NH", "county": "grafton", "field": "owner", "failing": ["css #o"]}
+    rates = {"success_rate": 0.9, "used_to": 1.0, "example": "t1", "found_otherwise": True}
+    bad = [{**one, **rates, "field": ""}, {**one, **rates, "failing": 7}, 7]
+    for worker in ("w-1", "w-2"):
+        beat = {"platforms": ["vgsi"], "broken": [{**one, **rates}, *bad]}
+        await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": worker})
+    (health,) = (await client.get("/v1/overview")).json()["platforms"]
+    (failing,) = health["failing_selectors"]
+    assert (failing["site"], failing["field"], failing["selector"]) == ("NH/grafton", "owner", "css #o")
+    assert failing["example"] == "t1"
+    assert isinstance(parts.clock, ManualClock)
+    parts.clock.advance(3_600)
+    assert (await client.get("/v1/overview")).json()["platforms"] == []
 
 
 async def test_a_task_is_shown_with_its_leases(parts: Parts, client: httpx2.AsyncClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
-from parcelpost.model import Target, Task
+from parcelpost.model import Broken, Target, Task
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
@@ -22,6 +22,7 @@ class Scene:
     def __init__(self, rig: Rig) -> None:
         self.control = Control()
         self.syncs = 0
+        self.broken: list[Broken] = []
         self.heartbeat = Heartbeat(
             rig.lpm,
             rig.client,
@@ -33,6 +34,7 @@ class Scene:
             known_platforms=lambda: ["echo", "vgsi", "qpublic"],
             active=lambda: 3,
             disk_free=lambda: 12_345,
+            broken=lambda: self.broken,
             sync_now=self._sync_now,
             clock=rig.clock,
             emit=rig.events.append,
@@ -89,6 +91,24 @@ async def test_it_names_the_platforms_that_are_left_alone_until_they_are_not(sce
     rig.clock.advance(301)
     await scene.heartbeat.step()
     assert [beat["blocked"] for beat in rig.gateway.beats] == [["echo", "vgsi"], []]
+
+
+async def test_it_names_the_fields_that_sites_no_longer_show(scene: Scene, rig: Rig) -> None:
+    scene.broken = [
+        Broken(
+            platform="vgsi",
+            state="NH",
+            county="grafton",
+            field="owner",
+            success_rate=0.1,
+            used_to=1.0,
+            failing=("css #o",),
+            example="t1",
+        )
+    ]
+    await scene.heartbeat.step()
+    (told,) = rig.gateway.beats[0]["broken"]
+    assert (told["county"], told["field"], told["failing"], told["example"]) == ("grafton", "owner", ["css #o"], "t1")
 
 
 COMMANDS: list[tuple[str, Callable[[Scene], bool]]] = [

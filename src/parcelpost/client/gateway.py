@@ -103,6 +103,7 @@ class GatewayClient:
             paused=beat.paused,
             disk_free_bytes=beat.disk_free_bytes,
             blocked=beat.blocked,
+            broken=beat.broken,
         )
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
         return self._exchange.read(answer, wire.read_heard)

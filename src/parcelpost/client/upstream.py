@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from parcelpost.model import OutboxEntry, QueueDepth, Signal, Task
+from parcelpost.model import Broken, OutboxEntry, QueueDepth, Signal, Task
 from parcelpost.wire import Heard
 
 MOST_TASKS = 100
@@ -68,6 +68,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int
     blocked: Sequence[str] = ()
     """Platforms that are left alone for now, because a site of theirs wants no more of us."""
+    broken: Sequence[Broken] = ()
+    """Fields that sites no longer show where they did."""
 
 
 class MetricsSample(Struct, frozen=True, kw_only=True):

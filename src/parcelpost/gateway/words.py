@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from parcelpost.model import Json, Task
+from parcelpost.model import Broken, Json, Task
 
 
 class TaskState(StrEnum):
@@ -148,6 +148,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int = 0
     blocked: tuple[str, ...] = ()
     """Platforms whose sites want no more of this worker for now."""
+    broken: tuple[Broken, ...] = ()
+    """Fields that sites no longer show this worker where they did."""
 
     @property
     def holds_nothing(self) -> bool:

@@ -10,9 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import NotNow
-from parcelpost.model import Json, QueueDepth, Signal
+from parcelpost.model import Broken, Json, QueueDepth, Signal
 from parcelpost.wire.reading import elements, member, members, value
 from parcelpost.wire.work import moment
+
+MOST_BROKEN = 200
 
 _MOST_ERROR_CHARS = 4_000
 _MOST_COMMANDS = 32
@@ -62,8 +64,9 @@ def heartbeat_body(
     paused: bool,
     disk_free_bytes: int,
     blocked: Sequence[str] = (),
+    broken: Sequence[Broken] = (),
 ) -> bytes:
-    """`blocked`: the platforms in cool-down."""
+    """`blocked`: the platforms in cool-down. `broken`: the first fields of those that sites no longer show."""
     return _encode(
         {
             "active_tasks": active_tasks,
@@ -86,6 +89,7 @@ def heartbeat_body(
             "paused": paused,
             "disk_free_bytes": disk_free_bytes,
             "blocked": list(blocked),
+            "broken": list(broken[:MOST_BROKEN]),
         }
     )
 

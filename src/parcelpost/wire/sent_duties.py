@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import InvalidInput, NotNow
-from parcelpost.model import Json, Signal
+from parcelpost.model import Broken, Json, Signal
+from parcelpost.wire.duties import MOST_BROKEN
 from parcelpost.wire.reading import Piece, elements, member, members, one_line, value
 from parcelpost.wire.requests import Moment, Name, Place
 
@@ -24,6 +25,8 @@ _MOST_NAME_CHARS = 512
 _MOST_TEXT_CHARS = 4_000
 _MOST_COUNT = 2**53
 _MOST_FIGURES = 50
+_MOST_WAYS = 20
+_MOST_WAY_CHARS = 600
 _LATEST_FROM_NOW = timedelta(days=1)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SELECTOR_TYPES = {"css", "xpath", "label", "jsonpath"}
@@ -46,6 +49,7 @@ class SentBeat(Struct, frozen=True, kw_only=True):
     paused: bool
     disk_free_bytes: int
     blocked: tuple[str, ...]
+    broken: tuple[Broken, ...]
 
 
 class SentEnd(Struct, frozen=True):
@@ -89,6 +93,7 @@ def read_beat(body: bytes) -> SentBeat:
         paused=member(found, "paused") is True,
         disk_free_bytes=_count(member(found, "disk_free_bytes")),
         blocked=_names(member(found, "blocked")),
+        broken=_all_broken(member(found, "broken")),
     )
 
 
@@ -205,6 +210,33 @@ def _figure(given: Json) -> float:
 def _names(given: Json) -> tuple[str, ...]:
     listed = given[:_MOST_PLATFORMS] if isinstance(given, list) else ()
     return tuple(name for name in listed if isinstance(name, str) and _is_name(name, _MOST_NAME_CHARS))
+
+
+def _all_broken(given: Json) -> tuple[Broken, ...]:
+    listed = given[:MOST_BROKEN] if isinstance(given, list) else ()
+    return tuple(one for entry in listed if (one := _broken(entry)))
+
+
+def _broken(given: Json) -> Broken | None:
+    try:
+        found = msgspec.convert(given, Broken)
+    except (ValueError, RecursionError):
+        return None
+    places = (found.state, found.county)
+    if not all(_is_name(name, _MOST_NAME_CHARS) for name in (found.platform, found.field)):
+        return None
+    if any(len(place) > _MOST_NAME_CHARS or _CONTROL.search(place) for place in places):
+        return None
+    ways = tuple(_text(way, _MOST_WAY_CHARS) for way in found.failing[:_MOST_WAYS])
+    moment = found.since if found.since is not None and found.since.tzinfo is not None else None
+    return msgspec.structs.replace(
+        found,
+        failing=tuple(filter(None, ways)),
+        example=_text(found.example, _MOST_NAME_CHARS),
+        success_rate=min(_figure(found.success_rate), 1.0),
+        used_to=min(_figure(found.used_to), 1.0),
+        since=moment,
+    )
 
 
 def _text(given: Json, most: int) -> str:

@@ -9,7 +9,7 @@ from parcelpost.client.upstream import Beat, Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
 from parcelpost.events import CommandReceived, Emit
-from parcelpost.model import QueueDepth
+from parcelpost.model import Broken, QueueDepth
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.metrics import Window
@@ -39,6 +39,7 @@ class Heartbeat:
         known_platforms: Callable[[], Sequence[str]],
         active: Callable[[], int],
         disk_free: Callable[[], int],
+        broken: Callable[[], Sequence[Broken]],
         sync_now: Callable[[], None],
         clock: Clock,
         emit: Emit,
@@ -52,6 +53,7 @@ class Heartbeat:
         self._known_platforms = known_platforms
         self._active = active
         self._disk_free = disk_free
+        self._broken = broken
         self._sync_now = sync_now
         self._emit = emit
         self._depth = QueueDepth()
@@ -101,6 +103,7 @@ class Heartbeat:
             paused=self._control.paused,
             disk_free_bytes=self._disk_free(),
             blocked=self._blocked,
+            broken=self._broken(),
         )
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:

@@ -103,6 +103,7 @@ class Worker:
             known_platforms=tools.factory.names,
             active=lambda: self.executor.active,
             disk_free=lambda: self.watch.usage.disk_free if self.watch.usage else 0,
+            broken=lambda: self.learning.broken,
             sync_now=self._sync_now,
             clock=clock,
             emit=emit,

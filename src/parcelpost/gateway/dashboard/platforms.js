@@ -38,6 +38,6 @@ function success(share) {
 function selectors(failing) {
   if (!failing.length) return NOTHING;
   const items = failing.slice(0, 20).map((one) =>
-    h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, `${percent(one.success_rate)} of ${compact(one.samples)}`)));
+    h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, one.site ?? `${percent(one.success_rate)} of ${compact(one.samples)}`)));
   return h("details", { class: "selectors" }, h("summary", null, plural(failing.length, "selector")), h("ul", null, items));
 }

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parcelpost.gateway.read_api.answers import Queued
 from parcelpost.gateway.words import ActivityRow, SelectorRow, WorkerRow
+from parcelpost.model import Broken
 
 AWAY_AFTER = timedelta(seconds=300)
 """A worker beats every 30 to 60 seconds, and never less often than every 240."""
@@ -33,6 +34,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     failed_last_minute: int
     platforms: Sequence[str]
     blocked: Sequence[str]
+    broken: Sequence[Broken]
     cpu_percent: float
     memory_percent: float
     disk_free_bytes: int
@@ -57,10 +59,18 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class FailingSelector(Struct, frozen=True, kw_only=True):
+    """By what the whole fleet has seen; or, with a `site`, by the word of a worker that has just seen it fail there."""
+
     field: str
     selector: str
     success_rate: float
     samples: int
+    """0: nobody has counted."""
+    site: str | None = None
+    """State and county."""
+    example: str | None = None
+    """The last task whose page did not show the field."""
+    since: datetime | None = None
 
 
 class PlatformHealth(Struct, frozen=True, kw_only=True):
@@ -108,6 +118,7 @@ def worker_answer(row: WorkerRow, now: datetime) -> Worker:
         failed_last_minute=beat.failed_last_minute,
         platforms=beat.platforms,
         blocked=beat.blocked,
+        broken=beat.broken,
         cpu_percent=beat.cpu_percent,
         memory_percent=beat.memory_percent,
         disk_free_bytes=beat.disk_free_bytes,
@@ -143,7 +154,7 @@ def outcomes_of(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
 
 
 def health_of(
-    outcomes: Mapping[str, Counter[str]], workers: Iterable[Worker], selectors: Iterable[SelectorRow]
+    outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker], selectors: Iterable[SelectorRow]
 ) -> list[PlatformHealth]:
     """Of every platform that was heard of, by name."""
     blocked: defaultdict[str, list[str]] = defaultdict(list)
@@ -153,7 +164,7 @@ def health_of(
             known.update(worker.platforms)
             for platform in worker.blocked:
                 blocked[platform].append(worker.worker_id)
-    failing: defaultdict[str, list[FailingSelector]] = defaultdict(list)
+    failing = _failing_at_sites(worker for worker in workers if worker.alive)
     for row in selectors:
         if row.success_rate < _FAILING_RATE and row.samples >= _ENOUGH_SAMPLES:
             failing[row.platform].append(
@@ -165,6 +176,24 @@ def health_of(
         _health(name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []))
         for name in sorted(known | set(blocked) | set(failing))
     ]
+
+
+def _failing_at_sites(workers: Iterable[Worker]) -> defaultdict[str, list[FailingSelector]]:
+    """By platform. What several workers say of one site is told once."""
+    found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
+    for one in (one for worker in workers for one in worker.broken):
+        site = f"{one.state}/{one.county}"
+        for way in one.failing:
+            found[one.platform][site, one.field, way] = FailingSelector(
+                field=one.field,
+                selector=way,
+                success_rate=0.0,
+                samples=0,
+                site=site,
+                example=one.example or None,
+                since=one.since,
+            )
+    return defaultdict(list, {platform: list(ways.values()) for platform, ways in found.items()})
 
 
 def _health(
