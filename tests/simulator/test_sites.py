@@ -49,6 +49,15 @@ def test_a_list_says_that_it_is_one_so_that_a_single_row_goes_by_its_own_number(
     assert outcome.lists
 
 
+@pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_list_that_was_cut_in_the_middle_is_none(platform: str, looks: Looks) -> None:
+    page = list_page(platform, WORLD, 1, looks)
+    for share in (0.3, 0.5, 0.7, 0.9):
+        cut = Page(body=page.body[: int(len(page.body) * share)], content_type=page.content_type)
+        assert isinstance(parsed(platform, cut), Retry)
+
+
 def test_every_line_of_a_register_is_read_as_it_was_invented() -> None:
     certificates = [(parcel, one) for parcel in WORLD.all() for one in parcel.certificates]
     found = records("lien_register", list_page("lien_register", WORLD, 1))

@@ -154,9 +154,17 @@ def _too_large(page: Page) -> Retry | None:
 
 def _cut_off(page: Page) -> Retry | None:
     """A page that begins as one and does not end as one has come only in part, however much of it can be read."""
-    if b"</html" in page.body[-_LOOK_BYTES:].lower() or b"<html" not in page.body[:_LOOK_BYTES].lower():
+    if b"</html" in page.body[-_LOOK_BYTES:].lower():
+        return None
+    start = page.body[:_LOOK_BYTES].lower()
+    if b"<html" not in start and (not start.lstrip().startswith(b"<") or _ends_its_table(page.body.lower())):
         return None
     return Retry("the page was cut off: it has no end")
+
+
+def _ends_its_table(piece: bytes) -> bool:
+    """Of a piece of a page, as sites put it into one that is there already."""
+    return piece.rfind(b"</table") >= piece.rfind(b"<table")
 
 
 _decode_json = msgspec.json.Decoder(float_hook=Decimal).decode
