@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import random
 
 from parcelpost.model import Page
 from parcelpost.scrapers import values
@@ -111,6 +112,17 @@ def test_a_field_that_was_never_there_is_not_called_broken() -> None:
     for _ in range(100):
         read(ranking, "<p>nothing</p>")
     assert list(ranking.broken()) == []
+
+
+def test_a_field_that_four_pages_in_ten_show_is_not_called_broken_by_chance() -> None:
+    ranking, chance = Ranking(), random.Random(7)
+    for number in range(3_000):
+        ranking.note(SITE, [Try("co_owner", Id("c"), chance.random() < 0.4)], f"task-{number}")
+        assert list(ranking.broken()) == []
+    for number in range(40):
+        ranking.note(SITE, [Try("co_owner", Id("c"), False)], f"new-{number}")
+    (broken,) = ranking.broken()
+    assert (broken.field, broken.example) == ("co_owner", "new-39")
 
 
 def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
