@@ -38,6 +38,19 @@ def of_case(platform: str, case: Case) -> Facts:
     }
 
 
+def of_register(parcel: Parcel) -> Facts:
+    """Of all its lines in a register of liens."""
+    return {
+        "parcel_id": parcel.parcel_id,
+        "record_kind": "lien",
+        "liens.certificate_number": [one.number for one in parcel.certificates],
+        "liens.tax_year": [one.tax_year for one in parcel.certificates],
+        "liens.face_amount": [one.face_cents / 100 for one in parcel.certificates],
+        "liens.sale_date": [one.sold_on.isoformat() for one in parcel.certificates],
+        "liens.redemption_date": [one.redeemed_on and one.redeemed_on.isoformat() for one in parcel.certificates],
+    }
+
+
 def _grizzly(parcel: Parcel) -> Facts:
     return {
         **_owner(parcel),

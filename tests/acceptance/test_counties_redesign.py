@@ -1,0 +1,138 @@
+"""A site is redesigned while a worker scrapes it: hardly a field is lost, everybody is told, the fleet learns of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from parcelpost.simulator.world import World
+from parcelpost.storage.lpm import LocalPersistenceManager
+from tests.acceptance.counties import (
+    STANDALONE,
+    Simulated,
+    add,
+    ask,
+    data,
+    gateway,
+    is_worked_off,
+    parcelpost,
+    results,
+    simulated,
+)
+from tests.acceptance.processes import eventually, worker
+from tests.simulator import facts
+from tests.simulator.asking import wrong
+from tests.storage.making import look
+
+WORLD = World(seed=1, county="invented", size=1_020)
+HALF, ALL = 500, 1_000
+FAILING = "#MainContent_lblPid"
+FAILING_AT_LEEPA = "#parcelLabel"
+TRIES_THAT_FAILED = "SELECT count(*) FROM learning_signals WHERE selector IN (?, ?) AND NOT success"
+
+
+async def test_a_redesign_half_way_costs_hardly_a_field_and_is_told_to_everybody(tmp_path: Path) -> None:
+    sites = ("--platform", "vgsi", "--platform", "leepa", "--parcels", str(WORLD.size))
+    with simulated(tmp_path, *sites) as county:
+        tasks = county.tasks("vgsi")
+        county.fault("redesign", 0, "leepa")  # as a county that nobody has seen before
+        await add(tmp_path, [*tasks[:HALF], *county.tasks("leepa", first=60)])
+        async with worker(*STANDALONE, folder=tmp_path, settings=county.settings) as process:
+            await worked_off(tmp_path)
+            county.fault("redesign", 1)
+            await add(tmp_path, tasks[HALF:ALL])
+            await worked_off(tmp_path)
+            process.send_signal(signal.SIGTERM)
+            assert await process.ended() == 0
+        assert lost_fields(await results(tmp_path)) == {}
+        named = broken(tmp_path)
+        check(named, tmp_path)
+        with gateway(tmp_path) as upstream:
+            await known_after_a_restart(tmp_path, county, upstream)
+            assert named.keys() <= broken(tmp_path).keys()
+            await taken_over(tmp_path / "fresh", county, upstream)
+
+
+async def known_after_a_restart(folder: Path, county: Simulated, upstream: str) -> None:
+    """By the worker, and by a gateway that it tells of it."""
+    before = tries_of_what_fails(folder)
+    arguments = (*STANDALONE, "--gateway", upstream)
+    async with worker(*arguments, folder=folder, settings=county.settings) as process:
+        await eventually(lambda: names_it(upstream))
+        async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+            await eventually(lambda: has_sent_its_signals(lpm))
+        await add(folder, county.tasks("vgsi")[ALL:])
+        await worked_off(folder)
+        process.kill()  # it may still be delivering: of no use here
+    ranked = ask(f"{upstream}/internal/selectors?platform=vgsi")["selectors"]
+    assert ("parcel_id", FAILING) in {(one["field"], one["selector"]) for one in ranked}
+    assert tries_of_what_fails(folder) - before <= 1  # to see whether it works again
+
+
+async def taken_over(folder: Path, county: Simulated, upstream: str) -> None:
+    """A worker that has seen no page begins with the ways that did well elsewhere."""
+    folder.mkdir()
+    settings = {**county.settings, "worker.platforms": "leepa", "log.level": "debug"}
+    arguments = (*STANDALONE, "--gateway", upstream)
+    async with worker(*arguments, folder=folder, settings=settings) as process:
+        await process.said('"event": "ExperienceTaken", "platform": "leepa"')
+        site = f"{county.address}/leepa/Display/DisplayParcel.aspx?STRAP="
+        tasks = county.tasks("leepa", first=5)
+        await add(folder, [{**task, "county": "elsewhere", "url": site + task["parcel_id"]} for task in tasks])
+        await worked_off(folder)
+        process.send_signal(signal.SIGTERM)
+        assert await process.ended() == 0
+    assert len(await results(folder)) == len(tasks)
+    assert tries_of_what_fails(folder) == 0
+
+
+async def has_sent_its_signals(lpm: LocalPersistenceManager) -> bool:
+    return await lpm.signals.unsynced(1) == []
+
+
+def tries_of_what_fails(folder: Path) -> int:
+    ((count,),) = look(folder / "store.db", TRIES_THAT_FAILED, FAILING, FAILING_AT_LEEPA)
+    return int(count)
+
+
+async def worked_off(folder: Path) -> None:
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        await eventually(lambda: is_worked_off(lpm))
+
+
+def lost_fields(entries: list[Any]) -> dict[str, int]:
+    """In how many records each field is wrong, where that is too many."""
+    lost: Counter[str] = Counter()
+    for entry in (entry for entry in entries if entry.platform == "vgsi"):
+        lost.update(wrong(data(entry), facts.of_parcel("vgsi", WORLD.at(int(entry.parcel_id)))).keys())
+    return {name: count for name, count in lost.items() if count >= ALL * 0.02}
+
+
+def broken(folder: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """What `parcelpost status` says, by county, field and selector."""
+    status = json.loads(parcelpost(folder, "status", "--json", "--store", "store.db"))
+    return {
+        (one["field"]["county"], one["field"]["field"], way): one
+        for one in status["broken"]
+        for way in one["field"]["failing"]
+    }
+
+
+def check(named: dict[tuple[str, str, str], dict[str, Any]], folder: Path) -> None:
+    one = named["invented", "parcel_id", f"css {FAILING}"]
+    assert one["field"]["since"]
+    assert (folder / one["page"]).is_file()
+    said = parcelpost(folder, "status", "--store", "store.db")
+    assert "vgsi NH/invented: parcel_id is found another way since " in said
+    assert f"css {FAILING}" in said
+
+
+async def names_it(upstream: str) -> bool:
+    platforms = {one["platform"]: one for one in ask(f"{upstream}/v1/overview")["platforms"]}
+    failing = platforms.get("vgsi", {"failing_selectors": []})["failing_selectors"]
+    return ("NH/invented", "parcel_id", f"css {FAILING}") in {
+        (one["site"], one["field"], one["selector"]) for one in failing
+    }
