@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import pytest
 import random
+
+import pytest
 
 from parcelpost.model import Page
 from parcelpost.scrapers import values

@@ -175,7 +175,7 @@ async def test_a_gateway_without_ranked_selectors_is_asked_once(rig: Rig, rankin
 
 async def test_a_fleet_that_cannot_be_asked_is_asked_again_before_long(rig: Rig, ranking: Ranking) -> None:
     rig.gateway.play("selectors", traps.status(503))
-    experience = FleetExperience(rig.client, ranking, lambda: ["echo", "vgsi"], rig.clock)
+    experience = FleetExperience(rig.client, ranking, lambda: ["echo", "vgsi"], rig.events.append)
     assert await experience.step() <= 600
     assert await experience.step() > 600
     assert rig.gateway.count("selectors") == 3
