@@ -7,22 +7,61 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
 from scrapy.utils.misc import load_object
 
-from parcelpost.model import Done
-from parcelpost.scrapers.platform import scrape_of
+from parcelpost.clock import ManualClock
+from parcelpost.model import Done, Outcome, Page, Target
+from parcelpost.scrapers import as_platform
+from parcelpost.scrapers.factory import GROUP, ScraperFactory
+from parcelpost.scrapers.offered import usable
+from parcelpost.scrapers.sites import Sites
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.stage import Stage
 from tests.cli.support import run_process
+from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
+from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")
-PARSER, MARK, PLATFORM, TWO_FUNCTIONS, SCRAPY = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-(SETTINGS,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
+PARSER, POLITE, MARK, PLATFORM, IN_TWO_PARTS, TWO_FUNCTIONS, SCRAPY = re.findall(
+    r"```python\n(.*?)```", PAGE, flags=re.DOTALL
+)
+FIELD_MAP, SETTINGS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
 (ENTRY_POINT,) = re.findall(r"```ini\n(.*?)```", PAGE, flags=re.DOTALL)
+ROW = {
+    "PARCELNO": "7-1", "OWNERNME1": "DOE ANN", "OWNERNME2": None, "PSTLADRESS": "1 MAIN ST",
+    "PSTLCITY": "RIVERTON, WI 54000", "SITENUM": 2, "SITEADRESS": "ELM ST", "CNTASSDVAL": 120500, "ASSDACRES": 0,
+    "GISACRES": 1.25, "SALEDATE": 1577836800000,
+}  # fmt: skip
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Website]:
+    async with website() as one:
+        yield one
+
+
+def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.json").write_text(json.dumps({"features": [{"attributes": ROW}]}))
+    parse = ("parse", "page.json", "--platform", "arcgis", "--state", "WI", "--county", "rivers")
+    assert "no field map fits these columns" in run_process(*parse).err
+    (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
+    in_settings = run_process(*parse)
+    assert in_settings.code == 0, in_settings.err
+    record = in_settings.document
+    assert (record["parcel_id"], record["owner_names"], record["assessed_value"]) == ("7-1", ["DOE ANN"], 120500)
+    assert (record["mailing_city"], record["mailing_state"], record["situs_address"]) == ("RIVERTON", "WI", "2 ELM ST")
+    assert (record["land_area_acres"], record["last_sale_date"]) == (1.25, "2020-01-01")
+    (tmp_path / "parcelpost.toml").unlink()
+    (tmp_path / "maps").mkdir()
+    alone = FIELD_MAP.replace("[field_maps.rivers]\n", "").replace("field_maps.rivers.", "")
+    (tmp_path / "maps" / "rivers.toml").write_text(alone)
+    assert run_process(*parse, "--set", "fetch.field_maps_folder=maps").document == record
 
 
 async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +84,27 @@ async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monk
     assert json.loads(results["pages"].data or b"") == pages
     assert results["pages"].html_path
     assert results["lookup"].data is None
+    (tmp_path / "old_parser.py").write_text(PARSER.replace('split("</b>")[0]', 'split("</b>")[0].lower()'))
+    again = run_process("reparse", "--json").document
+    assert (again["changed"], again["skipped"]) == (1, 0)
+    raw = tmp_path / "local_data" / "data" / results["pages"].html_path
+    where = ("--state", "FL", "--county", "columbia", "--parcel", "11-2S")
+    parsed = run_process("parse", raw, "--platform", "pages", *where)
+    assert parsed.document == {**pages, "owner": "11-2s"}
+
+
+async def test_a_function_that_asks_for_a_fetcher_gets_one(site: Website) -> None:
+    names: dict[str, object] = {}
+    exec(POLITE.replace("http://127.0.0.1:8000", site.url), names)
+    site.page("/parcels/1-2", b" Ann ")
+    site.page("/search", b"Bo")
+    for function, owner in (("scrape", "Ann"), ("scrape_plain", "Bo")):
+        outcome = await scraped(marked(names[function], names["parse"]))
+        assert isinstance(outcome, Done), outcome
+        assert outcome.data["owner"] == owner  # type: ignore[index]
+        assert outcome.page is not None
+        assert outcome.scraped_at is not None
+    assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
 
 
 @pytest.mark.parametrize("example", [MARK, TWO_FUNCTIONS])
@@ -56,13 +116,48 @@ def test_an_example_runs(tmp_path: Path, example: str) -> None:
 async def test_the_platform_of_a_package_is_one() -> None:
     names: dict[str, type] = {}
     exec(PLATFORM, names)
-    found = scrape_of(names["MyCounty"])(a_task())
+    found = usable("mycounty", names["MyCounty"]).scrape(a_task())
     assert isinstance(found, Awaitable)
     assert await found == Done(data={"parcel_id": "1-2"})
 
 
-def test_the_entry_point_is_of_our_group() -> None:
-    assert "parcelpost.platforms" in tomllib.loads(ENTRY_POINT)["project"]["entry-points"]
+async def test_a_platform_in_two_parts_fetches_and_reads_again(site: Website) -> None:
+    names: dict[str, type] = {}
+    exec(IN_TWO_PARTS, names)
+    site.page("/1", b"Ann")
+    outcome = await scraped(names["InTwoParts"], url=f"{site.url}/1")
+    assert isinstance(outcome, Done)
+    assert (outcome.data, outcome.page and outcome.page.body) == ({"parcel_id": "1-2", "owner": "Ann"}, b"Ann")
+    parse = usable("theirs", names["InTwoParts"]).parse
+    assert callable(parse)
+    target = Target(parcel_id="9", state="FL", county="x")
+    again = parse(Page(body=b"Bo"), target)
+    assert isinstance(again, Done)
+    assert again.data == {"parcel_id": "9", "owner": "Bo"}
+
+
+def test_a_package_that_is_installed_is_found_listed_and_used(tmp_path: Path) -> None:
+    """A folder on the path with the metadata that an installer writes."""
+    place = tomllib.loads(ENTRY_POINT)["project"]["entry-points"][GROUP]["mycounty"]
+    package, module = tmp_path / "site" / "my_package", place.partition(":")[0].partition(".")[2]
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / f"{module}.py").write_text(MARK.partition("factory = ")[0])
+    metadata = tmp_path / "site" / "my_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nmycounty = {place}\n")
+    environment = {"PYTHONPATH": str(tmp_path / "site"), "PARCELPOST_STORE": str(tmp_path / "parcelpost.db")}
+    (listed,) = run_process("platforms", "mycounty", "--json", environment=environment).document
+    assert (listed["origin"], listed["counties"]) == ("my-package", [])
+    added = run_process("add", "mycounty", "7", "--state", "FL", "--county", "x", environment=environment)
+    assert added.code == 0, added.err
+    ran = run_process("run", "--mode", "standalone", "--until-empty", environment=environment)
+    assert "1 completed, 0 failed" in ran.out, ran.err
+    scraped = run_process("scrape", "--platform", "mycounty", "8", environment=environment)
+    assert scraped.document["owner"] == "8", scraped.err
+    again = run_process("reparse", "--json", environment=environment).document
+    assert (again["pages"], again["unchanged"], again["skipped"]) == (1, 1, 0)
 
 
 def test_the_components_of_the_scrapy_settings_are_there() -> None:
@@ -70,3 +165,21 @@ def test_the_components_of_the_scrapy_settings_are_there() -> None:
     exec(SCRAPY, names)
     for place in (*names["ITEM_PIPELINES"], *names["SPIDER_MIDDLEWARES"]):
         assert load_object(place)
+
+
+async def scraped(offered: object, url: str = "") -> Outcome:
+    """As a worker does it: on a stage, with a fetcher."""
+    stage = Stage("test")
+    async with fetching(ManualClock()) as one:
+        factory = ScraperFactory(sites=Sites(sessions=one.fetcher.session), installed=list)
+        factory.register("mine", offered)  # type: ignore[arg-type]
+        scrape = factory.scraper("mine")
+        assert scrape is not None
+        outcome = await stage.run(scrape, a_task(platform="mine", url=url), 60)
+        await stage.close()
+        assert outcome is not None
+        return outcome
+
+
+def marked(scrape: object, parse: object) -> object:
+    return as_platform(parse=parse)(scrape)  # type: ignore[call-overload]

@@ -65,7 +65,7 @@ def test_the_token_is_never_printed(
     (folder / "token").chmod(0o644)
     from_file = run("config", *command, "--set", "gateway.token_file=token", "--set", "gateway.url=http://localhost")
     monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", TOKEN)
-    from_environment = run("config", *command)
+    from_environment = run("config", *command, "--set", "worker.mode=standalone")
     on_the_line = run("config", *command, "--set", f"gateway.token={TOKEN}")
     assert (from_file.code, from_environment.code, on_the_line.code) == (0, 0, 1)
     for ran in (from_file, from_environment, on_the_line):
@@ -130,10 +130,47 @@ def test_a_warning_is_no_fault(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "there is no token for the gateway" in warnings[1]
 
 
-def test_a_mode_without_its_gateway_is_a_warning(run: Run) -> None:
-    ran = run("config", "check")
-    assert ran.code == 0
-    assert "Warning: mode ondemand needs gateway.url, and it is not set" in ran.out
+COUNTY = '[[county]]\nplatform = "arcgis"\nstate = "MN"\ncounty = "x"\nsite = "https://example.org/0"\n'
+FIELD_MAP = 'has = ["PIN"]\n[fields]\nparcel_id = { text = ["PIN"] }\n'
+WRONG = {
+    "": "mode ondemand needs gateway.url, and it is not set",
+    "gateway.url=https://gateway.example.org": "gateway.url is set, and no token is",
+    "gateway.token_file=none": "gateway.token_file none cannot be read",
+    "worker.platforms=vgsi,no_such": "worker.platforms names no_such, which is not installed",
+    "fetch.counties_file=none": "fetch.counties_file none cannot be read",
+    "fetch.counties_file=county.toml": "the entry of arcgis MN/x names the field map 'theirs', which is not there",
+    "fetch.field_maps_folder=none": "the field maps in none cannot be read: No such file",
+    "fetch.field_maps_folder=maps": "maps/mine.toml: the field map mine has 'owner', which is no field of a record",
+    "fetch.proxy=ftp://proxy": "fetch.proxy must look like",
+    "fetch.allow_private=10.0.0.0/99": "fetch.allow_private",
+}
+
+
+@pytest.mark.parametrize(("setting", "problem"), WRONG.items())
+def test_what_would_end_a_worker_at_once_is_a_fault(folder: Path, run: Run, setting: str, problem: str) -> None:
+    (folder / "county.toml").write_text(f'{COUNTY}field_map = "theirs"\n')
+    (folder / "maps").mkdir()
+    (folder / "maps" / "mine.toml").write_text(f'{FIELD_MAP}owner = {{ texts = ["OWNER"] }}\n')
+    mode = () if not setting or setting.startswith("gateway.url") else ("--set", "worker.mode=standalone")
+    flags = ("--set", setting, *mode) if setting else mode
+    ran = run("config", "check", *flags)
+    assert ran.code == 1, ran.out
+    assert ran.out.startswith(f"Attention: {problem}"), ran.out
+    ran = run("run", "--until-empty", *flags)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"error: {problem}"), ran.err
+    assert not (folder / "local_data").exists()
+
+
+def test_the_operators_field_maps_are_shown_and_may_be_named_by_a_county(folder: Path, run: Run) -> None:
+    (folder / "county.toml").write_text(f'{COUNTY}field_map = "theirs"\n')
+    write(folder, '[worker]\nmode = "standalone"\n[fetch]\ncounties_file = "county.toml"\n[field_maps.theirs]\n')
+    assert "parcelpost.toml:5: the field map theirs needs [fields] with a parcel_id" in run("config", "check").out
+    with (folder / "parcelpost.toml").open("a") as file:
+        file.write('[field_maps.theirs.fields]\nparcel_id = { text = ["PIN"] }\n')
+    assert run("config", "check").out == "All is well.\n"
+    shown = run("config", "show", "--json").document["settings"]["field_maps.theirs"]
+    assert shown == {"value": "fields parcel_id", "from": "parcelpost.toml:5"}
 
 
 @pytest.mark.parametrize("command", ["show", "check"])

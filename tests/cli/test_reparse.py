@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from parcelpost.model import Json, Page, Result
 from parcelpost.storage import LocalPersistenceManager
-from tests.cli.support import Run
+from tests.cli.support import Run, run_process
 from tests.storage.making import NOW, a_task, look
 
 REGISTER = b"Schedule Number,Certificate Number,Tax Year,Principal\n1-1,C1,2024,10.50\n1-1,C2,2025,11\n2-2,C3,2025,7\n"
 RECORDS = "SELECT parcel_id, data FROM results WHERE platform = 'lien_register' ORDER BY parcel_id"
 
 
-def fill(store: Path, data: dict[str, Json], body: bytes) -> None:
+def fill(store: Path, data: dict[str, Json], body: bytes, platform: str = "lien_register") -> None:
     """A list that an older parser has read."""
 
     async def write() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.add_task(a_task("list", platform="lien_register", parcel_id=""))
-            (claim,) = await lpm.claim(platforms=["lien_register"])
+            await lpm.add_task(a_task("list", platform=platform, parcel_id=""))
+            (claim,) = await lpm.claim(platforms=[platform])
             page = Page(body=body, content_type="text/csv")
             await lpm.save_result(claim, Result(data=data, page=page, scraped_at=NOW, parcel_id="1-1"))
 
@@ -56,3 +58,94 @@ def test_filters_that_fit_nothing_read_nothing(store: Path, run: Run) -> None:
     assert run("reparse", "--county", "elsewhere", "--json", "--store", store).document["pages"] == 0
     assert run("reparse", "--since", "2999-01-01", "--json", "--store", store).document["pages"] == 0
     assert run("reparse", "--since", "yesterday", "--store", store).code == 2
+
+
+PARSER = """
+def scrape_parcel(id):
+    return f"<b>{id}</b>"
+
+def parse_html(html):
+    return {"owner": html[3:-4]}
+
+class Later:
+    async def scrape(self, id, fetcher=None):
+        return scrape_parcel(id).encode()
+    async def parse(self, found):
+        return {"owner": found.decode()[3:-4]}
+
+def record(task):
+    from parcelpost.model import Done, Page
+    return Done(data={"owner": "Ann"}, page=Page(body=b"<b>Ann</b>"))
+"""
+SETTINGS = """
+[platforms.function]
+scrape = "old_one:scrape_parcel"
+parse = "old_one:parse_html"
+[platforms.class]
+class = "old_one:Later"
+[platforms.record]
+scrape = "old_one:record"
+"""
+
+
+def test_parsers_of_the_settings_read_again_and_the_others_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old_one.py").write_text(PARSER)
+    (tmp_path / "parcelpost.toml").write_text(SETTINGS)
+    for platform in ("function", "class", "record", "echo"):
+        assert run_process("add", platform, "Ann", "--state", "FL", "--county", "x").code == 0
+    ran = run_process("run", "--mode", "standalone", "--until-empty")
+    assert "4 completed, 0 failed" in ran.out, ran.err
+    first = run_process("reparse", "--json").document
+    assert (first["pages"], first["unchanged"], first["skipped"]) == (2, 2, 2)
+    (tmp_path / "old_one.py").write_text(PARSER.replace("[3:-4]}", "[3:-4].upper()}"))
+    ran = run_process("reparse")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines() == [
+        "2 pages read: 2 records changed, 0 added, 0 the same.",
+        "1 page of record not read: it has no parse function.",
+        "1 page of echo not read: it has no parse function.",
+    ]
+    store = tmp_path / "local_data" / "parcelpost.db"
+    owners = "SELECT data ->> 'owner' FROM results WHERE platform IN ('function', 'class')"
+    assert look(store, owners) == [("ANN",), ("ANN",)]
+    (tmp_path / "old_one.py").write_text("raise ImportError('it moved')")
+    ran = run_process("reparse", "--platform", "class")
+    assert "1 page of class not read: it cannot be imported: ImportError: it moved." in ran.out
+
+
+def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old_one.py").write_text(PARSER)
+    (tmp_path / "parcelpost.toml").write_text(SETTINGS)
+    for parcel in ("Ann", "Bo"):
+        run_process("add", "function", parcel, "--state", "FL", "--county", "x")
+    run_process("run", "--mode", "standalone", "--until-empty")
+    worse = PARSER.replace('return {"owner": html[3:-4]}', 'return {"owner": {"Bo": "BO"}[html[3:-4]]}')
+    (tmp_path / "old_one.py").write_text(worse)
+    counts = run_process("reparse", "--json").document
+    assert (counts["pages"], counts["changed"], counts["unreadable"]) == (2, 1, 1)
+    assert [reason for _, reason in counts["problems"]] == ["KeyError: 'Ann'"]
+    store = tmp_path / "local_data" / "parcelpost.db"
+    assert look(store, "SELECT data ->> 'owner' FROM results ORDER BY 1") == [("Ann",), ("BO",)]
+
+
+ROWS = b'{"features": [{"attributes": {"PIN": "1-1", "OWNER": "ANN"}}]}'
+FIELD_MAP = '[field_maps.mine]\nhas = ["PIN", "OWNER"]\n[field_maps.mine.fields]\nparcel_id = { text = ["PIN"] }\n'
+
+
+def test_a_field_map_that_was_changed_changes_the_records(
+    store: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill(store, {"parcel_id": "1-1"}, ROWS, platform="arcgis")
+    ran = run("reparse", "--store", store)
+    assert "no field map fits these columns" in ran.out
+    (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
+    assert run("reparse", "--json", "--store", store).document["changed"] == 1
+    assert run("reparse", "--json", "--store", store).document["unchanged"] == 1
+    (tmp_path / "other.toml").write_text(f'{FIELD_MAP}owner_names = {{ texts = ["OWNER"] }}\n')
+    assert run("reparse", "--json", "--store", store, "--config", "other.toml").document["changed"] == 1
+    assert look(store, "SELECT data ->> 'owner_names' FROM results") == [('["ANN"]',)]

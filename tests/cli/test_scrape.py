@@ -100,3 +100,35 @@ async def test_a_worker_scrapes_and_asks_the_site_once(site: Website, tmp_path: 
         assert code == 0, err
     assert "2 completed, 0 failed" in out
     assert [asked.path for asked in site.asked] == ["/robots.txt", "/api/v2/due/PPT/7"]
+
+
+async def test_a_countys_own_field_map_is_used_by_scrape_and_by_a_worker(site: Website, tmp_path: Path) -> None:
+    rows = {"features": [{"attributes": {"ACCOUNT": "A-7", "NAME": "DOE ANN"}}]}
+    site.page("/layer/0/query", json.dumps(rows).encode(), Content_Type="application/json")
+    (tmp_path / "mine.toml").write_text(
+        f'[[county]]\nplatform = "arcgis"\nstate = "WI"\ncounty = "rivers"\nsite = "{site.url}/layer/0"\n'
+        'ids = { parcel_column = "ACCOUNT" }\nfield_map = "rivers"\n'
+    )
+    (tmp_path / "parcelpost.toml").write_text(
+        '[worker]\nmode = "standalone"\n'
+        '[fetch]\ncounties_file = "mine.toml"\nallow_private = ["127.0.0.1"]\npace_seconds = 0\n'
+        '[field_maps.rivers.fields]\nparcel_id = { text = ["ACCOUNT"] }\nowner_names = { texts = ["NAME"] }\n'
+    )
+    where = ("--state", "WI", "--county", "rivers")
+    code, out, err = await _done(tmp_path, "scrape", "--platform", "arcgis", *where, "A-7")
+    assert code == 0, err
+    assert (json.loads(out)["parcel_id"], json.loads(out)["owner_names"]) == ("A-7", ["DOE ANN"])
+    await _done(tmp_path, "add", "arcgis", "A-7", *where)
+    code, out, err = await _done(tmp_path, "run", "--until-empty")
+    assert "1 completed, 0 failed" in out, err
+    code, out, _ = await _done(tmp_path, "store", "results", "--json")
+    assert "DOE ANN" in out
+
+
+async def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "somebodys.py").write_text("def scrape(id):\n    return {}[id]\n")
+    (tmp_path / "parcelpost.toml").write_text('[platforms.mine]\nscrape = "somebodys:scrape"\n')
+    code, out, err = await _done(tmp_path, "scrape", "--platform", "mine", "7")
+    assert (code, out, err) == (1, "", "retry: KeyError: '7'\n")
+    code, _, err = await _done(tmp_path, "scrape", "--platform", "mone", "7")
+    assert (code, err.startswith("error: there is no platform 'mone'; the nearest is mine")) == (1, True)

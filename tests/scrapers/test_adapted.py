@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -13,10 +15,20 @@ from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Pag
 from parcelpost.scrapers import as_platform
 from parcelpost.scrapers.adapted import Adapted, How
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.stage import Stage
+from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
+from tests.website import Website
 
 IDENTITY = {"parcel_id": "1-2", "state": "CT", "county": "hartford", "platform": "vgsi"}
 HTML = "<html><b>Ann</b></html>"
+
+
+@pytest.fixture
+async def lpm(tmp_path: Path) -> AsyncIterator[LocalPersistenceManager]:
+    async with LocalPersistenceManager.open(tmp_path / "store.db") as opened:
+        yield opened
 
 
 async def outcome_of(offered: Callable[..., Any], task: Task | None = None, **how: Any) -> Outcome:
@@ -286,3 +298,173 @@ def test_a_class_and_its_objects_can_be_marked() -> None:
 
     for offered in (Marked, Marked()):
         assert registered(offered) == Done(data={**IDENTITY, "pin": "1-2"})
+
+
+# Fetching
+
+
+FETCHED = "<html><b>Ann</b> and more</html>"
+
+
+async def fetched(site: Website, offered: Any, *, cache: Any = None, times: int = 1, **how: Any) -> list[Outcome]:
+    """As a worker does it: each attempt on a stage, with a session of its own."""
+    stage, found = Stage("test"), []
+    async with fetching(cache=cache) as one:
+        adapted = Adapted(offered, How(**how), lambda task: one.fetcher.session())
+        for _ in range(times):
+            outcome = await stage.run(adapted.scrape, a_task(url=f"{site.url}/1"), 60)
+            assert outcome is not None
+            found.append(outcome)
+        await stage.close()
+    return found
+
+
+async def get(url: str, fetcher: Any) -> Page:
+    page: Page = await fetcher.get(url)
+    return page
+
+
+def get_plain(url: str, fetcher: Any) -> Page:
+    page: Page = fetcher.get(url)
+    return page
+
+
+class Fetches:
+    """Has a method for it, and counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def scrape_parcel(self, url: str, fetcher: Any) -> str:
+        self.calls += 1
+        return (await get(url, fetcher)).body.decode()
+
+    async def parse_html(self, html: str) -> dict[str, int | str]:
+        return {"owner": html[9:12], "calls": self.calls}
+
+
+async def get_each(url: str, fetcher: Any) -> AsyncIterator[dict[str, str]]:
+    for number in "12":
+        yield {"parcel_id": number, "page": (await fetcher.get(url)).body.decode()}
+
+
+def owner(page: Page) -> dict[str, str]:
+    return {"owner": page.body.decode()[9:12]}
+
+
+@pytest.mark.parametrize("function", [get, get_plain, partial(get), partial(get_plain)])
+async def test_pages_come_by_the_fetcher_that_a_function_asks_for(site: Website, function: Any) -> None:
+    site.page("/1", FETCHED.encode())
+    (outcome,) = await fetched(site, function, parse=owner)
+    assert isinstance(outcome, Done), outcome
+    assert outcome.data == {**IDENTITY, "owner": "Ann"}
+    assert outcome.page is not None
+    assert (outcome.page.body, outcome.page.url) == (FETCHED.encode(), f"{site.url}/1")
+    assert outcome.scraped_at is not None
+
+
+async def test_a_class_and_an_async_generator_may_ask_for_it_too(site: Website) -> None:
+    site.page("/1", FETCHED.encode())
+    first, second = await fetched(site, Fetches, times=2)
+    assert isinstance(first, Done)
+    assert isinstance(second, Done)
+    assert (first.data, second.data) == ({**IDENTITY, "owner": "Ann", "calls": 1}, {**first.data, "calls": 2})  # type: ignore[dict-item]
+    (outcome,) = await fetched(site, get_each)
+    assert isinstance(outcome, Done)
+    assert [one["parcel_id"] for one in (outcome.data, *outcome.more)] == ["1", "2"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("function", [get, get_plain])
+async def test_a_page_that_gave_a_record_is_asked_for_once(
+    site: Website, lpm: LocalPersistenceManager, function: Any
+) -> None:
+    site.page("/1", FETCHED.encode())
+    outcomes = await fetched(site, function, cache=lpm.cache, times=3, parse=owner)
+    assert all(isinstance(one, Done) for one in outcomes)
+    assert len(site.asked) == 1
+    (outcome,) = await fetched(site, function, cache=lpm.cache, parse=lambda page: None)
+    assert isinstance(outcome, NotFound)
+    await fetched(site, function, cache=lpm.cache, parse=owner)
+    assert len(site.asked) == 2
+
+
+@pytest.mark.parametrize("function", [get, get_plain])
+async def test_a_fetch_that_fails_ends_the_task_as_the_site_says(site: Website, function: Any) -> None:
+    for status, kind in ((404, NotFound), (403, Blocked), (500, Retry), (400, GiveUp)):
+        site.page("/1", b"no", status)
+        (outcome,) = await fetched(site, function, parse=owner)
+        assert isinstance(outcome, kind), outcome
+
+
+async def test_where_nothing_is_fetched_a_function_that_must_is_given_up() -> None:
+    assert await outcome_of(get) == GiveUp("get wants a fetcher, and nothing is fetched here")
+
+    def may(parcel_id: str, fetcher: Any = None) -> dict[str, bool]:
+        return {"fetched": fetcher is not None}
+
+    assert (await data_of(may))["fetched"] is False
+
+
+# Reading what was kept
+
+
+def read_again(page: Page, parse: Any) -> object:
+    return Adapted(lambda: "", How(parse=parse)).parse("vgsi", page, a_task().target)
+
+
+def as_text(html: str) -> dict[str, Any]:
+    return {"is": [type(html).__mro__[-2].__name__, html[:6]]}
+
+
+def as_bytes(html: bytes) -> dict[str, Any]:
+    return {"is": [type(html).__mro__[-2].__name__, html[:6].decode()]}
+
+
+def as_page(html: Page) -> dict[str, Any]:
+    return {"is": [type(html).__name__, html.body[:6].decode()]}
+
+
+OF_TEXT, OF_BYTES = "text/html; charset=utf-8", "application/octet-stream"
+
+
+@pytest.mark.parametrize("content_type", [OF_TEXT, OF_BYTES, "text/html; charset=iso-8859-1", "text/html"])
+@pytest.mark.parametrize(("parse", "kind"), [(as_text, "str"), (as_bytes, "bytes"), (as_page, "Page")])
+def test_a_parser_is_given_what_it_is_annotated_with(content_type: str, parse: Any, kind: str) -> None:
+    outcome = read_again(Page(body=FETCHED.encode(), content_type=content_type), parse)
+    assert isinstance(outcome, Done)
+    assert outcome.data == {**IDENTITY, "is": [kind, "<html>"]}
+
+
+def test_one_that_says_nothing_is_given_what_scraping_gave_it_and_may_ask_it_as_a_page() -> None:
+    def parse(found):  # type: ignore[no-untyped-def]
+        return {"text": isinstance(found, str), "starts": found[:3] in ("<ht", b"<ht"), "body": found.body.decode()}
+
+    for content_type, is_text in ((OF_TEXT, True), (OF_BYTES, False), ("text/html", True), ("application/json", True)):
+        outcome = read_again(Page(body=FETCHED.encode(), content_type=content_type), parse)
+        assert isinstance(outcome, Done)
+        assert outcome.data == {**IDENTITY, "text": is_text, "starts": True, "body": FETCHED}
+
+
+async def test_an_outcome_of_the_parser_keeps_the_page() -> None:
+    outcome = await outcome_of(lambda: HTML, parse=lambda html: Done(data={"a": 1}))
+    assert isinstance(outcome, Done)
+    assert outcome.page is not None
+
+
+async def test_what_reads_again_asks_nobody_and_may_be_async() -> None:
+    async def parse(html: str, county: str) -> dict[str, str]:
+        return {"in": county}
+
+    found = read_again(Page(body=b"<p>"), parse)
+    assert isinstance(found, Awaitable)
+    assert (await found) == Done(data={**IDENTITY, "in": "hartford"}, page=Page(body=b"<p>"))
+    wants = GiveUp("owner_online wants a fetcher, and nothing is fetched here")
+    assert read_again(Page(body=b"<p>"), owner_online) == wants
+    assert read_again(Page(body=b" "), parse) == Retry("the page is empty")
+    without = Adapted(lambda: "")
+    assert not without.can_read
+    assert without.parse("vgsi", Page(body=b"<p>"), a_task().target) == GiveUp("there is no parse function")
+
+
+def owner_online(html: str, fetcher: Any) -> dict[str, str]:
+    raise AssertionError

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from importlib.metadata import EntryPoint, distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Done, NotFound, Outcome, Task
+from parcelpost.model import Done, NotFound, Outcome, Page, Target, Task
+from parcelpost.scrapers.configured import Configured
+from parcelpost.scrapers.counties import Counties, County
+from parcelpost.scrapers.county_platform import CountyPlatform, Reading
 from parcelpost.scrapers.factory import GROUP, ScraperFactory
-from parcelpost.scrapers.platform import Scraper
+from parcelpost.scrapers.platform import NotReadable, Scraper
+from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.sites import Sites
+from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
+from tests.website import Website
 
 MODULE = """
 from parcelpost.model import Done, NotFound
@@ -53,10 +61,10 @@ def a_factory(**installed: str) -> ScraperFactory:
     return ScraperFactory(ManualClock(), installed=lambda: entries)
 
 
-def call(factory: ScraperFactory, name: str) -> object:
+def call(factory: ScraperFactory, name: str, parcel_id: str = "1-2") -> object:
     scrape = factory.scraper(name)
     assert scrape is not None
-    return scrape(a_task(platform=name))
+    return scrape(a_task(platform=name, parcel_id=parcel_id))
 
 
 def test_echo_is_built_in() -> None:
@@ -174,3 +182,84 @@ def test_entry_points_of_installed_packages_are_found(tmp_path: Path, monkeypatc
     monkeypatch.syspath_prepend(tmp_path)
     assert any(found.name == "theirs" for found in distributions())
     assert "shiny" in ScraperFactory().names()
+
+
+# Reading pages that were kept
+
+
+RECORD = b'{"folio": "7", "owner": "Ann"}'
+
+
+def read_json(reading: Reading) -> Record:
+    return Record(parcel_id=reading.json["folio"], owner_names=[reading.json["owner"]])
+
+
+def test_a_county_platform_of_somebody_else_scrapes_and_reads_under_the_name_it_is_offered_by(package: Path) -> None:
+    factory = a_factory(theirs="theirs_county:PLATFORM")
+    (package / "theirs_county.py").write_text(
+        "from parcelpost.scrapers.county_platform import CountyPlatform\n"
+        "from tests.scrapers.test_factory import read_json\n"
+        "PLATFORM = CountyPlatform(name='another', version=3, read=read_json)\n"
+    )
+    parse = factory.parser("theirs")
+    assert callable(parse)
+    outcome = parse(Page(body=RECORD), a_task().target)
+    assert isinstance(outcome, Done)
+    data: Any = outcome.data
+    assert (data["platform"], data["parser_version"], data["owner_names"]) == ("theirs", "theirs/3", ["Ann"])
+
+
+async def test_its_pages_are_fetched_by_the_countys_entry(site: Website) -> None:
+    site.page("/7", RECORD)
+    county = County(platform="theirs", state="CT", county="hartford", url=f"{site.url}/{{parcel}}", fips="09003")
+    async with fetching() as one:
+        sites = Sites(counties=Counties([county]), sessions=one.fetcher.session)
+        factory = ScraperFactory(sites=sites, installed=list)
+        factory.register("theirs", CountyPlatform(name="theirs", version=1, read=read_json))
+        found = call(factory, "theirs", parcel_id="7")
+        assert isinstance(found, Awaitable)
+        outcome = await found
+    assert isinstance(outcome, Done), outcome
+    assert outcome.data["county_fips"] == "09003"  # type: ignore[index]
+
+
+def test_a_platform_with_a_parse_of_its_own_reads_and_one_without_says_so(package: Path) -> None:
+    class Own:
+        name = "own"
+
+        def scrape(self, task: Task) -> Outcome:
+            return NotFound("x")
+
+        def parse(self, page: Page, target: Target) -> Outcome:
+            return Done(data={"read": page.body.decode()})
+
+    factory = a_factory(plain="theirs_good:plain", broken="theirs_missing:Platform")
+    factory.register("own", Own)
+    parse = factory.parser("own")
+    assert callable(parse)
+    assert parse(Page(body=b"7"), a_task().target) == Done(data={"read": "7"})
+    assert factory.parser("plain") == NotReadable("it has no parse function")
+    assert factory.parser("echo") == NotReadable("it has no parse function")
+    assert factory.parser("no_such") == NotReadable("no platform here has that name")
+    with pytest.raises(ModuleNotFoundError):
+        factory.parser("broken")
+
+
+def test_what_goes_before_ours_reads_before_ours() -> None:
+    factory = ScraperFactory(sites=Sites(), installed=list)
+    assert callable(factory.parser("vgsi"))
+    factory.register("vgsi", lambda _: NotFound("by hand"))
+    assert factory.parser("vgsi") == NotReadable("it has no parse function")
+
+
+def test_whose_platforms_they_are_is_known_without_importing_them(package: Path) -> None:
+    factory = a_factory(shiny="theirs_good:Shiny")
+    factory.configure("mine", Configured(scrape="theirs_good:plain"))
+    factory.register("hand", lambda _: NotFound("x"))
+    assert factory.origins() == {
+        "echo": "parcelpost",
+        "shiny": "theirs_good",
+        "mine": "settings",
+        "hand": "registered",
+    }
+    assert "theirs_good" not in sys.modules

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Done, Outcome, Page, Retry, Target
+from parcelpost.scrapers.platform import Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.reparsing import Filters
-from parcelpost.worker.reparse import Counts, Parser, Reparse
+from parcelpost.worker.reparse import Counts, Reparse
 
 
-def reading(version: int) -> Parser:
+def reading(version: int) -> Parse:
     """`name;name`: one record each. The second version writes them in capitals."""
 
     def parse(page: Page, target: Target) -> Outcome:

@@ -12,6 +12,7 @@ from msgspec.json import decode
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Done, OutboxEntry, Page, Result, Target, TaskStatus
+from parcelpost.scrapers.platform import NotReadable
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import listed
 from parcelpost.storage.reparsing import Filters
@@ -187,8 +188,9 @@ async def test_a_task_that_is_to_be_scraped_again_is_left_alone(rig: Rig) -> Non
 async def test_a_platform_that_cannot_read_pages_is_passed_over(rig: Rig) -> None:
     await save(rig.lpm, "t1", b"ann")
     rig.clock.advance(60)
-    counts = await Reparse(rig.lpm, lambda _: None, Filters(), rig.clock).run("x")
+    counts = await Reparse(rig.lpm, lambda _: NotReadable("it cannot"), Filters(), rig.clock).run("x")
     assert (counts.skipped, counts.pages) == (1, 0)
+    assert [(one.platform, one.pages, one.reason) for one in counts.not_readable] == [("echo", 1, "it cannot")]
 
 
 async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig) -> None:

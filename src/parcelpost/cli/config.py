@@ -12,6 +12,7 @@ import typer
 from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
 from parcelpost.cli.output import print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
+from parcelpost.settings.keys import SECTIONS_OF_NAMES
 
 if TYPE_CHECKING:
     from parcelpost.settings.sources import Found, Loaded, Problem
@@ -60,7 +61,7 @@ def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = F
 
 @app.command("check", epilog=CHECK_EXAMPLES)
 def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
-    """Say whether the settings can be used, and what is wrong with them if not.
+    """Say whether a worker can run with the settings, and what is wrong with them if not.
 
     Exits with 1 if something is wrong. A warning is no fault. Nothing is sent to the gateway and no store is opened.
     """
@@ -77,25 +78,24 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
 
 
 def _judge(found: Found) -> tuple[list[Problem], list[str]]:
-    """Everything that is wrong, and everything that may be: also of the token and of what only a worker needs."""
+    """Everything that is wrong, and everything that may be: also what would end a worker at once."""
+    from parcelpost.cli import readiness
     from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
-    from parcelpost.settings.sources import Problem, check_runnable
+    from parcelpost.settings.sources import Problem
 
     problems, warnings = list(found.problems), list(found.warnings)
     if found.loaded is None:
         return problems, warnings
     settings = found.loaded.settings
-    try:
-        check_runnable(settings)
-    except InvalidSettings as error:
-        warnings.append(f"{error}: {error.hint}")
-    try:
-        token = read_token(settings.gateway, os.environ)
-    except InvalidSettings as error:
-        return [*problems, Problem(what=str(error), remedy=error.hint)], warnings
+    problems += [Problem(what=str(one), remedy=one.hint) for one in readiness.problems(settings, os.environ)]
+    if problems:
+        return problems, warnings
+    token = read_token(settings.gateway, os.environ)
     warnings += token.warnings
     if settings.gateway.url and token.secret is None:
-        warnings.append(f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file before a run")
+        warnings.append(
+            f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file if it asks for one"
+        )
     return problems, warnings
 
 
@@ -110,23 +110,26 @@ def _verdict(problems: list[Problem], warnings: list[str]) -> Iterator[str]:
 
 def _values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
     for section in loaded.settings.__struct_fields__:
-        if section == "platforms":
+        if section in SECTIONS_OF_NAMES:
             continue
         values = getattr(loaded.settings, section)
         for field in values.__struct_fields__:
             yield f"{section}.{field}", getattr(values, field)
 
 
-def _platforms(loaded: Loaded) -> Iterator[tuple[str, str]]:
+def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
     for name, place in loaded.settings.platforms.items():
         for key, value in (("class", place.class_), ("scrape", place.scrape), ("parse", place.parse)):
             if value:
-                yield f"platforms.{name}.{key}", value
+                yield f"platforms.{name}.{key}", value, loaded.origins[f"platforms.{name}.{key}"]
+    for name, written in loaded.settings.field_maps.items():
+        told = ", ".join(written.given.get("fields", ()))
+        yield f"field_maps.{name}", f"fields {told}", written.origin
 
 
 def _document(loaded: Loaded) -> dict[str, Any]:
-    values = [*_values(loaded), *_platforms(loaded)]
-    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in values}
+    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _values(loaded)}
+    settings |= {name: {"value": value, "from": origin} for name, value, origin in _named(loaded)}
     file: Path | None = loaded.file
     return {
         "file": None if file is None else str(file),
@@ -140,7 +143,7 @@ def _lines(loaded: Loaded) -> Iterator[str]:
     from parcelpost.settings.forms import KEYS, as_text
 
     rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _values(loaded)]
-    rows += [(name, value, loaded.origins[name]) for name, value in _platforms(loaded)]
+    rows += _named(loaded)
     yield from table(("setting", "value", "from"), rows)
     yield ""
     yield f"The gateway's token: {printable(_token(loaded))}."

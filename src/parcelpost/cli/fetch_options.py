@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parcelpost import __version__
-from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.exchange import FetchOptions
-from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.scrapers.platforms import NAMES
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 
@@ -27,13 +24,3 @@ def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOp
         allow_private=fetch.allow_private,
         obey_robots=fetch.obey_robots,
     )
-
-
-def check_platforms(settings: Settings) -> None:
-    """Raises InvalidSettings where `worker.platforms` names one that there is not."""
-    there_are = {*ScraperFactory().names(), *NAMES, *settings.platforms}
-    if unknown := sorted(set(settings.worker.platforms) - there_are):
-        raise InvalidSettings(
-            f"worker.platforms names {', '.join(unknown)}, which is not installed",
-            hint=f"known are {', '.join(sorted(there_are))}",
-        )

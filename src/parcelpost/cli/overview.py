@@ -93,7 +93,7 @@ async def gather(store: Path) -> Overview:
     commands = [one for one in status.open_in if _COMMAND.fullmatch(one.id)]
     workers = [one for one in status.open_in if one not in commands]
     sync = await _sync(store, read_held(store) if workers else None)
-    broken = await _broken(store)
+    broken = await broken_fields(store)
     problems = [
         *_denials(sync),
         *_held_problems(sync),
@@ -155,7 +155,7 @@ def _delivered(one: LoggedRound) -> Delivered:
     return Delivered(one.created_at, one.round.record_type, one.round.record_count)
 
 
-async def _broken(store: Path) -> list[BrokenField]:
+async def broken_fields(store: Path) -> list[BrokenField]:
     """As the workers said it, not long ago."""
     async with looking(store) as database:
         told = await WorkerState(database, CLOCK).named(BROKEN_STATE, BrokenFields)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import print_json, printable
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Done, NotFound, Outcome, Page, Target
+from parcelpost.model import Done, NotFound, Outcome, Target
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
 
 EXAMPLES = """
 Examples:
@@ -18,59 +23,67 @@ Examples:
 \b
   parcelpost parse page.html --platform grizzly_gis --state FL --county columbia
   parcelpost parse saved/*.html.gz --platform vgsi --state NH --county grafton > parcels.jsonl
+  parcelpost parse local_data/data/vgsi/NH --platform vgsi --state NH
+  curl -s https://example.org/parcels.csv | parcelpost parse - --platform lien_register --state CO
 """
-
-_MOST_BYTES = 512 * 1024**2
-_TYPES = {".json": "application/json", ".csv": "text/csv"}
 
 
 def parse(
-    files: Annotated[list[Path], typer.Argument(help="Saved pages; .gz is unpacked.", metavar="FILE...")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Saved pages, gzipped or not; folders of them; - is standard input.", metavar="FILE..."),
+    ],
     platform: Annotated[str, typer.Option("--platform", help="The platform whose pages they are.")],
     state: Annotated[str, typer.Option("--state", help="Their state, such as FL.")] = "",
     county: Annotated[str, typer.Option("--county", help="Their county.")] = "",
     parcel_id: Annotated[str, typer.Option("--parcel", help="The parcel that was asked for.")] = "",
+    config: ConfigPath = None,
+    settings: SetOptions = None,
 ) -> None:
     """Print the records of saved pages, one JSON line each. Nothing is fetched or stored.
 
     For a page that holds no record the reason goes to stderr, and the exit code is 1.
     """
-    from parcelpost.scrapers.platforms import NAMES, county_platform
+    import asyncio
 
-    found = county_platform(platform)
-    if found is None:
-        raise InvalidInput(f"there is no platform {platform!r}", hint=f"known are {', '.join(NAMES)}")
+    from parcelpost.settings.sources import load, pairs
+
+    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
     target = Target(parcel_id=parcel_id, state=state, county=county)
-    bad = 0
-    for file in files:
-        outcome = found.parse(_page(file), target).outcome
-        if isinstance(outcome, Done):
-            for record in (outcome.data, *outcome.more):
-                print_json(record)
-        else:
-            bad += 1
-            print(printable(f"{file}: {reason(outcome)}"), file=sys.stderr)
+    bad = asyncio.run(_parse(files, platform, target, loaded.settings))
     if bad:
         raise typer.Exit(1)
 
 
-def _page(file: Path) -> Page:
-    import gzip
-    import zlib
+async def _parse(files: Sequence[str], platform: str, target: Target, settings: Settings) -> int:
+    """How many of the files gave no record."""
+    from parcelpost.cli.known_platforms import factory, sites
+    from parcelpost.cli.platform_names import names, unknown
+    from parcelpost.cli.saved_pages import found, page
+    from parcelpost.worker.reading import PageReader
 
-    try:
-        if file.suffix == ".gz":
-            with gzip.open(file) as opened:
-                body = opened.read(_MOST_BYTES + 1)
-        else:
-            with file.open("rb") as plain:
-                body = plain.read(_MOST_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInput(f"{file} cannot be read: {reason}", hint="name a saved page") from None
-    if len(body) > _MOST_BYTES:
-        raise InvalidInput(f"{file} is larger than 512 MiB", hint="is it a page?")
-    return Page(body=body, content_type=_TYPES.get(Path(file.name.removesuffix(".gz")).suffix, "text/html"))
+    if platform not in (known := names(settings)):
+        raise InvalidInput(unknown(platform, known), hint=f"known are {', '.join(sorted(known))}")
+    parser = factory(settings, sites(settings)).parser
+    bad = 0
+    async with PageReader.open(parser, seconds=settings.executor.task_timeout_seconds) as reader:
+        if (unreadable := await reader.unreadable(platform)) is not None:
+            raise InvalidInput(f"{platform} reads no saved pages: {unreadable.reason}", hint="see docs/new-platform.md")
+        for file in found(files):
+            read = page(file)
+            outcome = read if isinstance(read, Outcome) else await reader.read(platform, read, target)
+            bad += not _told(file, outcome)
+    return bad
+
+
+def _told(file: str, outcome: Outcome) -> bool:
+    """Whether there was a record to print."""
+    if not isinstance(outcome, Done):
+        print(printable(f"{file}: {reason(outcome)}"), file=sys.stderr)
+        return False
+    for record in (outcome.data, *outcome.more):
+        print_json(record)
+    return True
 
 
 def reason(outcome: Outcome) -> str:

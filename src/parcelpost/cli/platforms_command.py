@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
-from parcelpost.cli.output import print_json, print_lines, table
+from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
+
+if TYPE_CHECKING:
+    from parcelpost.cli.platform_health import Health, Known, ListedPlatform
+    from parcelpost.settings import Settings
 
 EXAMPLES = """
 Examples:
@@ -16,54 +23,105 @@ Examples:
 \b
   parcelpost platforms
   parcelpost platforms grizzly_gis --json
+  parcelpost platforms --store /srv/parcelpost/parcelpost.db
 """
 
 
 def platforms(
     only: Annotated[str, typer.Argument(help="Only this one.", metavar="[PLATFORM]")] = "",
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="PATH", help="The store whose tasks tell; else storage.path, if it is there."),
+    ] = None,
     as_json: AsJson = False,
     config: ConfigPath = None,
     settings: SetOptions = None,
 ) -> None:
-    """List the platforms, and the counties whose sites are known.
+    """List the platforms, the counties whose sites are known, and how each of them does.
 
-    A platform without counties works all the same for tasks that name a page.
+    How they do is what the store's last tasks say; without a store there is only the list. A platform without
+    counties works all the same for tasks that name a page.
     """
+    from parcelpost.cli.platform_health import listed
+    from parcelpost.cli.platform_names import unknown
     from parcelpost.errors import InvalidInput
-    from parcelpost.scrapers.counties import known
-    from parcelpost.scrapers.factory import ScraperFactory
-    from parcelpost.scrapers.platforms import NAMES
     from parcelpost.settings.sources import load, pairs
 
     loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
-    counties = list(known(loaded.settings.fetch.counties_file))
-    names = sorted({*NAMES, *ScraperFactory().names(), *(one.platform for one in counties)})
+    known = _known(store, loaded.settings)
+    found = listed(loaded.settings, known)
+    names = frozenset(one.platform for one in found)
     if only and only not in names:
-        raise InvalidInput(f"there is no platform {only!r}", hint=f"known are {', '.join(names)}")
-    names = [only] if only else names
+        raise InvalidInput(unknown(only, names), hint=f"known are {', '.join(sorted(names))}")
+    found = [one for one in found if only in ("", one.platform)]
     if as_json:
-        print_json(
-            [
-                {
-                    "platform": name,
-                    "counties": [
-                        {
-                            "state": one.state,
-                            "county": one.county,
-                            "fips": one.fips,
-                            "site": one.site or one.url,
-                            "example": one.example,
-                        }
-                        for one in counties
-                        if one.platform == name
-                    ],
-                }
-                for name in names
-            ]
-        )
-        return
-    rows: list[tuple[str | None, ...]] = []
-    for name in names:
-        found = [one for one in counties if one.platform == name]
-        rows += [(name, one.state, one.county, one.site or one.url) for one in found] or [(name, None, None, None)]
-    print_lines(table(("platform", "state", "county", "site"), rows))
+        print_json(found)
+    elif known.sites or known.paused:
+        print_lines(_with_health(found))
+    else:
+        print_lines(table(("platform", "state", "county", "site"), _rows(found)))
+
+
+def _known(store: Path | None, settings: Settings) -> Known:
+    """Of a store that nobody named, only what can be had. Raises a StoreError."""
+    from parcelpost.cli import running
+    from parcelpost.cli.platform_health import Known, of_store
+    from parcelpost.errors import StoreError
+
+    path = store or Path(settings.storage.path)
+    if store is None and not path.exists():
+        return Known()
+    try:
+        return running.run(path, of_store(path))
+    except StoreError as error:
+        if store is not None:
+            raise
+        print(printable(f"note: how they do cannot be told: {error}"), file=sys.stderr)
+        return Known()
+
+
+def _rows(found: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
+    for one in found:
+        for county in one.counties:
+            yield _name(one), county.state, county.county, county.site or None
+        if not one.counties:
+            yield _name(one), None, None, None
+
+
+def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
+    headers = ("platform", "state", "county", "done", "failed", "again", "last success", "health", "site")
+    yield from table(headers, [row for one in found for row in _health_rows(one)])
+    for one in found:
+        if one.paused is not None:
+            until = f"until {one.paused.until}" if one.paused.until else "until somebody resumes it"
+            yield printable(f"{one.platform} is paused {until}: {one.paused.reason}")
+        for county in one.counties:
+            if county.health is not None and county.health.last_error and county.health.word != "fine":
+                yield printable(f"{one.platform} {county.state}/{county.county}: {county.health.last_error}")
+
+
+def _health_rows(one: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
+    for county in one.counties:
+        *numbers, word = _told(county.health) if county.health else (None,) * 5
+        yield _name(one), county.state, county.county, *numbers, _word(one, word), county.site or None
+    if not one.counties:
+        yield _name(one), None, None, None, None, None, None, _word(one, None), None
+
+
+def _told(health: Health) -> tuple[Cell, ...]:
+    from parcelpost.cli.running import CLOCK
+
+    since = None
+    if health.last_success is not None:
+        since = f"{age((CLOCK.now() - health.last_success).total_seconds())} ago"
+    return health.completed, health.failed, health.trying_again, since, health.word
+
+
+def _word(one: ListedPlatform, word: Cell) -> Cell:
+    if not one.origin:
+        return "not installed"
+    return "paused" if one.paused is not None and word in (None, "-", "fine") else word
+
+
+def _name(one: ListedPlatform) -> str:
+    return f"{one.platform} (experimental)" if one.experimental else one.platform

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, ConfigPath, Platform, SetOptions, StorePath
 from parcelpost.cli.output import count, print_json, printable
 
 if TYPE_CHECKING:
+    from parcelpost.settings import Settings
     from parcelpost.storage.reparsing import Filters
-    from parcelpost.worker.reparse import Counts, Parser
+    from parcelpost.worker.reparse import Counts
 
 EXAMPLES = """
 Examples:
@@ -35,18 +37,22 @@ def reparse(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
 ) -> None:
-    """Read the stored pages again with the parsers of this version. Nothing is fetched.
+    """Read the stored pages again with the parsers and field maps of now. Nothing is fetched.
 
     A record that has changed replaces the one before and waits to be delivered again; all others stay as they are, also
     those whose page gives no record any more. Ctrl-C is safe: the same command goes on where it was.
     """
     from parcelpost.cli import running
+    from parcelpost.settings.sources import load, pairs
     from parcelpost.storage.reparsing import Filters
 
+    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
     day = since.replace(tzinfo=UTC) if since else None
     filters = Filters(platform=platform, state=state, county=county, since=day)
-    counts = running.run(store, _reparse(store, filters, dry=dry_run))
+    counts = running.run(store, _reparse(store, filters, loaded.settings, dry=dry_run))
     if as_json:
         print_json(counts)
         return
@@ -58,34 +64,30 @@ def reparse(
     )
     if counts.not_found:
         print(f"{count(counts.not_found, 'record')} no longer on their page, kept as they were.")
-    if counts.skipped:
-        print(f"{count(counts.skipped, 'page')} of platforms that cannot read a page by itself.")
+    for one in counts.not_readable:
+        print(printable(f"{count(one.pages, 'page')} of {one.platform} not read: {one.reason}."))
     if counts.unreadable:
         print(f"{count(counts.unreadable, 'page')} without a record now; what was read before is kept:")
         for page, reason in counts.problems:
             print(printable(f"  {page}: {reason}"))
 
 
-async def _reparse(store: Path, filters: Filters, *, dry: bool) -> Counts:
+async def _reparse(store: Path, filters: Filters, settings: Settings, *, dry: bool) -> Counts:
+    from parcelpost.cli.known_platforms import factory, sites
     from parcelpost.cli.progress import Meter
     from parcelpost.cli.running import CLOCK, changing
     from parcelpost.worker.reparse import Reparse
 
+    known = sites(settings)
+    seconds = settings.executor.task_timeout_seconds
     async with changing(store) as lpm, Meter("reading pages again") as meter:
-        work = Reparse(lpm, _parser, filters, CLOCK, dry=dry)
-        return await work.run(_wishes(filters), lambda counts: meter(counts.pages, None))
+        work = Reparse(lpm, factory(settings, known).parser, filters, CLOCK, dry=dry, seconds=seconds)
+        wishes = f"{filters} {_versions()} {known.field_maps.digest}"
+        return await work.run(wishes, lambda counts: meter(counts.pages, None))
 
 
-def _parser(name: str) -> Parser | None:
-    from parcelpost.scrapers.platforms import county_platform
-
-    platform = county_platform(name)
-    return None if platform is None else lambda page, target: platform.parse(page, target).outcome
-
-
-def _wishes(filters: Filters) -> str:
-    """Names the run: with other filters or other parsers it is another one, and starts at the first page."""
+def _versions() -> dict[str, int]:
+    """A run is gone on with only by the parsers that it began with."""
     from parcelpost.scrapers.platforms import NAMES, county_platform
 
-    versions = {name: found.version for name in NAMES if (found := county_platform(name))}
-    return f"{filters} {versions}"
+    return {name: found.version for name in NAMES if (found := county_platform(name))}

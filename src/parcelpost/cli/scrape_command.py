@@ -63,26 +63,25 @@ def scrape(
 
 
 async def _scrape(task: Task, settings: Settings) -> Outcome:
-    from collections.abc import Awaitable
+    from msgspec.structs import replace
 
     from parcelpost.cli.fetch_options import fetch_options
-    from parcelpost.clock import SystemClock
+    from parcelpost.cli.known_platforms import factory, sites
+    from parcelpost.cli.platform_names import names, unknown
     from parcelpost.errors import InvalidInput
-    from parcelpost.scrapers.counties import known
-    from parcelpost.scrapers.county_scraper import county_scrapers
-    from parcelpost.scrapers.factory import ScraperFactory
+    from parcelpost.model import Retry
     from parcelpost.scrapers.fetcher import PageFetcher
-    from parcelpost.scrapers.learning import Ranking
+    from parcelpost.worker.stage import Stage
 
-    counties, clock = known(settings.fetch.counties_file), SystemClock()
-    async with PageFetcher.open(fetch_options(settings, os.environ), clock=clock, emit=_tell) as fetcher:
-        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, Ranking(), clock))
-        found = factory.scraper(task.platform)
-        if found is None:
-            there_are = ", ".join(factory.names())
-            raise InvalidInput(f"there is no platform {task.platform!r}", hint=f"known are {there_are}")
-        outcome = found(task)
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+    known, stage = sites(settings), Stage("scrape")
+    async with PageFetcher.open(fetch_options(settings, os.environ), clock=known.clock, emit=_tell) as fetcher:
+        scrape = factory(settings, replace(known, sessions=fetcher.session)).scraper(task.platform)
+        if scrape is None:
+            there_are = names(settings)
+            raise InvalidInput(unknown(task.platform, there_are), hint=f"known are {', '.join(sorted(there_are))}")
+        outcome = await stage.run(scrape, task, settings.executor.task_timeout_seconds)
+        await stage.close()
+        return outcome or Retry("it was interrupted")
 
 
 def _tell(event: Event) -> None:

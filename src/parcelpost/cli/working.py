@@ -7,31 +7,25 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
-from parcelpost.cli.fetch_options import check_platforms, fetch_options
+from parcelpost.cli.fetch_options import fetch_options
+from parcelpost.cli.known_platforms import factory, sites
+from parcelpost.cli.readiness import check_ready
 from parcelpost.cli.store_options import store_options
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
-from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
-from parcelpost.scrapers.configured import Configured
-from parcelpost.scrapers.counties import known
-from parcelpost.scrapers.county_scraper import county_scrapers
-from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.fetcher import PageFetcher
-from parcelpost.scrapers.learning import Ranking
 from parcelpost.settings import Settings
-from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
+from parcelpost.settings.secrets import read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.telemetry import CONTENT_TYPE, Telemetry
 from parcelpost.worker import pages
@@ -56,13 +50,11 @@ async def working(
     clock = SystemClock()
     telemetry = Telemetry()
     emit = _both(make_log(settings.log.level, settings.log.format, sys.stderr), telemetry.emit)
+    check_ready(settings, environment)
     token = read_token(settings.gateway, environment)
     for warning in token.warnings:
         print(f"note: {warning}", file=sys.stderr)
-    if settings.gateway.url and token.secret is None and not _is_own_machine(settings.gateway.url):
-        raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")
-    check_platforms(settings)
-    counties = known(settings.fetch.counties_file)
+    known = replace(sites(settings), clock=clock)
     async with AsyncExitStack() as stack:
         lpm = await stack.enter_async_context(
             LocalPersistenceManager.open(
@@ -72,10 +64,6 @@ async def working(
         fetcher = await stack.enter_async_context(
             PageFetcher.open(fetch_options(settings, environment), cache=lpm.cache, clock=clock, emit=emit)
         )
-        ranking = Ranking()
-        factory = ScraperFactory(counties=county_scrapers(counties, fetcher.session, ranking, clock))
-        for name, place in settings.platforms.items():
-            factory.configure(name, Configured(scrape=place.scrape, parse=place.parse, class_=place.class_))
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream: Upstream = Nowhere()
         if settings.gateway.url:
@@ -87,8 +75,8 @@ async def working(
                 lpm=lpm,
                 upstream=upstream,
                 delivers=bool(settings.gateway.url),
-                factory=factory,
-                ranking=ranking,
+                factory=factory(settings, replace(known, sessions=fetcher.session)),
+                ranking=known.ranking,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,
@@ -101,15 +89,6 @@ async def working(
         )
         await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
-
-
-def _is_own_machine(url: str) -> bool:
-    """A gateway on this machine may serve it without tokens."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def _own_id(lpm: LocalPersistenceManager) -> str:

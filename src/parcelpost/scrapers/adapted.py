@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Task
-from parcelpost.scrapers.calling import Call, Missing
-from parcelpost.scrapers.challenge import challenge
-from parcelpost.scrapers.plain import fields, plain
+from parcelpost.model import Done, Outcome, Page, Target, Task
+from parcelpost.scrapers import answered
+from parcelpost.scrapers.blocking import BlockingSession
+from parcelpost.scrapers.calling import FETCHER, Call, Missing
+from parcelpost.scrapers.kept import form
+
+if TYPE_CHECKING:
+    from parcelpost.scrapers.fetcher import Session
 
 T = TypeVar("T", bound=Callable[..., Any])
+OpenSession = Callable[[Task], "Session | None"]
+"""What a task's pages are fetched with; None: nothing is fetched here."""
 
 _MARK = "__parcelpost_platform__"
 _SCRAPES = ("scrape", "scrape_parcel")
 _PARSES = ("parse_html", "parse")
-_MOST_RECORDS = 100_000
 
 
 class How(Struct, frozen=True, kw_only=True):
@@ -63,25 +68,44 @@ class Adapted:
     event loop's connections) is not made for several.
     """
 
-    def __init__(self, offered: object, how: How = How()) -> None:  # noqa: B008 - frozen
+    def __init__(self, offered: object, how: How = How(), sessions: OpenSession = lambda _: None) -> None:  # noqa: B008 - frozen
         """Raises TypeError where it can be seen already that it cannot work."""
         self._offered = offered
         self._how = how
+        self._sessions = sessions
         self._own = threading.local()
-        self._calls = None if isinstance(offered, type) else _calls(offered, how)
+        self._shared = None if isinstance(offered, type) else _calls(offered, how)
+
+    @property
+    def can_read(self) -> bool:
+        """Whether it has a function that reads pages."""
+        return bool(self._how.parse) or _method(self._offered, _PARSES) is not None
 
     def scrape(self, task: Task) -> Outcome | Awaitable[Outcome]:
         """Plain for a plain function, so that it runs outside of any event loop."""
-        scrape, parse = self._calls or self._of_this_thread()
-        try:
-            found = scrape(task)
-            if isinstance(found, Awaitable | AsyncIterable):
-                return _outcome_later(found, task, parse)
-            return _outcome(found, task, parse)
-        except Missing as error:
-            return GiveUp(str(error))
+        scrape, parse = self._calls()
+        session = self._sessions(task) if scrape.asks_for(FETCHER) else None
+        if session is None:
+            return _scraped(scrape, parse, task, None)
+        if scrape.is_async:
+            return _concluded_later(_scraped(scrape, parse, task, session), session)
+        found = _scraped(scrape, parse, task, BlockingSession(session))
+        return _concluded_later(found, session) if isinstance(found, Awaitable) else _concluded(found, session)
 
-    def _of_this_thread(self) -> _Calls:
+    def parse(self, platform: str, page: Page, target: Target) -> Outcome | Awaitable[Outcome]:
+        """Reads a page that was kept."""
+        _, parse = self._calls()
+        task = Task(task_id="", platform=platform, target=target)
+        try:
+            if parse is None:
+                raise Missing("there is no parse function")
+            return answered.read(page, form(page, parse.first_annotation), task, parse)
+        except answered.FAILURES as failure:
+            return answered.failed(failure)
+
+    def _calls(self) -> _Calls:
+        if self._shared is not None:
+            return self._shared
         if not hasattr(self._own, "calls"):
             made = self._offered() if isinstance(self._offered, type) else self._offered
             self._own.calls = _calls(made, self._how)
@@ -110,86 +134,35 @@ def _method(offered: object, names: Iterable[str]) -> Callable[..., Any] | None:
     return next((one for one in found if callable(one)), None)
 
 
-def _outcome(found: object, task: Task, parse: Call | None) -> Outcome | Awaitable[Outcome]:
-    page = _page(found, task)
-    if page is None:
-        return _records(found, task, None)
-    if parse is None:
-        return GiveUp(f"it returned a {type(found).__name__}, and there is no parse function to read it")
-    if not page.body.strip():
-        return Retry("the page is empty")
-    if (blocked := challenge(page)) is not None:
-        return blocked
-    read = parse(task, found)
-    if isinstance(read, Awaitable | AsyncIterable):
-        return _records_later(read, task, page)
-    return _records(read, task, page)
-
-
-async def _outcome_later(found: Awaitable[object] | AsyncIterable[object], task: Task, parse: Call | None) -> Outcome:
+def _scraped(
+    scrape: Call, parse: Call | None, task: Task, fetcher: Session | BlockingSession | None
+) -> Outcome | Awaitable[Outcome]:
     try:
-        outcome = _outcome(await _settled(found), task, parse)
-    except Missing as error:
-        return GiveUp(str(error))
-    return await outcome if isinstance(outcome, Awaitable) else outcome
+        found = scrape(task, fetcher=fetcher)
+        if isinstance(found, Awaitable | AsyncIterable):
+            return answered.outcome_later(found, task, parse)
+        return answered.outcome(found, task, parse)
+    except answered.FAILURES as failure:
+        return answered.failed(failure)
 
 
-async def _records_later(found: Awaitable[object] | AsyncIterable[object], task: Task, page: Page) -> Outcome:
-    return _records(await _settled(found), task, page)
+def _concluded(outcome: Outcome, session: Session) -> Outcome:
+    asyncio.run(_conclude(outcome, session))
+    return _dated(outcome, session)
 
 
-async def _settled(found: Awaitable[object] | AsyncIterable[object]) -> object:
-    value = await found if isinstance(found, Awaitable) else found
-    if not isinstance(value, AsyncIterable):
-        return value
-    many: list[object] = []
-    async for one in value:
-        many.append(one)
-        if len(many) > _MOST_RECORDS:
-            break
-    return many
+async def _concluded_later(found: Outcome | Awaitable[Outcome], session: Session) -> Outcome:
+    outcome = await found if isinstance(found, Awaitable) else found
+    await _conclude(outcome, session)
+    return _dated(outcome, session)
 
 
-def _page(found: object, task: Task) -> Page | None:
-    """None: it is no page."""
-    if isinstance(found, Page):
-        return found
-    if isinstance(found, str):
-        body = str.encode(found, "utf-8", "replace")
-        return Page(body=body, content_type="text/html; charset=utf-8", url=task.target.url)
-    return Page(body=found, url=task.target.url) if isinstance(found, bytes) else None
+async def _conclude(outcome: Outcome, session: Session) -> None:
+    """Pages that gave a record are kept, so that the site is not asked for them again."""
+    await (session.keep() if isinstance(outcome, Done) else session.forget())
 
 
-def _records(found: object, task: Task, page: Page | None) -> Outcome:
-    if isinstance(found, Done | Retry | GiveUp | Blocked | NotFound):
-        return found
-    if found is None:
-        return NotFound("it found nothing")
-    if (one := fields(found)) is not None:
-        return Done(data=_identified(one, task, alone=True), page=page)
-    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
-        return GiveUp(f"it returned a {type(found).__name__}, which is no record")
-    many = list(islice((one for one in found if one is not None), _MOST_RECORDS + 1))
-    if len(many) > _MOST_RECORDS:
-        return GiveUp(f"it returned more than {_MOST_RECORDS:,} records")
-    if not many:
-        return NotFound("it found nothing")
-    return _several(many, task, page)
-
-
-def _several(many: list[object], task: Task, page: Page | None) -> Outcome:
-    records: list[dict[str, Json]] = []
-    for one in many:
-        record = fields(one)
-        if record is None:
-            return GiveUp(f"it returned a {type(one).__name__} among its records, which is none")
-        records.append(_identified(record, task, alone=len(many) == 1))
-    return Done(data=records[0], page=page, more=tuple(records[1:]))
-
-
-def _identified(record: object, task: Task, *, alone: bool) -> dict[str, Json]:
-    """With what it does not say of itself; which of several is the target's parcel, nobody knows."""
-    found: dict[str, Json] = plain(record)
-    target = task.target
-    own = {"parcel_id": target.parcel_id} if alone else {}
-    return {**own, "state": target.state, "county": target.county, "platform": task.platform, **found}
+def _dated(outcome: Outcome, session: Session) -> Outcome:
+    if isinstance(outcome, Done) and outcome.scraped_at is None:
+        return structs.replace(outcome, scraped_at=session.fetched_at)
+    return outcome

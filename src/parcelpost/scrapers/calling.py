@@ -9,6 +9,7 @@ from typing import Any
 
 from parcelpost.model import Json, Target, Task
 
+FETCHER = "fetcher"
 _FILLED = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
@@ -43,16 +44,32 @@ class Call:
         self.name: str = getattr(function, "__qualname__", type(function).__qualname__)
         self._parameters = _parameters(function)
 
-    def __call__(self, task: Task, *given: object) -> object:
-        """`given` are its first arguments, whatever they are called."""
+    @property
+    def is_async(self) -> bool:
+        called = getattr(self._function, "__call__", None)  # noqa: B004 - whether it is, not whether it has one
+        kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+        return any(is_kind(one) for is_kind in kinds for one in (self._function, called))
+
+    def asks_for(self, name: str) -> bool:
+        return any(one.name == name for one in self._parameters)
+
+    @property
+    def first_annotation(self) -> str:
+        """Of what it is given; '' where it does not say."""
+        return _annotation(self._parameters[0]) if self._parameters else ""
+
+    def __call__(self, task: Task, *given: object, fetcher: object = None) -> object:
+        """`given` are its first arguments, whatever they are called. `fetcher`: None where nothing is fetched."""
         wanted = self._parameters[len(given) :]
         required = [one for one in wanted if one.default is Parameter.empty]
-        known = _known(task)
+        known = {**_known(task), **({FETCHER: fetcher} if fetcher is not None else {})}
         positional, by_name = list(given), {}
         for parameter in wanted:
             filled, value = _value(parameter, task, known)
             if not filled and parameter.default is not Parameter.empty:
                 continue
+            if not filled and parameter.name == FETCHER:
+                raise Missing(f"{self.name} wants a fetcher, and nothing is fetched here")
             if not filled and (given or len(required) > 1):
                 raise Missing(f"{self.name} wants {parameter.name}, which the task's target does not have")
             argument = value if filled else task.target.parcel_id

@@ -10,7 +10,10 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.scrapers.adapted import Adapted, How, how
-from parcelpost.scrapers.platform import Scrape
+from parcelpost.scrapers.county_platform import CountyPlatform
+from parcelpost.scrapers.offered import of_adapted, usable
+from parcelpost.scrapers.platform import Usable
+from parcelpost.scrapers.sites import Sites
 
 
 class Configured(Struct, frozen=True, kw_only=True):
@@ -20,13 +23,16 @@ class Configured(Struct, frozen=True, kw_only=True):
     parse: str = ""
     class_: str = ""
 
-    def load(self) -> Scrape:
+    def load(self, name: str, sites: Sites) -> Usable:
         """Raises whatever importing it raises, and TypeError for what is no platform."""
         if self.class_:
-            return Adapted(_found(self.class_), How(scrape=self.scrape, parse=self.parse)).scrape
+            said = How(scrape=self.scrape, parse=self.parse)
+            return of_adapted(name, Adapted(_found(self.class_), said, sites.session))
         offered = _found(self.scrape)
-        said = how(offered) or How()
-        return Adapted(offered, How(parse=_found(self.parse)) if self.parse else said).scrape
+        if isinstance(offered, CountyPlatform):
+            return usable(name, offered, sites)
+        said = How(parse=_found(self.parse)) if self.parse else how(offered) or How()
+        return of_adapted(name, Adapted(offered, said, sites.session))
 
 
 def _found(place: str) -> Any:

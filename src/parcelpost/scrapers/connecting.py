@@ -25,7 +25,7 @@ def open_pool(guard: Guard, proxy: str = "", login: str = "") -> httpcore2.Async
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
             network_backend=_CheckedNetwork(guard),
         )
-    url = _proxy_url(proxy)
+    url = proxy_url(proxy)
     user, _, password = login.partition(":")
     kind = httpcore2.AsyncHTTPProxy if url.scheme in (b"http", b"https") else httpcore2.AsyncSOCKSProxy
     return kind(
@@ -37,7 +37,8 @@ def open_pool(guard: Guard, proxy: str = "", login: str = "") -> httpcore2.Async
     )
 
 
-def _proxy_url(text: str) -> httpcore2.URL:
+def proxy_url(text: str) -> httpcore2.URL:
+    """Raises InvalidSettings."""
     try:
         url = httpx2.URL(text)
     except (httpx2.InvalidURL, UnicodeError):

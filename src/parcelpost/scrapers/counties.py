@@ -33,6 +33,7 @@ class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parcel: str = ""
     example: str = ""
     pace_seconds: float = 0.0
+    field_map: str = ""
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from parcelpost.scrapers.addressing import page_url
 from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
+from parcelpost.scrapers.known_maps import FieldMaps, Rows
 from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
 from parcelpost.scrapers.record import LIEN, Record
 from parcelpost.scrapers.values import parcel_norm
@@ -28,6 +29,10 @@ Found = Record | Sequence[Record] | Failed
 """What reading a page came to."""
 
 
+RecordsOf = Callable[[Rows], list[Record] | Retry | GiveUp]
+"""The records of a table's rows, by a field map."""
+
+
 class Unreadable(Exception):
     """The page is not what this platform serves; raised while it is read, told as a Retry."""
 
@@ -35,9 +40,10 @@ class Unreadable(Exception):
 class Reading:
     """A page being read for a target. Raises Unreadable where the page is not of the kind asked for."""
 
-    def __init__(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> None:
+    def __init__(self, page: Page, target: Target, order: Order, records_of: RecordsOf) -> None:
         self.page = page
         self.target = target
+        self.records_of = records_of
         self._order = order
 
     @cached_property
@@ -103,10 +109,12 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
     """Its records may say next to nothing of a parcel: rows of a table with hardly a column."""
     lists: bool = False
     """Its pages are lists. Others give one for a target that names a `where` instead of a parcel."""
+    field_maps: FieldMaps = FieldMaps()
+    """By which the rows of tables are read."""
 
     def parse(self, page: Page, target: Target, order: Order = AS_WRITTEN) -> Parsed:
         """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
-        reading = Reading(page, target, order)
+        reading = Reading(page, target, order, partial(self.field_maps.read, self.name, target))
         found = _too_large(page) or _cut_off(page) or self._records(reading)
         if not isinstance(found, list):
             return Parsed(challenge(page) or found, reading.tries)  # a page that gives a record is none

@@ -12,6 +12,7 @@ from parcelpost.clock import Clock, iso
 from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
 from parcelpost.scrapers import learned
 from parcelpost.scrapers.counties import Counties, County
+from parcelpost.scrapers.county_platform import CountyPlatform
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
 from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.learning import Ranking
@@ -19,20 +20,31 @@ from parcelpost.scrapers.platforms import NAMES, county_platform
 
 OpenSession = Callable[[float], Session]
 """By the pace that a site wants."""
+Platforms = Callable[[str], CountyPlatform | None]
+"""By name."""
 
 
 class CountyScraper:
     """The platform's module is imported by the first task, and reading never raises for a page."""
 
-    def __init__(self, name: str, counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock) -> None:
+    def __init__(
+        self,
+        name: str,
+        counties: Counties,
+        sessions: OpenSession,
+        ranking: Ranking,
+        clock: Clock,
+        platforms: Platforms = county_platform,
+    ) -> None:
         self.name = name
+        self._platforms = platforms
         self._counties = counties
         self._sessions = sessions
         self._ranking = ranking
         self._clock = clock
 
     async def scrape(self, task: Task) -> Outcome:
-        platform = county_platform(self.name)
+        platform = self._platforms(self.name)
         if platform is None:
             raise LookupError(self.name)
         target = task.target
@@ -51,10 +63,10 @@ class CountyScraper:
 
 
 def county_scrapers(
-    counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock
+    counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock, platforms: Platforms = county_platform
 ) -> dict[str, CountyScraper]:
     """All of them learn by one ranking."""
-    return {name: CountyScraper(name, counties, sessions, ranking, clock) for name in NAMES}
+    return {name: CountyScraper(name, counties, sessions, ranking, clock, platforms) for name in NAMES}
 
 
 def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:

@@ -1,19 +1,13 @@
-"""Rows of somebody's table -> records, by a field map: which column says what, and how it is written.
-
-A map is data. Those that come with the program are in `field_maps/`; an operator may add others.
-"""
+"""Rows of somebody's table -> records, by a field map: which column says what, and how it is written."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from decimal import Decimal
 from typing import Any
 
 from msgspec import Struct
 
-from parcelpost.errors import InvalidSettings
 from parcelpost.model import Json
 from parcelpost.scrapers import json_values, values
 from parcelpost.scrapers.addresses import owners_and_mailing
@@ -21,7 +15,7 @@ from parcelpost.scrapers.csv_rows import plain
 from parcelpost.scrapers.record import LIEN, Lien, Record, Sale
 
 Row = Mapping[str, Json]
-"""By column names as `csv_rows.plain` writes them."""
+"""By column names as `column_name` writes them."""
 
 _MOST_ROWS_LOOKED_AT = 1_000
 _BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
@@ -34,13 +28,13 @@ class Source(Struct, frozen=True):
     columns: tuple[str, ...]
 
     def value(self, row: Row) -> Any:
-        return _WAYS[self.way]([row.get(column) for column in self.columns])
+        return WAYS[self.way].read([row.get(column) for column in self.columns])
 
 
 class FieldMap(Struct, frozen=True, kw_only=True):
     name: str
     has: frozenset[str]
-    """Columns by which a table of this kind is recognized."""
+    """Columns by which a table of this kind is recognized; none: only where a county's entry names the map."""
     kind: str
     fields: Mapping[str, Source]
     lien: Mapping[str, Source]
@@ -70,65 +64,19 @@ def plain_row(row: Mapping[str, Json]) -> Row:
     """By the columns' own names: of `DB.OWNER.TABLE.FIELD` the last. Tables that contradict each other say nothing."""
     found: dict[str, Json] = {}
     for name, value in row.items():
-        column = plain(name.rpartition(".")[2])
+        column = column_name(name)
         known = found.get(column)
         found[column] = value if known in (None, "", value) else known if value in (None, "") else None
     return found
 
 
+def column_name(given: str) -> str:
+    return plain(given.rpartition(".")[2])
+
+
 def columns_of(rows: Sequence[Row]) -> set[str]:
     """Of all of them: some servers leave out what is empty."""
     return {name for row in rows[:_MOST_ROWS_LOOKED_AT] for name in row}
-
-
-def that_fits(columns: Iterable[str], maps: Iterable[FieldMap] | None = None) -> FieldMap | None:
-    """The map all of whose marks are among these columns; of several the one with the most."""
-    known = {plain(column) for column in columns}
-    fitting = [one for one in (shipped() if maps is None else maps) if one.has <= known]
-    return max(fitting, key=lambda one: len(one.has), default=None)
-
-
-@cache
-def shipped() -> tuple[FieldMap, ...]:
-    folder = files("parcelpost.scrapers") / "field_maps"
-    found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=lambda one: one.name)
-    return tuple(parse(one.name.removesuffix(".toml"), one.read_text("utf-8")) for one in found)
-
-
-def parse(name: str, text: str) -> FieldMap:
-    """Raises InvalidSettings that names the map and what is wrong with it."""
-    try:
-        given = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidSettings(f"field map {name} is no TOML: {error}") from None
-    has, fields = given.get("has"), given.get("fields")
-    if not isinstance(has, list) or not has or not isinstance(fields, dict) or "parcel_id" not in fields:
-        raise InvalidSettings(
-            f"field map {name} needs 'has', a list of columns, and [fields] with a parcel_id",
-            hint="see docs/new-platform.md for an example",
-        )
-    return FieldMap(
-        name=name,
-        has=frozenset(plain(str(column)) for column in has),
-        kind=str(given.get("kind", "parcel")),
-        fields={
-            field: _source(name, field, one, (*Record.__struct_fields__, "mailing")) for field, one in fields.items()
-        },
-        lien={field: _source(name, field, one, Lien.__struct_fields__) for field, one in given.get("lien", {}).items()},
-    )
-
-
-def _source(name: str, field: str, given: Any, known: Sequence[str]) -> Source:
-    if field not in known:
-        raise InvalidSettings(f"field map {name}: {field} is no field of a record")
-    if not isinstance(given, dict) or len(given) != 1:
-        raise InvalidSettings(f'field map {name}: {field} must be written as {{ text = ["COLUMN"] }}')
-    way, columns = next(iter(given.items()))
-    if way not in _WAYS or not isinstance(columns, list) or not columns:
-        raise InvalidSettings(
-            f"field map {name}: {field} is read by {way!r}", hint=f"known are {', '.join(sorted(_WAYS))}"
-        )
-    return Source(way, tuple(plain(str(column)) for column in columns))
 
 
 def _take_mailing(record: Record, lines: list[str]) -> None:
@@ -172,19 +120,28 @@ def _zip(given: Json) -> str | None:
     return text.zfill(5) if text and text.isdigit() and len(text) == 4 else text
 
 
-_WAYS: Mapping[str, Callable[[list[Json]], Any]] = {
-    "text": _first(json_values.words),
-    "texts": _texts,
-    "lines": _texts,
-    "joined": _joined,
-    "money": _first(json_values.money),
-    "some": _first(json_values.some),
-    "year": _first(json_values.year),
-    "day": _first(json_values.day),
-    "whole": _first(lambda one: values.whole(json_values.words(one))),
-    "flag": _first(lambda one: values.yes_no(json_values.words(one))),
-    "zip": _first(_zip),
-    "bbl": _bbl,
-    "borough": lambda given: _BOROUGHS.get(json_values.words(given[0]) or ""),
-    "notice": _notice,
+class Way(Struct, frozen=True):
+    """How columns are read, and what comes of it."""
+
+    read: Callable[[list[Json]], Any]
+    gives: Any
+    columns: int = 0
+    """How many it needs; 0: any number."""
+
+
+WAYS: Mapping[str, Way] = {
+    "text": Way(_first(json_values.words), str),
+    "texts": Way(_texts, list[str]),
+    "lines": Way(_texts, list[str]),
+    "joined": Way(_joined, str),
+    "money": Way(_first(json_values.money), Decimal),
+    "some": Way(_first(json_values.some), Decimal),
+    "year": Way(_first(json_values.year), int),
+    "day": Way(_first(json_values.day), str),
+    "whole": Way(_first(lambda one: values.whole(json_values.words(one))), int),
+    "flag": Way(_first(lambda one: values.yes_no(json_values.words(one))), bool),
+    "zip": Way(_first(_zip), str),
+    "bbl": Way(_bbl, str, columns=3),
+    "borough": Way(lambda given: _BOROUGHS.get(json_values.words(given[0]) or ""), str, columns=1),
+    "notice": Way(_notice, str, columns=1),
 }

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from parcelpost.model import Outcome, Task
-from parcelpost.scrapers.adapted import Adapted, how
+from msgspec import Struct
+
+from parcelpost.model import Outcome, Page, Target, Task
+from parcelpost.scrapers.county_platform import CountyPlatform
 
 Scrape = Callable[[Task], Outcome | Awaitable[Outcome]]
 """One attempt at a task, `async def` or a plain function; how it ended is the value it answers."""
+
+Parse = Callable[[Page, Target], Outcome | Awaitable[Outcome]]
+"""Reads a page that was kept, with no other help: the same page gives the same."""
 
 
 class Platform(Protocol):
@@ -25,16 +30,29 @@ class Platform(Protocol):
     def scrape(self, task: Task) -> Outcome | Awaitable[Outcome]: ...
 
 
-Scraper = Platform | type[Platform] | Scrape
+class FetchAndParse(Protocol):
+    """The same in two parts, so that pages can be read again. `fetch` gets the session of this attempt as `fetcher`.
+
+    Both may be plain or `async def`; what they may ask for besides is told in docs/new-platform.md.
+    """
+
+    def fetch(self, target: Target, fetcher: object) -> object: ...
+
+    def parse(self, page: Page, target: Target) -> object: ...
+
+
+Scraper = Platform | type[Platform] | FetchAndParse | type[FetchAndParse] | CountyPlatform | Scrape
 """What may be offered under a name: a platform, its class (made without arguments), or just the function."""
 
 
-def scrape_of(offered: object) -> Scrape:
-    """The function to call for what somebody offers as a platform. Raises TypeError."""
-    if (said := how(offered)) is not None:
-        return Adapted(offered, said).scrape
-    made = offered() if isinstance(offered, type) else offered
-    scrape: Scrape | None = getattr(made, "scrape", made if callable(made) else None)
-    if not callable(scrape):
-        raise TypeError(f"a {type(made).__name__} is no platform: it has no scrape(task) and is no function")
-    return scrape
+class NotReadable(Struct, frozen=True):
+    """Why a platform's pages cannot be read again."""
+
+    reason: str
+
+
+class Usable(Struct, frozen=True):
+    """A platform, ready to be called."""
+
+    scrape: Scrape
+    parse: Parse | NotReadable

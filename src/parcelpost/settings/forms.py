@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import Struct, inspect
 
-from parcelpost.settings.keys import Settings
+from parcelpost.settings.keys import SECTIONS_OF_NAMES, Settings
 
 _UNITS = {
     "": 1,
@@ -48,7 +48,7 @@ def _keys() -> dict[str, Key]:
     keys = [
         Key(section.name, field.name, field.type, field.default)
         for section in msgspec.structs.fields(Settings)
-        if section.name != "platforms"  # its keys are names that the operator chooses
+        if section.name not in SECTIONS_OF_NAMES
         for field in msgspec.structs.fields(section.type)
     ]
     return {key.name: key for key in keys}

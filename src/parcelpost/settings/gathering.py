@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.settings.forms import KEYS, Key, form, from_text, from_toml, shown
-from parcelpost.settings.keys import PlatformSettings
+from parcelpost.settings.keys import FieldMapSettings, PlatformSettings
 
 _SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
 _MOST_SHOWN = 80
@@ -28,6 +28,7 @@ class Gathering:
         self.values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
         self.origins: dict[str, str] = dict.fromkeys(KEYS, "default")
         self.platforms: dict[str, PlatformSettings] = {}
+        self.field_maps: dict[str, FieldMapSettings] = {}
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -85,6 +85,7 @@ class FetchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     allow_private: tuple[str, ...] = ()
     obey_robots: bool = True
     counties_file: str = ""
+    field_maps_folder: str = ""
 
 
 class SyncSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -153,6 +154,13 @@ class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     class_: str = field(default="", name="class")
 
 
+class FieldMapSettings(Struct, frozen=True, kw_only=True):
+    """A field map as the file has it; the scrapers say whether it is one."""
+
+    origin: str
+    given: Mapping[str, Any]
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     gateway: GatewaySettings = GatewaySettings()
@@ -168,3 +176,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSettings = LogSettings()
     platforms: Mapping[str, PlatformSettings] = {}
     """By name; only the file has them."""
+    field_maps: Mapping[str, FieldMapSettings] = {}
+    """By name; only the file has them."""
+
+
+SECTIONS_OF_NAMES = ("platforms", "field_maps")
+"""Sections whose keys are names that the operator chooses."""

@@ -91,7 +91,8 @@ def look(
     warnings = tuple(gathering.warnings)
     if gathering.problems:
         return Found(loaded=None, problems=tuple(gathering.problems), warnings=warnings)
-    settings = replace(_settings(gathering.values), platforms=gathering.platforms)
+    plain = _settings(gathering.values)
+    settings = replace(plain, platforms=gathering.platforms, field_maps=gathering.field_maps)
     loaded = Loaded(settings=settings, origins=gathering.origins, warnings=warnings, file=file)
     return Found(loaded=loaded, problems=(), warnings=warnings)
 

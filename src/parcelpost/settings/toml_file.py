@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parcelpost.settings import platforms
+from parcelpost.settings import field_maps, platforms
 from parcelpost.settings.gathering import Gathering
 from parcelpost.settings.keys import Settings
 
@@ -78,6 +78,8 @@ def _take(document: dict[str, Any], path: Path, where: Mapping[str, int], into: 
     for section, entries in document.items():
         if section == platforms.SECTION:
             platforms.gather(entries, origin, into)
+        elif section == field_maps.SECTION:
+            field_maps.gather(entries, origin, into)
         elif isinstance(entries, dict) and (entries or section in Settings.__struct_fields__):
             for field, value in entries.items():
                 into.toml(f"{section}.{field}", value, origin(f"{section}.{field}"))

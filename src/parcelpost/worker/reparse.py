@@ -12,17 +12,15 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Done, Encoded, Json, Listed, Outcome, Page, Target
+from parcelpost.model import Done, Encoded, GiveUp, Json, Listed, Outcome
+from parcelpost.scrapers.platform import NotReadable
 from parcelpost.storage.listing import child_id, listed
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.reparsing import Change, Filters, NewRecord, StoredPage, StoredRecord
+from parcelpost.worker.reading import PageReader, Parsers
 
 STATE = "reparse"
 """The name under which the store keeps how far an interrupted run has come."""
-
-Parser = Callable[[Page, Target], Outcome]
-Parsers = Callable[[str], Parser | None]
-"""By platform; None: its pages cannot be read again."""
 
 _A_LOOK = 200
 _MOST_NAMED = 1_000
@@ -42,6 +40,14 @@ class Place(Struct, frozen=True, kw_only=True):
     is_over: bool = False
 
 
+class Unread(Struct, kw_only=True):
+    """Pages of a platform that cannot read a page by itself."""
+
+    platform: str
+    reason: str
+    pages: int = 0
+
+
 class Counts(Struct, kw_only=True):
     pages: int = 0
     changed: int = 0
@@ -54,6 +60,8 @@ class Counts(Struct, kw_only=True):
     """Pages that give no record any more, or are not on disk: their records are kept."""
     skipped: int = 0
     """Pages of platforms that cannot read a page by itself."""
+    not_readable: list[Unread] = []
+    """These platforms."""
     problems: list[tuple[str, str]] = []
     """Page and reason of the first unreadable ones."""
     resumed: bool = False
@@ -61,23 +69,34 @@ class Counts(Struct, kw_only=True):
 
 class Reparse:
     def __init__(
-        self, lpm: LocalPersistenceManager, parsers: Parsers, filters: Filters, clock: Clock, *, dry: bool = False
+        self,
+        lpm: LocalPersistenceManager,
+        parsers: Parsers,
+        filters: Filters,
+        clock: Clock,
+        *,
+        dry: bool = False,
+        seconds: float = 300.0,
     ) -> None:
+        """`seconds`: how long a page may take."""
         self._lpm = lpm
         self._parsers = parsers
+        self._seconds = seconds
         self._filters = filters
         self._clock = clock
         self._dry = dry
-        self.counts = Counts(problems=[])
+        self.counts = Counts()
 
     async def run(self, wishes: str, tell: Callable[[Counts], None] = lambda _: None) -> Counts:
         """Safe to stop at any moment and to start again: `wishes` names the run that may be gone on with."""
         place = await self._begin(wishes)
-        while pages := await self._lpm.reparsing.pages(self._filters, place.started, place.after, _A_LOOK):
-            await self._store([change for page in pages if (change := await self._again(page)) is not None])
-            place = msgspec.structs.replace(place, after=pages[-1].seq)
-            await self._keep(place)
-            tell(self.counts)
+        async with PageReader.open(self._parsers, seconds=self._seconds) as reader:
+            while pages := await self._lpm.reparsing.pages(self._filters, place.started, place.after, _A_LOOK):
+                found = [change for page in pages if (change := await self._again(reader, page)) is not None]
+                await self._store(found)
+                place = msgspec.structs.replace(place, after=pages[-1].seq)
+                await self._keep(place)
+                tell(self.counts)
         await self._keep(msgspec.structs.replace(place, is_over=True))
         return self.counts
 
@@ -92,15 +111,15 @@ class Reparse:
         if not self._dry:
             await self._lpm.state.put(STATE, place)
 
-    async def _again(self, stored: StoredPage) -> Change | None:
-        parser = self._parsers(stored.platform)
-        if parser is None:
-            self.counts.skipped += 1
+    async def _again(self, reader: PageReader, stored: StoredPage) -> Change | None:
+        unreadable = await reader.unreadable(stored.platform)
+        if unreadable is not None:
+            self._skip(stored.platform, unreadable)
             return None
         self.counts.pages += 1
-        outcome = await asyncio.to_thread(self._read, parser, stored)
+        outcome = await self._read(reader, stored)
         if not isinstance(outcome, Done):
-            self._note_unreadable(stored, "its page is not on disk" if outcome is None else outcome.reason)
+            self._note_unreadable(stored, outcome.reason)
             return None
         try:
             return stored, self._new_records(stored, listed([_plain(outcome.data), *outcome.more]))
@@ -119,9 +138,19 @@ class Reparse:
                 self.counts.added += added
                 self.counts.changed += len(new) - added
 
-    def _read(self, parser: Parser, stored: StoredPage) -> Outcome | None:
-        page = self._lpm.reparsing.page(stored)
-        return None if page is None else parser(page, stored.target)
+    async def _read(self, reader: PageReader, stored: StoredPage) -> Outcome:
+        page = await asyncio.to_thread(self._lpm.reparsing.page, stored)
+        if page is None:
+            return GiveUp("its page is not on disk")
+        return await reader.read(stored.platform, page, stored.target)
+
+    def _skip(self, platform: str, unreadable: NotReadable) -> None:
+        self.counts.skipped += 1
+        known = next((one for one in self.counts.not_readable if one.platform == platform), None)
+        if known is None:
+            known = Unread(platform=platform, reason=unreadable.reason)
+            self.counts.not_readable.append(known)
+        known.pages += 1
 
     def _new_records(self, stored: StoredPage, found: list[Listed]) -> list[NewRecord]:
         pairs, added = matched(stored, found)
@@ -135,9 +164,9 @@ class Reparse:
         for name in _FROM_FETCHING:
             if name in before and now.get(name) in (None, ""):
                 now[name] = before[name]
-        if {**before, _OF_THE_PARSER: None} == {**_as_stored(now), _OF_THE_PARSER: None}:
-            return None
-        return self._new(old, record, now)
+        new = self._new(old, record, now)
+        is_same = {**before, _OF_THE_PARSER: None} == {**_decode(new.data), _OF_THE_PARSER: None}
+        return None if is_same else new
 
     def _new(self, old: StoredRecord | None, record: Listed, data: Mapping[str, Json]) -> NewRecord:
         encoded = self._lpm.encode(data).json
@@ -172,8 +201,3 @@ def matched(stored: StoredPage, found: list[Listed]) -> tuple[list[tuple[StoredR
 
 def _plain(data: Mapping[str, Json] | Encoded) -> Mapping[str, Json]:
     return _decode(data.json) if isinstance(data, Encoded) else data
-
-
-def _as_stored(data: Mapping[str, Json]) -> dict[str, Json]:
-    """As it comes back from the store: tuples are lists there."""
-    return _decode(msgspec.json.encode(data))

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from parcelpost.scrapers.county_platform import CountyPlatform
+if TYPE_CHECKING:
+    from parcelpost.scrapers.county_platform import CountyPlatform
+
+GROUP = "parcelpost.platforms"
+"""The entry points under which somebody else's package offers platforms."""
+
+ECHO = "echo"
+"""The one that makes its pages up."""
+
+EXPERIMENTAL = frozenset({"realauction"})
+"""Written without a page of a real site."""
 
 NAMES = (
     "arcgis",

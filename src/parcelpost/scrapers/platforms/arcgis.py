@@ -13,7 +13,6 @@ from parcelpost.scrapers.addressing import given_url, needed
 from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.field_map import columns_of, plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, objects, words
 
 _BUSY = ("429", "500", "503", "504")
@@ -32,13 +31,10 @@ def read(reading: Reading) -> Found:
         return Retry("the answer holds no features")
     features = objects(found, "features")
     given = (one.get("attributes") or one.get("properties") for one in features)  # the latter in GeoJSON
-    rows = [plain_row(row) for row in given if isinstance(row, Mapping)]
+    rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
         return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
-    field_map = that_fits(columns_of(rows))
-    if field_map is None:
-        return GiveUp("no field map fits this layer's columns: add one (docs/new-platform.md)")
-    return records(field_map, rows) or Retry("the rows name no parcel")
+    return reading.records_of(rows)
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

@@ -15,7 +15,6 @@ from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.charset import decoded
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.field_map import columns_of, plain_row, records, that_fits
 from parcelpost.scrapers.json_values import at, words
 
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
@@ -27,11 +26,7 @@ def read(reading: Reading) -> Found:
         return rows
     if not rows:
         return NotFound("the table has no such row")
-    plain = [plain_row(row) for row in rows]
-    field_map = that_fits(columns_of(plain))
-    if field_map is None:
-        return GiveUp("no field map fits this table's columns: add one (docs/new-platform.md)")
-    return records(field_map, plain) or Retry("the rows name no parcel")
+    return reading.records_of(rows)
 
 
 def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:

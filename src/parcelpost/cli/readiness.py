@@ -1,0 +1,63 @@
+"""Whether a worker could start with these settings: what is wrong is found before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from parcelpost.cli.known_platforms import sites
+from parcelpost.cli.platform_names import names
+from parcelpost.errors import InvalidSettings
+from parcelpost.scrapers.connecting import proxy_url
+from parcelpost.scrapers.guard import Guard
+from parcelpost.settings import Settings
+from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
+from parcelpost.settings.sources import check_runnable
+
+
+def check_ready(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Raises the first of what is wrong."""
+    for problem in problems(settings, environment):
+        raise problem
+
+
+def problems(settings: Settings, environment: Mapping[str, str]) -> Iterator[InvalidSettings]:
+    """All that would end `parcelpost run` at once."""
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: check_runnable(settings),
+        lambda: _check_token(settings, environment),
+        lambda: sites(settings),
+        lambda: _check_platforms(settings),
+        lambda: Guard(settings.fetch.allow_private),
+        lambda: settings.fetch.proxy and proxy_url(settings.fetch.proxy),
+    )
+    for check in checks:
+        try:
+            check()
+        except InvalidSettings as error:
+            yield error
+
+
+def _check_token(settings: Settings, environment: Mapping[str, str]) -> None:
+    token = read_token(settings.gateway, environment)
+    if settings.gateway.url and token.secret is None and not is_own_machine(settings.gateway.url):
+        raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")
+
+
+def is_own_machine(url: str) -> bool:
+    """A gateway on this machine may serve it without tokens."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_platforms(settings: Settings) -> None:
+    there_are = names(settings)
+    if unknown := sorted(set(settings.worker.platforms) - there_are):
+        raise InvalidSettings(
+            f"worker.platforms names {', '.join(unknown)}, which is not installed",
+            hint=f"known are {', '.join(sorted(there_are))}",
+        )

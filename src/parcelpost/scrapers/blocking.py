@@ -1,0 +1,25 @@
+"""The fetcher for plain functions: its calls end when the page is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from parcelpost.model import Page
+
+if TYPE_CHECKING:
+    from parcelpost.scrapers.fetcher import Session
+
+
+class BlockingSession:
+    """Only for threads without a running event loop. Raises a FetchFailed."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
+        return asyncio.run(self._session.get(url, headers=headers, cached=cached))
+
+    def post(self, url: str, form: Mapping[str, str]) -> Page:
+        return asyncio.run(self._session.post(url, form))
