@@ -100,7 +100,11 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
         ((*PARCEL, "--extra", "=1"), "--extra '=1' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "n:=[1"), "--extra 'n:=[1' is not JSON: Input data was truncated"),
         ((*PARCEL, "--extra", "county=x"), "target.extra holds county, which has its own field"),
-        (("v" * 600, "1", "--state", "CT", "--county", "x"), "platform has 600 characters; at most 512 are kept"),
+        (("vgis", "1", "--state", "CT", "--county", "x"), "there is no platform 'vgis'; the nearest is vgsi"),
+        (
+            ("v" * 600, "1", "--state", "CT", "--county", "x", "--any-platform"),
+            "platform has 600 characters; at most 512 are kept",
+        ),
     ],
 )
 def test_what_cannot_be_stored_is_said_in_two_lines(
@@ -110,6 +114,24 @@ def test_what_cannot_be_stored_is_said_in_two_lines(
     first, second = ran.err.splitlines()
     assert (ran.code, first) == (1, f"error: {error}")
     assert second.startswith("hint: ")
+
+
+def test_a_platform_is_known_however_its_letters_are_written(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "parcelpost.db"
+    assert add(run, store, "VGSI", "1-23-4", "--state", "CT", "--county", "hartford").code == 0
+    assert the_task(run, store)["task"]["platform"] == "vgsi"
+
+
+def test_a_platform_that_only_other_workers_know_is_taken_on_demand(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "parcelpost.db"
+    parcel = ("theirs", "1", "--state", "CT", "--county", "x")
+    refused = add(run, store, *parcel)
+    assert refused.code == 1
+    assert not store.exists()
+    assert "known are arcgis, beacon, " in refused.err
+    assert "--any-platform takes it" in refused.err
+    assert add(run, store, *parcel, "--any-platform").code == 0
+    assert the_task(run, store)["task"]["platform"] == "theirs"
 
 
 def test_a_path_where_no_store_can_be_is_said_with_what_to_do(tmp_path: Path, run: Run) -> None:

@@ -281,3 +281,45 @@ def test_at_the_stores_cap_it_stops_and_says_how_to_go_on(tmp_path: Path, store:
     assert ran.err.startswith("error: the store is nearly full (1.0 GiB of at most 1.0 GiB")
     assert "then import again: it goes on from there" in ran.err
     assert len(stored(run, store)) == 2
+
+
+ROWS = "platform,pin\nvgsi,1\nvgis,2\nVGSI,3\ntheirs,4\nvgis,5\n"
+
+
+def test_a_platform_that_is_not_known_is_a_bad_row_and_known_however_it_is_written(
+    tmp_path: Path, store: Path, run: Run
+) -> None:
+    ran = import_(run, store, write(tmp_path, "p.csv", ROWS))
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "line 3: there is no platform 'vgis'; the nearest is vgsi",
+        "line 5: there is no platform 'theirs'",
+        "line 6: there is no platform 'vgis'; the nearest is vgsi",
+    ]
+    assert [task["platform"] for task in stored(run, store)] == ["vgsi", "vgsi"]
+
+
+def test_any_platform_is_taken_on_demand(tmp_path: Path, store: Path, run: Run) -> None:
+    assert import_(run, store, write(tmp_path, "p.csv", ROWS), "--any-platform").code == 0
+    assert [task["platform"] for task in stored(run, store)] == ["vgsi", "vgis", "VGSI", "theirs", "vgis"]
+
+
+def test_a_platform_of_all_rows_that_is_not_known_ends_the_import_before_it_begins(
+    tmp_path: Path, store: Path, run: Run
+) -> None:
+    file = write(tmp_path, "p.csv", "pin\n1\n")
+    ran = import_(run, store, file, "--platform", "vgis")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: there is no platform 'vgis'; the nearest is vgsi\nhint: known are arcgis, ")
+    assert "--any-platform" in ran.err
+    assert not store.exists()
+    assert import_(run, store, file, "--platform", "Vgsi").code == 0
+    assert [task["platform"] for task in stored(run, store)] == ["vgsi"]
+
+
+def test_platforms_of_the_settings_are_known(
+    tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "parcelpost.toml", '[platforms.mine]\nscrape = "nowhere:at_all"\n')
+    assert import_(run, store, write(tmp_path, "p.csv", "pin\n1\n"), "--platform", "mine").code == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, store_command
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, settled, store_command
 from parcelpost.cli.output import age, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
@@ -47,11 +47,12 @@ def add(
         typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform; KEY:=JSON for a number. Repeatable."),
     ] = None,
     task_id: Annotated[str, typer.Option("--id", help="The task's id. Else it follows from the parcel.")] = "",
+    any_platform: AnyPlatform = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Store a task for one parcel. To add the same again changes nothing. The store is made if it is not there."""
-    from parcelpost.cli import running
+    from parcelpost.cli import platform_names, running
     from parcelpost.cli.importing import tasks
 
     texts = {
@@ -59,6 +60,8 @@ def add(
         "priority": priority.value, "max_retries": str(max_retries), "task_id": task_id,
     }  # fmt: skip
     clean = {field: tasks.text(field, value) for field, value in texts.items()}
+    if clean["platform"] and not any_platform:
+        clean["platform"] = platform_names.spelled(clean["platform"], platform_names.names(settled()))
     task = tasks.make(clean, parse_extra(extra or ()), Source.CLI)
     is_new, info = running.run(store, _add(store, task))
     if as_json:

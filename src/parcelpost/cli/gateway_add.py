@@ -20,7 +20,7 @@ from parcelpost.cli.importing.options import (
     StateOfAll,
     Wishes,
 )
-from parcelpost.cli.options import AsJson
+from parcelpost.cli.options import AnyPlatform, AsJson, settled
 
 if TYPE_CHECKING:
     from parcelpost.cli.importing.importer import Sink
@@ -45,6 +45,7 @@ def add(
     dry_run: DryRun = False,
     errors: Errors = None,
     allow_bad: AllowBad = False,
+    any_platform: AnyPlatform = False,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,6 +57,7 @@ def add(
     import asyncio
 
     from parcelpost.cli.importing.command import take_in
+    from parcelpost.cli.platform_names import names
 
     wishes = Wishes(
         file=file,
@@ -65,6 +67,7 @@ def add(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
+        platforms=None if any_platform else names(settled()),
         as_json=as_json,
     )
     take_in(wishes, partial(_ledger, database), asyncio.run)
@@ -72,7 +75,7 @@ def add(
 
 @asynccontextmanager
 async def _ledger(database: str | None) -> AsyncIterator[Sink]:
-    from parcelpost.cli.gateway_options import ledger, settled
+    from parcelpost.cli.gateway_options import ledger
     from parcelpost.cli.importing.sinks import IntoLedger
     from parcelpost.cli.running import CLOCK
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parcelpost.cli.options import settled
 from parcelpost.errors import LedgerError, ParcelpostError
 
 if TYPE_CHECKING:
     from parcelpost.gateway.ledger import Ledger
-    from parcelpost.settings import Settings
 
 Database = Annotated[
     str | None,
@@ -25,13 +24,6 @@ Database = Annotated[
 
 _POSTGRES = ("postgresql://", "postgres://")
 _IN_EXTRA = {"asyncpg": "postgres"}
-
-
-def settled(config: Path | None = None) -> Settings:
-    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
-    from parcelpost.settings.sources import load
-
-    return load(config=config, environment=os.environ, flags={}).settings
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from parcelpost.cli.importing.options import (
     StateOfAll,
     Wishes,
 )
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, settled
 
 if TYPE_CHECKING:
     from parcelpost.cli.importing.importer import Sink
@@ -45,6 +45,7 @@ def import_(
     dry_run: DryRun = False,
     errors: Errors = None,
     allow_bad: AllowBad = False,
+    any_platform: AnyPlatform = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -55,6 +56,7 @@ def import_(
     """
     from parcelpost.cli import running
     from parcelpost.cli.importing.command import take_in
+    from parcelpost.cli.platform_names import names
 
     wishes = Wishes(
         file=file,
@@ -64,6 +66,7 @@ def import_(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
+        platforms=None if any_platform else names(settled()),
         as_json=as_json,
     )
     take_in(wishes, partial(_store, store), partial(running.run, store))

@@ -16,7 +16,8 @@ DEFAULT_STORE = Path("local_data/parcelpost.db")
 _VARIABLE = "PARCELPOST_STORE"
 
 
-def _settled() -> Settings:
+def settled() -> Settings:
+    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
     from parcelpost.settings.sources import load
 
     return load(config=None, environment=os.environ, flags={}).settings
@@ -24,7 +25,7 @@ def _settled() -> Settings:
 
 def settled_store() -> Path:
     """The store when no option names one: as the environment or parcelpost.toml say. Raises InvalidSettings."""
-    return Path(_settled().storage.path)
+    return Path(settled().storage.path)
 
 
 def _store(context: typer.Context, value: Path) -> Path:
@@ -44,6 +45,9 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this ma
 After = Annotated[int, typer.Option("--after", min=0, help="Go on after this one: the number a full list ends with.")]
 Platform = Annotated[str | None, typer.Option("--platform", help="Only of this platform.")]
 Parcel = Annotated[str | None, typer.Option("--parcel", help="Only of this parcel id.")]
+AnyPlatform = Annotated[
+    bool, typer.Option("--any-platform", help="Take a platform that is not known here: other workers may have it.")
+]
 ConfigPath = Annotated[
     Path | None,
     typer.Option("--config", metavar="PATH", help="The settings file. Else $PARCELPOST_CONFIG, else parcelpost.toml."),
@@ -61,7 +65,7 @@ def store_command(words: str, store: Path) -> str:
 
 def run_command(store: Path) -> str:
     """A `parcelpost run` that works as it is: with no gateway set, there is only standalone work."""
-    settings = _settled()
+    settings = settled()
     mode = "" if settings.gateway.url or settings.worker.mode == "standalone" else " --mode standalone"
     return f"parcelpost run{mode}{_named(store)}"
 

@@ -47,8 +47,12 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Columns:
     """Plans for rows, by what the operator said (`mapped`: field -> column) and by clear names."""
 
-    def __init__(self, mapped: Mapping[str, str], constants: Mapping[str, str]) -> None:
+    def __init__(
+        self, mapped: Mapping[str, str], constants: Mapping[str, str], platforms: frozenset[str] | None = None
+    ) -> None:
+        """`platforms`: those that are known; None: any will do."""
         self._mapped = mapped
+        self.platforms = platforms
         self.constants = constants
         """Field -> its value in all rows."""
         self._last: tuple[tuple[str, ...], Plan] = ((), Plan(fields={}, extra={}))

@@ -38,4 +38,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
     dry_run: bool
     errors: Path | None
     allow_bad: bool
+    platforms: frozenset[str] | None
+    """Those that are known; None: any will do."""
     as_json: bool

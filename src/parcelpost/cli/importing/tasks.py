@@ -11,6 +11,7 @@ import msgspec
 
 from parcelpost.cli.importing.columns import Columns
 from parcelpost.cli.importing.readers import Bad, Row
+from parcelpost.cli.platform_names import spelled
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Priority, Source, Target, Task
 
@@ -40,7 +41,10 @@ def from_row(values: Mapping[str, Json], columns: Columns) -> Task:
     plan = columns.plan(tuple(values))
     fields = {field: text(field, values[column]) for field, column in plan.fields.items()}
     extra = {name: values[column] for column, name in plan.extra.items() if values[column] not in ("", None)}
-    return make({**fields, **columns.constants}, extra, Source.LOCAL_FILE)
+    fields |= columns.constants
+    if columns.platforms is not None and fields.get("platform"):
+        fields["platform"] = spelled(fields["platform"], columns.platforms)
+    return make(fields, extra, Source.LOCAL_FILE)
 
 
 def make(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -> Task:
