@@ -69,7 +69,7 @@ def test_files_gzipped_or_not_whatever_their_names_are_read(folder: Path, run: R
     assert (ran.code, ran.err, parcels(ran.out)) == (0, "", ["1-1", "2-2"] * 3)
 
 
-@pytest.mark.parametrize("sent", [REGISTER, gzip.compress(REGISTER)])
+@pytest.mark.parametrize("sent", [REGISTER, gzip.compress(REGISTER)], ids=["plain", "gzipped"])
 def test_a_page_may_come_by_standard_input(sent: bytes) -> None:
     command = [COMMAND, "parse", "-", "--platform", "lien_register", "--state", "CO"]
     done = subprocess.run(command, input=sent, capture_output=True, check=False)

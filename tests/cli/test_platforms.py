@@ -109,8 +109,9 @@ def test_people_see_it_in_a_line_each(folder: Path, run: Run, monkeypatch: pytes
     monkeypatch.setenv("PARCELPOST_STORE", str(a_store(folder / "parcelpost.db")))
     out = run("platforms").out
     rows = {tuple(line.split()[:3]): line for line in out.splitlines()}
+    assert rows["grizzly_gis", "FL", "columbia"].split()[3:7] == ["3", "0", "100%", "0"]
     assert "fine" in rows["grizzly_gis", "FL", "columbia"]
-    assert "failing" in rows["grizzly_gis", "FL", "union"]
+    assert rows["grizzly_gis", "FL", "union"].split()[3:9] == ["0", "3", "0%", "1", "-", "failing"]
     assert "lost owner_names" in rows["vgsi", "NH", "grafton"]
     assert "paused" in rows["qpublic", "FL", "dixie"]
     assert "not installed" in rows["theirs", "FL", "x"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -348,11 +348,42 @@ async def get_each(url: str, fetcher: Any) -> AsyncIterator[dict[str, str]]:
         yield {"parcel_id": number, "page": (await fetcher.get(url)).body.decode()}
 
 
+def get_each_plain(url: str, fetcher: Any) -> Iterator[dict[str, str]]:
+    for number in "12":
+        yield {"parcel_id": number, "page": fetcher.get(url).body.decode()}
+
+
+def decorated(function: Any) -> Any:
+    """As many a decorator is: plain, whatever it is put on."""
+
+    @wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        return function(*given, **named)
+
+    return call
+
+
+def on_a_thread(function: Any) -> Any:
+    @wraps(function)
+    async def call(*given: Any, **named: Any) -> Any:
+        return await asyncio.to_thread(function, *given, **named)
+
+    return call
+
+
+class Called:
+    async def __call__(self, url: str, fetcher: Any) -> Page:
+        return await get(url, fetcher)
+
+
 def owner(page: Page) -> dict[str, str]:
     return {"owner": page.body.decode()[9:12]}
 
 
-@pytest.mark.parametrize("function", [get, get_plain, partial(get), partial(get_plain)])
+FORMS = [get, get_plain, partial(get), partial(get_plain), decorated(get), decorated(get_plain), on_a_thread(get_plain)]
+
+
+@pytest.mark.parametrize("function", [*FORMS, Called()])
 async def test_pages_come_by_the_fetcher_that_a_function_asks_for(site: Website, function: Any) -> None:
     site.page("/1", FETCHED.encode())
     (outcome,) = await fetched(site, function, parse=owner)
@@ -369,9 +400,10 @@ async def test_a_class_and_an_async_generator_may_ask_for_it_too(site: Website) 
     assert isinstance(first, Done)
     assert isinstance(second, Done)
     assert (first.data, second.data) == ({**IDENTITY, "owner": "Ann", "calls": 1}, {**first.data, "calls": 2})  # type: ignore[dict-item]
-    (outcome,) = await fetched(site, get_each)
-    assert isinstance(outcome, Done)
-    assert [one["parcel_id"] for one in (outcome.data, *outcome.more)] == ["1", "2"]  # type: ignore[index]
+    for generator in (get_each, get_each_plain):
+        (outcome,) = await fetched(site, generator)
+        assert isinstance(outcome, Done)
+        assert [one["parcel_id"] for one in (outcome.data, *outcome.more)] == ["1", "2"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("function", [get, get_plain])
@@ -388,7 +420,7 @@ async def test_a_page_that_gave_a_record_is_asked_for_once(
     assert len(site.asked) == 2
 
 
-@pytest.mark.parametrize("function", [get, get_plain])
+@pytest.mark.parametrize("function", [get, get_plain, get_each, get_each_plain])
 async def test_a_fetch_that_fails_ends_the_task_as_the_site_says(site: Website, function: Any) -> None:
     for status, kind in ((404, NotFound), (403, Blocked), (500, Retry), (400, GiveUp)):
         site.page("/1", b"no", status)

@@ -25,6 +25,7 @@ from parcelpost.storage import (
     queue_state,
     retention,
     signals,
+    site_health,
     sync_log,
     tasks,
     waiting,
@@ -188,6 +189,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("sum up signals", lambda db: signals._aggregate(db, "vgsi", ""), {"signals_by_selector"}),
     ("last change", backup.last_change, {"tasks_ended", "results_synced"}),
     ("sizes", health._sizes, set()),
+    ("how the sites do", site_health.sites, {"tasks_ended", "tasks_delayed"}),
 ]  # fmt: skip
 
 # A scan of the whole table is right where it stops at once: the newest rows by their number.

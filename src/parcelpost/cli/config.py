@@ -123,8 +123,8 @@ def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
             if value:
                 yield f"platforms.{name}.{key}", value, loaded.origins[f"platforms.{name}.{key}"]
     for name, written in loaded.settings.field_maps.items():
-        told = ", ".join(written.given.get("fields", ()))
-        yield f"field_maps.{name}", f"fields {told}", written.origin
+        fields = written.given.get("fields")
+        yield f"field_maps.{name}", ", ".join(fields) if isinstance(fields, dict) else "", written.origin
 
 
 def _document(loaded: Loaded) -> dict[str, Any]:

@@ -79,7 +79,8 @@ async def _parse(files: Sequence[str], platform: str, target: Target, settings: 
 def _told(file: str, outcome: Outcome) -> bool:
     """Whether there was a record to print."""
     if not isinstance(outcome, Done):
-        print(printable(f"{file}: {reason(outcome)}"), file=sys.stderr)
+        name = "standard input" if file == "-" else file
+        print(printable(f"{name}: {reason(outcome)}"), file=sys.stderr)
         return False
     for record in (outcome.data, *outcome.more):
         print_json(record)

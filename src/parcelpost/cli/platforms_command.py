@@ -89,7 +89,7 @@ def _rows(found: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
 
 
 def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
-    headers = ("platform", "state", "county", "done", "failed", "again", "last success", "health", "site")
+    headers = ("platform", "state", "county", "done", "failed", "success", "again", "last success", "health", "site")
     yield from table(headers, [row for one in found for row in _health_rows(one)])
     for one in found:
         if one.paused is not None:
@@ -102,10 +102,10 @@ def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
 
 def _health_rows(one: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
     for county in one.counties:
-        *numbers, word = _told(county.health) if county.health else (None,) * 5
+        *numbers, word = _told(county.health) if county.health else (None,) * 6
         yield _name(one), county.state, county.county, *numbers, _word(one, word), county.site or None
     if not one.counties:
-        yield _name(one), None, None, None, None, None, None, _word(one, None), None
+        yield _name(one), *(None,) * 7, _word(one, None), None
 
 
 def _told(health: Health) -> tuple[Cell, ...]:
@@ -114,7 +114,8 @@ def _told(health: Health) -> tuple[Cell, ...]:
     since = None
     if health.last_success is not None:
         since = f"{age((CLOCK.now() - health.last_success).total_seconds())} ago"
-    return health.completed, health.failed, health.trying_again, since, health.word
+    rate = None if health.success_rate is None else f"{int(100 * health.success_rate)}%"
+    return health.completed, health.failed, rate, health.trying_again, since, health.word
 
 
 def _word(one: ListedPlatform, word: Cell) -> Cell:

@@ -46,9 +46,11 @@ class Call:
 
     @property
     def is_async(self) -> bool:
-        called = getattr(self._function, "__call__", None)  # noqa: B004 - whether it is, not whether it has one
+        """Of a decorated function, what the innermost one is."""
+        function = inspect.unwrap(self._function)
+        called = getattr(function, "__call__", None)  # noqa: B004 - whether it is, not whether it has one
         kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-        return any(is_kind(one) for is_kind in kinds for one in (self._function, called))
+        return any(is_kind(one) for is_kind in kinds for one in (function, called))
 
     def asks_for(self, name: str) -> bool:
         return any(one.name == name for one in self._parameters)
