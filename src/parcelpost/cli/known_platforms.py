@@ -19,10 +19,10 @@ from parcelpost.settings import Settings
 def sites(settings: Settings) -> Sites:
     """Nothing is fetched with these. Raises InvalidSettings for what is wrong with a county or a field map."""
     counties = known(settings.fetch.counties_file)
-    return Sites(counties=counties, field_maps=FieldMaps(own_maps(settings), counties))
+    return Sites(counties=counties, field_maps=FieldMaps(_own_maps(settings), counties))
 
 
-def own_maps(settings: Settings) -> list[FieldMap]:
+def _own_maps(settings: Settings) -> list[FieldMap]:
     """The operator's field maps. Raises InvalidSettings."""
     folder = settings.fetch.field_maps_folder
     written = [of_document(name, one.given, one.origin) for name, one in settings.field_maps.items()]
