@@ -15,9 +15,26 @@ export class Chart {
     this.tip = h("div", { class: "tip", hidden: true });
     this.spoken = h("p", { class: "unseen", "aria-live": "polite" });
     this.legend = h("ul", { class: "legend" });
-    this.table = h("details", { class: "as-table" }, h("summary", null, "As a table"), h("div", { class: "scroll" }));
-    const head = h("div", { class: "chart-head" }, h("h3", null, title, " ", h("small", null, unit)), this.legend);
-    this.root = h("figure", { class: "chart" }, head, h("div", { class: "plot" }, this.drawing, this.tip), this.spoken, this.table);
+    this.table = h(
+      "details",
+      { class: "as-table" },
+      h("summary", null, "As a table"),
+      h("div", { class: "scroll" }),
+    );
+    const head = h(
+      "div",
+      { class: "chart-head" },
+      h("h3", null, title, " ", h("small", null, unit)),
+      this.legend,
+    );
+    this.root = h(
+      "figure",
+      { class: "chart" },
+      head,
+      h("div", { class: "plot" }, this.drawing, this.tip),
+      this.spoken,
+      this.table,
+    );
     this.listen();
   }
 
@@ -61,14 +78,22 @@ export class Chart {
       return;
     }
     this.table.hidden = false;
-    patch(this.legend, this.shown.map(({ name, label }) => h("li", { class: `tone-${name}` }, label)));
+    patch(
+      this.legend,
+      this.shown.map(({ name, label }) => h("li", { class: `tone-${name}` }, label)),
+    );
     this.ticks = marks(Math.max(...tops));
     const label = `${this.title}, ${this.unit}. ${this.summary()} Use the arrow keys to read the values.`;
     const box = { viewBox: `0 0 ${this.width} ${HEIGHT}`, width: this.width, height: HEIGHT };
     patch(
       this.drawing,
-      s("svg", { ...box, role: "img", "aria-label": label, tabindex: "0" },
-        this.grid(), this.stacked ? this.bars() : this.lines(), this.cursor()),
+      s(
+        "svg",
+        { ...box, role: "img", "aria-label": label, tabindex: "0" },
+        this.grid(),
+        this.stacked ? this.bars() : this.lines(),
+        this.cursor(),
+      ),
     );
   }
 
@@ -91,8 +116,18 @@ export class Chart {
     const end = since + bucketMs * length;
     const inner = this.width - EDGE.left - EDGE.right;
     const across = this.ticks.map((tick) => [
-      s("line", { class: tick ? "rule" : "axis", x1: EDGE.left, x2: this.width - EDGE.right, y1: this.y(tick), y2: this.y(tick) }),
-      s("text", { class: "tick", x: EDGE.left - 6, y: this.y(tick) + 4, "text-anchor": "end" }, compact(tick) === "0" && tick ? rate(tick) : tick < 10 ? rate(tick) : compact(tick)),
+      s("line", {
+        class: tick ? "rule" : "axis",
+        x1: EDGE.left,
+        x2: this.width - EDGE.right,
+        y1: this.y(tick),
+        y2: this.y(tick),
+      }),
+      s(
+        "text",
+        { class: "tick", x: EDGE.left - 6, y: this.y(tick) + 4, "text-anchor": "end" },
+        compact(tick) === "0" && tick ? rate(tick) : tick < 10 ? rate(tick) : compact(tick),
+      ),
     ]);
     const along = moments(since, end, Math.max(2, Math.floor(inner / 80))).map((at) => {
       const x = EDGE.left + (inner * (at - since)) / (end - since);
@@ -104,7 +139,9 @@ export class Chart {
 
   lines() {
     return this.shown.map(({ name }) => {
-      const points = this.values(name).map((value, place) => `${this.x(place).toFixed(1)},${this.y(value).toFixed(1)}`);
+      const points = this.values(name).map(
+        (value, place) => `${this.x(place).toFixed(1)},${this.y(value).toFixed(1)}`,
+      );
       return s("polyline", { class: `line tone-${name}`, points: points.join(" ") });
     });
   }
@@ -114,22 +151,44 @@ export class Chart {
     const width = Math.max(1, each - (each > 5 ? 1.5 : 0.5));
     const below = Array(this.data.length).fill(0);
     return this.shown.map(({ name }) =>
-      s("g", { class: `bars tone-${name}` }, this.values(name).map((value, place) => {
-        if (!value) return null;
-        const top = this.y(below[place] + value);
-        const height = this.y(below[place]) - top;
-        below[place] += value;
-        return s("rect", { x: (this.x(place) - width / 2).toFixed(1), y: top.toFixed(1), width: width.toFixed(1), height: height.toFixed(1) });
-      })),
+      s(
+        "g",
+        { class: `bars tone-${name}` },
+        this.values(name).map((value, place) => {
+          if (!value) return null;
+          const top = this.y(below[place] + value);
+          const height = this.y(below[place]) - top;
+          below[place] += value;
+          return s("rect", {
+            x: (this.x(place) - width / 2).toFixed(1),
+            y: top.toFixed(1),
+            width: width.toFixed(1),
+            height: height.toFixed(1),
+          });
+        }),
+      ),
     );
   }
 
   cursor() {
     if (this.place === null) return s("g", { class: "cursor" });
     const x = this.x(this.place);
-    const dots = this.stacked ? [] : this.shown.map(({ name }) =>
-      s("circle", { class: `dot tone-${name}`, cx: x, cy: this.y(this.values(name)[this.place]), r: 3.5 }));
-    return s("g", { class: "cursor" }, s("line", { x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom }), dots);
+    const dots = this.stacked
+      ? []
+      : this.shown.map(({ name }) =>
+          s("circle", {
+            class: `dot tone-${name}`,
+            cx: x,
+            cy: this.y(this.values(name)[this.place]),
+            r: 3.5,
+          }),
+        );
+    return s(
+      "g",
+      { class: "cursor" },
+      s("line", { x1: x, x2: x, y1: EDGE.top, y2: HEIGHT - EDGE.bottom }),
+      dots,
+    );
   }
 
   placeAt(clientX) {
@@ -148,14 +207,18 @@ export class Chart {
     if (to === undefined) return;
     event.preventDefault();
     this.show(Math.min(last, Math.max(0, to)));
-    this.spoken.textContent = `${this.timeAt(this.place)}: ${this.read(this.place).map(([, label, value]) => `${label} ${value}`).join(", ")}`;
+    this.spoken.textContent = `${this.timeAt(this.place)}: ${this.read(this.place)
+      .map(([, label, value]) => `${label} ${value}`)
+      .join(", ")}`;
   }
 
   show(place) {
     if (place === null || !this.drawing.querySelector("svg")) return;
     this.place = place;
     this.draw();
-    const rows = this.read(place).map(([name, label, value]) => h("div", { class: `tone-${name}` }, h("span", null, label), h("b", null, value)));
+    const rows = this.read(place).map(([name, label, value]) =>
+      h("div", { class: `tone-${name}` }, h("span", null, label), h("b", null, value)),
+    );
     patch(this.tip, h("p", null, this.timeAt(place)), rows);
     this.tip.hidden = false;
     const left = this.x(place) + 12;
@@ -181,17 +244,27 @@ export class Chart {
 
   summary() {
     const last = this.data.length - 1;
-    return `At ${this.timeAt(last)}: ${this.read(last).map(([, label, value]) => `${label} ${value}`).join(", ")}.`;
+    return `At ${this.timeAt(last)}: ${this.read(last)
+      .map(([, label, value]) => `${label} ${value}`)
+      .join(", ")}.`;
   }
 
   drawTable() {
     if (!this.data) return;
-    const head = h("tr", null, h("th", { scope: "col" }, "From"), this.shown.map(({ label }) => h("th", { scope: "col", class: "num" }, label)));
+    const head = h(
+      "tr",
+      null,
+      h("th", { scope: "col" }, "From"),
+      this.shown.map(({ label }) => h("th", { scope: "col", class: "num" }, label)),
+    );
     const rows = Array.from({ length: this.data.length }, (_, back) => {
       const place = this.data.length - 1 - back;
       const cells = this.shown.map(({ name }) => h("td", { class: "num" }, rate(this.values(name)[place])));
       return h("tr", null, h("th", { scope: "row" }, this.timeAt(place)), cells);
     });
-    patch(this.table.lastChild, h("table", { class: "plain" }, h("thead", null, head), h("tbody", null, rows)));
+    patch(
+      this.table.lastChild,
+      h("table", { class: "plain" }, h("thead", null, head), h("tbody", null, rows)),
+    );
   }
 }

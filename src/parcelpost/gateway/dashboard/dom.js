@@ -4,19 +4,23 @@ const SVG = "http://www.w3.org/2000/svg";
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 
-export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const s = (tag, attributes, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (name.startsWith("on")) throw new Error(`listen with on(), not with ${name}`);
-    if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+    if (value !== null && value !== undefined && value !== false)
+      node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...texts(children));
   return node;
 }
 
 const texts = (children) =>
-  children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false)
+  children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
     .map((child) => (child instanceof Node ? child : String(child)));
 
 // Calls back for events at whatever matches the selector below the node, now or later.

@@ -20,9 +20,16 @@ const COLUMNS = [
 
 export function fleet(workers) {
   if (!workers.length) {
-    return empty(h("p", null, "No worker has reported yet. Start one:"), command(`parcelpost run --gateway ${location.origin}`));
+    return empty(
+      h("p", null, "No worker has reported yet. Start one:"),
+      command(`parcelpost run --gateway ${location.origin}`),
+    );
   }
-  return table("Workers", COLUMNS, workers.map((worker) => ({ key: `worker ${worker.worker_id}`, cells: cells(worker) })));
+  return table(
+    "Workers",
+    COLUMNS,
+    workers.map((worker) => ({ key: `worker ${worker.worker_id}`, cells: cells(worker) })),
+  );
 }
 
 function cells(worker) {
@@ -31,13 +38,33 @@ function cells(worker) {
     [state(worker), waiting(worker)],
     `${duration(worker.silent_seconds)} ago`,
     number(worker.active_tasks),
-    [number(worker.completed_last_minute), " / ", h("span", { class: worker.failed_last_minute ? "bad" : "" }, number(worker.failed_last_minute))],
+    [
+      number(worker.completed_last_minute),
+      " / ",
+      h("span", { class: worker.failed_last_minute ? "bad" : "" }, number(worker.failed_last_minute)),
+    ],
     worker.queue ? compact(worker.queue.pending ?? 0) : NOTHING,
     worker.queue ? compact(worker.unsynced) : NOTHING,
-    worker.unsynced ? h("span", { class: worker.lag_seconds > 600 ? "warn" : "" }, duration(worker.lag_seconds)) : NOTHING,
-    `${Math.round(worker.cpu_percent)} % / ${Math.round(worker.memory_percent)} % / ${worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING}`,
-    h("button", { type: "button", class: "small", "data-command": worker.worker_id, "aria-label": `Command for ${worker.worker_id}` }, "Command"),
+    worker.unsynced
+      ? h("span", { class: worker.lag_seconds > 600 ? "warn" : "" }, duration(worker.lag_seconds))
+      : NOTHING,
+    load(worker),
+    h(
+      "button",
+      {
+        type: "button",
+        class: "small",
+        "data-command": worker.worker_id,
+        "aria-label": `Command for ${worker.worker_id}`,
+      },
+      "Command",
+    ),
   ];
+}
+
+function load(worker) {
+  const [cpu, memory] = [worker.cpu_percent, worker.memory_percent].map((share) => `${Math.round(share)} %`);
+  return `${cpu} / ${memory} / ${worker.disk_free_bytes ? bytes(worker.disk_free_bytes) : NOTHING}`;
 }
 
 function state(worker) {

@@ -49,7 +49,9 @@ class Page {
     else if (path === "/parcels" || path === "/liens") this.show(new SearchPage(this, path.slice(1), asked));
     else this.show(new OverviewPage(this));
     for (const link of document.querySelectorAll("nav a")) {
-      const here = link.getAttribute("href") === `#${path}` || (path.startsWith("/parcel/") && link.getAttribute("href") === "#/parcels");
+      const here =
+        link.getAttribute("href") === `#${path}` ||
+        (path.startsWith("/parcel/") && link.getAttribute("href") === "#/parcels");
       if (here) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
@@ -90,7 +92,11 @@ class Page {
       if (signal.aborted) return;
       this.failed(error);
     }
-    if (!signal.aborted) this.timer = setTimeout(() => this.poll(), Math.min(LONGEST_MS, EVERY_MS * 2 ** Math.min(this.failures, 3)));
+    if (!signal.aborted)
+      this.timer = setTimeout(
+        () => this.poll(),
+        Math.min(LONGEST_MS, EVERY_MS * 2 ** Math.min(this.failures, 3)),
+      );
   }
 
   heard() {
@@ -102,7 +108,12 @@ class Page {
   }
 
   failed(error) {
-    if (!(error instanceof NeedsToken || error instanceof Forbidden || error instanceof Away || error.status)) {
+    if (!(
+      error instanceof NeedsToken ||
+      error instanceof Forbidden ||
+      error instanceof Away ||
+      error.status
+    )) {
       reportError(error); // a bug of ours: what is shown stays, and the next answer may be better
       return;
     }
@@ -116,12 +127,14 @@ class Page {
     this.rest();
     const wrong = Boolean(token.get());
     token.forget();
-    this.show(new TokenPage(wrong, (given) => {
-      token.set(given);
-      this.problem = null;
-      this.route();
-      this.poll();
-    }));
+    this.show(
+      new TokenPage(wrong, (given) => {
+        token.set(given);
+        this.problem = null;
+        this.route();
+        this.poll();
+      }),
+    );
   }
 
   showHours(hours) {
@@ -139,7 +152,18 @@ class Page {
     at("forget").hidden = !token.get();
     document.body.classList.toggle("stale", age !== null && word !== "Live");
     const shown = this.problem && !(this.problem instanceof NeedsToken);
-    patch(at("notice"), shown ? h("p", { class: "notice" }, h("b", null, this.problem.message), " ", h("span", null, advice(this.problem))) : null);
+    patch(
+      at("notice"),
+      shown
+        ? h(
+            "p",
+            { class: "notice" },
+            h("b", null, this.problem.message),
+            " ",
+            h("span", null, advice(this.problem)),
+          )
+        : null,
+    );
   }
 
   stateNow(age) {
@@ -152,12 +176,22 @@ class Page {
 
   async command(workerId) {
     const alive = this.overview.workers.filter((worker) => worker.alive).length;
-    const choice = await chooseCommand(workerId ? `Command for ${workerId}` : `Command for ${plural(alive, "worker")}`);
-    if (choice) await this.order("/v1/commands", workerId ? { command: choice, worker_id: workerId } : { command: choice });
+    const choice = await chooseCommand(
+      workerId ? `Command for ${workerId}` : `Command for ${plural(alive, "worker")}`,
+    );
+    if (choice)
+      await this.order(
+        "/v1/commands",
+        workerId ? { command: choice, worker_id: workerId } : { command: choice },
+      );
   }
 
   async requeue() {
-    const sure = await confirm("Queue failed tasks again?", "Every task that failed or is dead is queued again, its attempts forgotten.", "Queue again");
+    const sure = await confirm(
+      "Queue failed tasks again?",
+      "Every task that failed or is dead is queued again, its attempts forgotten.",
+      "Queue again",
+    );
     if (sure) await this.order("/v1/tasks/requeue", { states: ["failed", "dead"] });
   }
 
@@ -167,7 +201,11 @@ class Page {
       this.poll();
     } catch (error) {
       if (error instanceof NeedsToken) {
-        const sure = await confirm("An admin token is needed", "The gateway takes commands only with an admin token. Enter one now?", "Enter token");
+        const sure = await confirm(
+          "An admin token is needed",
+          "The gateway takes commands only with an admin token. Enter one now?",
+          "Enter token",
+        );
         if (sure) this.askForToken();
       } else this.failed(error);
     }
@@ -175,8 +213,10 @@ class Page {
 }
 
 function advice(problem) {
-  if (problem instanceof Away) return "It is asked again by itself. If it stays away: parcelpost gateway serve";
-  if (problem instanceof Forbidden) return "Open the dashboard at the gateway's own address, or set a read token for it.";
+  if (problem instanceof Away)
+    return "It is asked again by itself. If it stays away: parcelpost gateway serve";
+  if (problem instanceof Forbidden)
+    return "Open the dashboard at the gateway's own address, or set a read token for it.";
   return "";
 }
 

@@ -11,7 +11,12 @@ import { inState, legend, queue } from "./queue.js";
 import { perMinute } from "./scale.js";
 import { empty, section } from "./table.js";
 
-const HOURS = [["1", "1 h"], ["3", "3 h"], ["6", "6 h"], ["24", "24 h"]];
+const HOURS = [
+  ["1", "1 h"],
+  ["3", "3 h"],
+  ["6", "6 h"],
+  ["24", "24 h"],
+];
 const LATEST_EVERY_MS = 9_000;
 const QUIET = "Nothing happened in this time. Figures come as soon as workers ask for tasks.";
 
@@ -24,19 +29,36 @@ export class OverviewPage {
     this.figures = h("dl", { class: "figures" });
     this.fleet = h("div");
     this.queue = h("div");
-    this.requeue = h("button", { type: "button", class: "small", "data-requeue": true, hidden: true }, "Queue failed again");
+    this.requeue = h(
+      "button",
+      { type: "button", class: "small", "data-requeue": true, hidden: true },
+      "Queue failed again",
+    );
     this.platforms = h("div");
     this.parcels = h("div", { class: "short" });
     this.liens = h("div", { class: "short" });
     this.throughput = new Chart({
-      title: "Throughput", unit: "tasks a minute", empty: QUIET,
-      series: [{ name: "granted", label: "handed out" }, { name: "stored", label: "stored" }],
+      title: "Throughput",
+      unit: "tasks a minute",
+      empty: QUIET,
+      series: [
+        { name: "granted", label: "handed out" },
+        { name: "stored", label: "stored" },
+      ],
     });
     this.outcomes = new Chart({
-      title: "Outcome", unit: "tasks a minute", empty: QUIET, stacked: true,
+      title: "Outcome",
+      unit: "tasks a minute",
+      empty: QUIET,
+      stacked: true,
       series: [
-        { name: "stored", label: "stored" }, { name: "completed", label: "nothing to store" }, { name: "duplicate", label: "sent twice" },
-        { name: "failed", label: "failed" }, { name: "expired", label: "lease ended" }, { name: "dead", label: "dead" }, { name: "rejected", label: "rejected" },
+        { name: "stored", label: "stored" },
+        { name: "completed", label: "nothing to store" },
+        { name: "duplicate", label: "sent twice" },
+        { name: "failed", label: "failed" },
+        { name: "expired", label: "lease ended" },
+        { name: "dead", label: "dead" },
+        { name: "rejected", label: "rejected" },
       ],
     });
     this.root = this.layout();
@@ -45,19 +67,38 @@ export class OverviewPage {
 
   layout() {
     const hours = HOURS.map(([value, label]) =>
-      h("label", null, h("input", { type: "radio", name: "hours", value, checked: value === this.page.hours }), h("span", null, label)));
+      h(
+        "label",
+        null,
+        h("input", { type: "radio", name: "hours", value, checked: value === this.page.hours }),
+        h("span", null, label),
+      ),
+    );
     const all = (href, text) => h("a", { href }, text);
-    return h("div", { class: "page" },
+    return h(
+      "div",
+      { class: "page" },
       h("h1", { class: "unseen" }, "Overview"),
       this.figures,
-      section("Activity", h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time shown"), hours),
-        h("div", { class: "charts" }, this.throughput.root, this.outcomes.root)),
-      section("Fleet", h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command all"), this.fleet),
-      h("div", { class: "pair" },
+      section(
+        "Activity",
+        h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time shown"), hours),
+        h("div", { class: "charts" }, this.throughput.root, this.outcomes.root),
+      ),
+      section(
+        "Fleet",
+        h("button", { type: "button", class: "small", "data-command": "", hidden: true }, "Command all"),
+        this.fleet,
+      ),
+      h(
+        "div",
+        { class: "pair" },
         section("Queue", [legend(), this.requeue], this.queue),
-        section("Platforms", null, this.platforms)),
+        section("Platforms", null, this.platforms),
+      ),
       section("Latest parcels", all("#/parcels", "Search parcels"), this.parcels),
-      section("Latest liens", all("#/liens", "Search liens"), this.liens));
+      section("Latest liens", all("#/liens", "Search liens"), this.liens),
+    );
   }
 
   listen() {
@@ -81,11 +122,24 @@ export class OverviewPage {
 
   async showLatest(signal) {
     const [{ parcels }, { liens }] = await Promise.all([
-      ask("/v1/parcels/latest?limit=8", { signal }), ask("/v1/liens/latest?limit=8", { signal }),
+      ask("/v1/parcels/latest?limit=8", { signal }),
+      ask("/v1/liens/latest?limit=8", { signal }),
     ]);
     this.latestAt = performance.now();
-    patch(this.parcels, parcels.length ? parcelTable(parcels) : empty(h("p", null, "No parcel has come in yet. They appear here as soon as a worker delivers one.")));
-    patch(this.liens, liens.length ? lienTable(liens) : empty(h("p", null, "No lien is known yet. Liens come with the parcels that have them.")));
+    patch(
+      this.parcels,
+      parcels.length
+        ? parcelTable(parcels)
+        : empty(
+            h("p", null, "No parcel has come in yet. They appear here as soon as a worker delivers one."),
+          ),
+    );
+    patch(
+      this.liens,
+      liens.length
+        ? lienTable(liens)
+        : empty(h("p", null, "No lien is known yet. Liens come with the parcels that have them.")),
+    );
   }
 }
 
@@ -95,14 +149,38 @@ function figures({ workers, queue: rows, activity, sync, counts }) {
   const stored = (activity.series.stored ?? []).slice(-recent).reduce((sum, count) => sum + count, 0);
   const troubled = inState(rows, "failed") + inState(rows, "dead");
   return [
-    figure("Workers alive", number(alive), workers.length > alive ? `${number(workers.length - alive)} away` : workers.length ? "none away" : "none has reported", workers.length > alive),
-    figure("Queued", compact(inState(rows, "queued")), troubled ? `${compact(troubled)} failed or dead` : "none failed"),
+    figure(
+      "Workers alive",
+      number(alive),
+      workers.length > alive
+        ? `${number(workers.length - alive)} away`
+        : workers.length
+          ? "none away"
+          : "none has reported",
+      workers.length > alive,
+    ),
+    figure(
+      "Queued",
+      compact(inState(rows, "queued")),
+      troubled ? `${compact(troubled)} failed or dead` : "none failed",
+    ),
     figure("At work", compact(inState(rows, "leased")), "under a lease"),
     figure("Stored", compact(stored), "in the last hour"),
-    figure("Not delivered", compact(sync.unsynced), sync.unsynced ? `oldest ${duration(sync.lag_seconds)}` : "nothing waits", sync.lag_seconds > 600),
+    figure(
+      "Not delivered",
+      compact(sync.unsynced),
+      sync.unsynced ? `oldest ${duration(sync.lag_seconds)}` : "nothing waits",
+      sync.lag_seconds > 600,
+    ),
     figure("Parcels", compact(counts.parcels ?? 0), `${compact(counts.liens ?? 0)} liens`),
   ];
 }
 
 const figure = (name, value, note, warn = false) =>
-  h("div", null, h("dt", null, name), h("dd", null, value), h("dd", { class: warn ? "note warn" : "note" }, note));
+  h(
+    "div",
+    null,
+    h("dt", null, name),
+    h("dd", null, value),
+    h("dd", { class: warn ? "note warn" : "note" }, note),
+  );

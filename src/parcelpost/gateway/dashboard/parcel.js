@@ -32,7 +32,13 @@ export class ParcelPage {
       this.askedAt = -Infinity;
       if (error.status === 404) {
         this.askedAt = Infinity;
-        patch(this.root, empty(h("p", null, "No such parcel is known here."), h("a", { href: "#/parcels" }, "Search parcels")));
+        patch(
+          this.root,
+          empty(
+            h("p", null, "No such parcel is known here."),
+            h("a", { href: "#/parcels" }, "Search parcels"),
+          ),
+        );
       } else this.page.failed(error);
     }
   }
@@ -40,18 +46,43 @@ export class ParcelPage {
   show({ parcel, history, more_history }) {
     this.page.name(parcel.parcel_id);
     const { record } = parcel;
-    patch(this.root, this.head(parcel, record), sections(record), lists(record), changes(history, more_history, parcel));
+    patch(
+      this.root,
+      this.head(parcel, record),
+      sections(record),
+      lists(record),
+      changes(history, more_history, parcel),
+    );
   }
 
   head(parcel, record) {
     const source = /^https?:\/\//i.test(record.source_url ?? "")
-      ? h("a", { href: record.source_url, rel: "noopener noreferrer", target: "_blank" }, "County page") : null;
-    return h("div", { class: "title" },
-      h("p", { class: "path" }, h("a", { href: "#/parcels" }, "Parcels"), ` / ${parcel.platform} / ${place(parcel)}`),
+      ? h("a", { href: record.source_url, rel: "noopener noreferrer", target: "_blank" }, "County page")
+      : null;
+    return h(
+      "div",
+      { class: "title" },
+      h(
+        "p",
+        { class: "path" },
+        h("a", { href: "#/parcels" }, "Parcels"),
+        ` / ${parcel.platform} / ${place(parcel)}`,
+      ),
       h("h1", null, parcel.parcel_id, " ", parcel.delinquent ? badge("bad", "Delinquent") : null),
       h("p", null, [parcel.owner, parcel.situs].filter(Boolean).join(" · ")),
-      h("p", { class: "meta" }, "Scraped ", moment(parcel.scraped_at), ", first seen ", moment(parcel.first_seen_at), " ",
-        parcel.raw ? h("a", { href: parcel.raw, download: "" }, "Raw file") : "No raw file was kept.", " ", source));
+      h(
+        "p",
+        { class: "meta" },
+        "Scraped ",
+        moment(parcel.scraped_at),
+        ", first seen ",
+        moment(parcel.first_seen_at),
+        " ",
+        parcel.raw ? h("a", { href: parcel.raw, download: "" }, "Raw file") : "No raw file was kept.",
+        " ",
+        source,
+      ),
+    );
   }
 
   update() {
@@ -65,10 +96,37 @@ export class ParcelPage {
 
 function changes(history, more, parcel) {
   const steps = merged(history).map((step) =>
-    h("li", { "data-key": step.scraped_at + step.task_id }, h("p", null, moment(step.scraped_at), h("b", null, told(step)), " ", h("small", null, `by ${step.worker_id}`, step.late ? ", late" : "", ` in ${step.parse_duration_ms} ms`), " ",
-      step.raw_sha256 && parcel.raw ? h("a", { href: `${parcel.raw}?sha256=${step.raw_sha256}`, download: "" }, "raw file") : null), list(step.changes)));
-  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", null, "History")),
-    h("ol", { class: "history" }, steps), more ? h("p", { class: "empty" }, "Older scrapes are kept, but not shown here.") : null);
+    h(
+      "li",
+      { "data-key": step.scraped_at + step.task_id },
+      h(
+        "p",
+        null,
+        moment(step.scraped_at),
+        h("b", null, told(step)),
+        " ",
+        h(
+          "small",
+          null,
+          `by ${step.worker_id}`,
+          step.late ? ", late" : "",
+          ` in ${step.parse_duration_ms} ms`,
+        ),
+        " ",
+        step.raw_sha256 && parcel.raw
+          ? h("a", { href: `${parcel.raw}?sha256=${step.raw_sha256}`, download: "" }, "raw file")
+          : null,
+      ),
+      list(step.changes),
+    ),
+  );
+  return h(
+    "section",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("h2", null, "History")),
+    h("ol", { class: "history" }, steps),
+    more ? h("p", { class: "empty" }, "Older scrapes are kept, but not shown here.") : null,
+  );
 }
 
 // Scrapes that changed nothing are told with the one before them.
@@ -76,7 +134,8 @@ function merged(history) {
   const found = [];
   for (const step of history) {
     const last = found.at(-1);
-    if (last && isQuiet(last) && isQuiet(step)) found[found.length - 1] = { ...last, times: last.times + 1, from: step.scraped_at };
+    if (last && isQuiet(last) && isQuiet(step))
+      found[found.length - 1] = { ...last, times: last.times + 1, from: step.scraped_at };
     else found.push({ ...step, times: 1, from: step.scraped_at });
   }
   return found;
@@ -88,12 +147,20 @@ function told(step) {
   if (step.first) return "First seen";
   if (step.changes.length) return plural(step.changes.length, "change");
   if (step.times === 1) return "No change";
-  return `No change in ${step.times} scrapes over ${duration((Date.parse(step.scraped_at) - Date.parse(step.from)) / 1_000)}`;
+  const seconds = (Date.parse(step.scraped_at) - Date.parse(step.from)) / 1_000;
+  return `No change in ${step.times} scrapes over ${duration(seconds)}`;
 }
 
 function list(found) {
   if (!found.length) return null;
-  const rows = found.map(({ field, before, after }) => h("div", null, h("dt", null, label(field)), h("dd", null, change(field.split(".").at(-1), before, after))));
+  const rows = found.map(({ field, before, after }) =>
+    h(
+      "div",
+      null,
+      h("dt", null, label(field)),
+      h("dd", null, change(field.split(".").at(-1), before, after)),
+    ),
+  );
   return h("dl", { class: "changes" }, rows);
 }
 

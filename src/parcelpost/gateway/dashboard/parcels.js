@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { day, moment, money, NOTHING, number } from "./format.js";
-import { badge, table } from "./table.js";
+import { badge, table, whole } from "./table.js";
 
 const PARCELS = [
   { label: "Parcel" },
@@ -23,21 +23,37 @@ const LIENS = [
   { label: "Holder" },
   { label: "Sold" },
 ];
-const TONES = { redeemed: "good", paid: "good", open: "warn", unpaid: "warn", sold: "warn", delinquent: "bad", expired: "bad" };
+const TONES = {
+  redeemed: "good",
+  paid: "good",
+  open: "warn",
+  unpaid: "warn",
+  sold: "warn",
+  delinquent: "bad",
+  expired: "bad",
+};
 
 export const linkTo = (address) => `#${address.replace("/v1/parcels", "/parcel")}`;
 
 export const parcelTable = (parcels) =>
-  table("Parcels", PARCELS, parcels.map((parcel) => ({ key: `parcel ${parcel.address}`, cells: parcelCells(parcel) })));
+  table(
+    "Parcels",
+    PARCELS,
+    parcels.map((parcel) => ({ key: `parcel ${parcel.address}`, cells: parcelCells(parcel) })),
+  );
 
 export const lienTable = (liens) =>
-  table("Liens", LIENS, liens.map((lien) => ({ key: `lien ${lien.address} ${lien.position}`, cells: lienCells(lien) })));
+  table(
+    "Liens",
+    LIENS,
+    liens.map((lien) => ({ key: `lien ${lien.address} ${lien.position}`, cells: lienCells(lien) })),
+  );
 
 export const status = (text) => (text ? badge(TONES[text.toLowerCase()] ?? "", text) : NOTHING);
 
 function parcelCells(parcel) {
   return [
-    [h("a", { class: "name", href: linkTo(parcel.address) }, parcel.parcel_id), h("small", null, parcel.platform)],
+    [parcelLink(parcel), h("small", null, parcel.platform)],
     parcel.owner || NOTHING,
     parcel.situs || NOTHING,
     place(parcel),
@@ -49,17 +65,24 @@ function parcelCells(parcel) {
 
 function lienCells(lien) {
   return [
-    [h("span", { class: "name" }, lien.certificate_number ?? NOTHING), lien.certificate_year ? h("small", null, lien.certificate_year) : null],
-    [h("a", { class: "name", href: linkTo(lien.address) }, lien.parcel_id), h("small", null, place(lien))],
+    [
+      h("span", { class: "name" }, lien.certificate_number ?? NOTHING),
+      lien.certificate_year ? h("small", null, lien.certificate_year) : null,
+    ],
+    [parcelLink(lien), h("small", null, place(lien))],
     lien.owner || NOTHING,
     lien.tax_year ?? NOTHING,
     status(lien.status),
     money(lien.amount),
     lien.holder_name ?? NOTHING,
-    day(lien.sale_date),
+    h("span", { class: whole(day(lien.sale_date)) }, day(lien.sale_date)),
   ];
 }
 
-const titled = (slug) => slug.replaceAll("_", " ").replace(/(^|[\s-])\p{Ll}/gu, (letter) => letter.toUpperCase());
+const parcelLink = ({ address, parcel_id }) =>
+  h("a", { class: `name ${whole(parcel_id)}`, href: linkTo(address) }, parcel_id);
+
+const titled = (slug) =>
+  slug.replaceAll("_", " ").replace(/(^|[\s-])\p{Ll}/gu, (letter) => letter.toUpperCase());
 
 export const place = ({ county, state }) => [titled(county), state].filter(Boolean).join(", ") || NOTHING;

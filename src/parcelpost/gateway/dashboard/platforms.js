@@ -13,8 +13,13 @@ const COLUMNS = [
 ];
 
 export function platforms(rows) {
-  if (!rows.length) return empty(h("p", null, "Nothing is known of any platform yet. Figures come with the first worker."));
-  return table("Platform health", COLUMNS, rows.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })));
+  if (!rows.length)
+    return empty(h("p", null, "Nothing is known of any platform yet. Figures come with the first worker."));
+  return table(
+    "Platform health",
+    COLUMNS,
+    rows.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })),
+  );
 }
 
 function cells(row) {
@@ -22,7 +27,12 @@ function cells(row) {
     h("span", { class: "name" }, row.platform),
     success(row.success_rate),
     `${compact(row.succeeded)} / ${compact(row.failed)}`,
-    row.blocked_workers.length ? [badge("warn", plural(row.blocked_workers.length, "worker")), h("small", null, row.blocked_workers.slice(0, 3).join(", "))] : NOTHING,
+    row.blocked_workers.length
+      ? [
+          badge("warn", plural(row.blocked_workers.length, "worker")),
+          h("small", null, row.blocked_workers.slice(0, 3).join(", ")),
+        ]
+      : NOTHING,
     selectors(row.failing_selectors),
   ];
 }
@@ -30,14 +40,33 @@ function cells(row) {
 function success(share) {
   if (share === null) return NOTHING;
   const tone = share >= 0.95 ? "good" : share >= 0.8 ? "warn" : "bad";
-  const meter = s("svg", { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
-    s("rect", { class: "track", width: 48, height: 6, rx: 3 }), s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }));
+  const meter = s(
+    "svg",
+    { class: "meter", width: 48, height: 6, "aria-hidden": "true" },
+    s("rect", { class: "track", width: 48, height: 6, rx: 3 }),
+    s("rect", { class: `fill ${tone}`, width: 48 * share, height: 6, rx: 3 }),
+  );
   return h("span", { class: `success ${tone}` }, meter, percent(share));
 }
 
 function selectors(failing) {
   if (!failing.length) return NOTHING;
-  const items = failing.slice(0, 20).map((one) =>
-    h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, one.site ?? `${percent(one.success_rate)} of ${compact(one.samples)}`)));
-  return h("details", { class: "selectors" }, h("summary", null, plural(failing.length, "selector")), h("ul", null, items));
+  const items = failing
+    .slice(0, 20)
+    .map((one) =>
+      h(
+        "li",
+        null,
+        h("b", null, one.field),
+        " ",
+        h("code", null, one.selector),
+        h("small", null, one.site ?? `${percent(one.success_rate)} of ${compact(one.samples)}`),
+      ),
+    );
+  return h(
+    "details",
+    { class: "selectors" },
+    h("summary", null, plural(failing.length, "selector")),
+    h("ul", null, items),
+  );
 }

@@ -4,7 +4,12 @@ import { h, s } from "./dom.js";
 import { compact, duration, NOTHING, number } from "./format.js";
 import { command, empty, table } from "./table.js";
 
-const PRIORITIES = [[1, "urgent"], [2, "high"], [3, "normal"], [4, "batch"]];
+const PRIORITIES = [
+  [1, "urgent"],
+  [2, "high"],
+  [3, "normal"],
+  [4, "batch"],
+];
 const COLUMNS = [
   { label: "Platform" },
   { label: "Queued", class: "wide" },
@@ -16,30 +21,50 @@ const COLUMNS = [
 ];
 
 export const legend = () =>
-  h("ul", { class: "legend" }, PRIORITIES.map(([level, name]) => h("li", { class: `level-${level}` }, name)));
+  h(
+    "ul",
+    { class: "legend" },
+    PRIORITIES.map(([level, name]) => h("li", { class: `level-${level}` }, name)),
+  );
 
 export function queue(rows) {
   const platforms = gather(rows);
   if (!platforms.length) {
-    return empty(h("p", null, "No task has been added yet. Add some:"), command("parcelpost gateway add tasks.csv"));
+    return empty(
+      h("p", null, "No task has been added yet. Add some:"),
+      command("parcelpost gateway add tasks.csv"),
+    );
   }
   const most = Math.max(1, ...platforms.map(({ queued }) => queued));
-  return table("Tasks by platform and priority", COLUMNS, platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most) })));
+  return table(
+    "Tasks by platform and priority",
+    COLUMNS,
+    platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most) })),
+  );
 }
 
-export const inState = (rows, state) => rows.filter((row) => row.state === state).reduce((sum, row) => sum + row.tasks, 0);
+export const inState = (rows, state) =>
+  rows.filter((row) => row.state === state).reduce((sum, row) => sum + row.tasks, 0);
 
 function gather(rows) {
   const names = [...new Set(rows.map((row) => row.platform))].sort();
   return names.map((platform) => {
     const own = rows.filter((row) => row.platform === platform);
-    const levels = PRIORITIES.map(([level]) => inState(own.filter((row) => row.priority === level), "queued"));
+    const levels = PRIORITIES.map(([level]) =>
+      inState(
+        own.filter((row) => row.priority === level),
+        "queued",
+      ),
+    );
     const ages = own.map((row) => row.oldest_seconds).filter((age) => age !== null);
     return {
-      platform, levels,
+      platform,
+      levels,
       queued: inState(own, "queued"),
       oldest: ages.length ? Math.max(...ages) : null,
-      leased: inState(own, "leased"), failed: inState(own, "failed"), dead: inState(own, "dead"),
+      leased: inState(own, "leased"),
+      failed: inState(own, "failed"),
+      dead: inState(own, "dead"),
     };
   });
 }
@@ -61,9 +86,16 @@ function bar({ levels }, most) {
   let left = 0;
   const parts = levels.map((count, place) => {
     const width = (count / most) * 100;
-    const part = count ? s("rect", { class: `level-${place + 1}`, x: `${left}%`, y: 0, width: `${width}%`, height: 10 }) : null;
+    const part = count
+      ? s("rect", { class: `level-${place + 1}`, x: `${left}%`, y: 0, width: `${width}%`, height: 10 })
+      : null;
     left += width;
     return part;
   });
-  return s("svg", { class: "bar-line", height: 10, role: "img", "aria-label": label }, s("title", null, label), parts);
+  return s(
+    "svg",
+    { class: "bar-line", height: 10, role: "img", "aria-label": label },
+    s("title", null, label),
+    parts,
+  );
 }

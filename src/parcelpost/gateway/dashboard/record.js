@@ -1,48 +1,105 @@
-// A record as readable sections. What the sections do not name is shown at the end, so that nothing is hidden.
+// A record as readable sections. What they do not name is shown at the end, so that nothing is hidden.
 
 import { h } from "./dom.js";
 import { money, NOTHING, number, words } from "./format.js";
 import { status } from "./parcels.js";
-import { table } from "./table.js";
+import { table, whole } from "./table.js";
 
 const SECTIONS = [
-  ["Owner", ["owner_names", "mailing_lines", "mailing_city", "mailing_state", "mailing_zip", "mailing_country"]],
-  ["Property", ["situs_address", "situs_city", "situs_zip", "legal_description", "subdivision", "sec_twp_rng", "land_use_code", "land_use_desc", "zoning", "land_area_acres", "building_area_sqft", "year_built", "building_count", "bedrooms", "bathrooms", "latitude", "longitude"]],
-  ["Value", ["value_year", "value_status", "land_value", "building_value", "extra_feature_value", "market_value", "assessed_value", "exemptions", "exemption_value", "taxable_value", "taxable_value_school", "homestead"]],
-  ["Tax and sale", ["tax_account", "tax_year", "tax_amount", "tax_due", "delinquent", "delinquent_years", "last_sale_date", "last_sale_price", "last_sale_instrument", "last_sale_book_page"]],
+  ["Owner", "owner_names mailing_lines mailing_city mailing_state mailing_zip mailing_country"],
+  [
+    "Property",
+    "situs_address situs_city situs_zip legal_description subdivision sec_twp_rng land_use_code " +
+      "land_use_desc zoning land_area_acres building_area_sqft year_built building_count bedrooms " +
+      "bathrooms latitude longitude",
+  ],
+  [
+    "Value",
+    "value_year value_status land_value building_value extra_feature_value market_value " +
+      "assessed_value exemptions exemption_value taxable_value taxable_value_school homestead",
+  ],
+  [
+    "Tax and sale",
+    "tax_account tax_year tax_amount tax_due delinquent delinquent_years last_sale_date " +
+      "last_sale_price last_sale_instrument last_sale_book_page",
+  ],
+].map(([title, names]) => [title, names.split(" ")]);
+const LISTS = [
+  ["liens", "Liens"],
+  ["tax_bills", "Tax bills"],
+  ["valuations", "Valuations"],
+  ["sales", "Sales"],
+  ["buildings", "Buildings"],
 ];
-const LISTS = [["liens", "Liens"], ["tax_bills", "Tax bills"], ["valuations", "Valuations"], ["sales", "Sales"], ["buildings", "Buildings"]];
 const KNOWN_ELSEWHERE = new Set(["parcel_id", "state", "county", "platform", "scraped_at", "source_url"]);
 const MONEY = /(_value|_amount|_price|_bid|^price|^value|^premium|tax_due|taxable_value_school)$/;
 const PLAIN_NUMBER = /(year|code|zip|latitude|longitude|number|installment)/;
 
 export function sections(record) {
-  const used = new Set([...SECTIONS.flatMap(([, names]) => names), ...LISTS.map(([name]) => name), ...KNOWN_ELSEWHERE]);
+  const used = new Set([
+    ...SECTIONS.flatMap(([, names]) => names),
+    ...LISTS.map(([name]) => name),
+    ...KNOWN_ELSEWHERE,
+  ]);
   const others = Object.keys(record).filter((name) => !used.has(name));
-  const blocks = [...SECTIONS, ["Other", others]].map(([title, names]) => facts(title, names, record)).filter(Boolean);
+  const blocks = [...SECTIONS, ["Other", others]]
+    .map(([title, names]) => facts(title, names, record))
+    .filter(Boolean);
   return h("div", { class: "facts" }, blocks);
 }
 
 export const lists = (record) =>
   LISTS.filter(([name]) => Array.isArray(record[name]) && record[name].length).map(([name, title]) =>
-    h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", null, title)), h("div", { class: "scroll list" }, list(title, record[name]))));
+    h(
+      "section",
+      { class: "card" },
+      h("div", { class: "card-head" }, h("h2", null, title)),
+      h("div", { class: "scroll list" }, list(title, record[name])),
+    ),
+  );
 
 function facts(title, names, record) {
   const said = names.filter((name) => !isNothing(record[name]));
   if (!said.length) return null;
-  const rows = said.map((name) => h("div", null, h("dt", null, words(name)), h("dd", null, shown(name, record[name]))));
-  return h("section", { class: "card" }, h("div", { class: "card-head" }, h("h2", null, title)), h("dl", { class: "pairs" }, rows));
+  const rows = said.map((name) =>
+    h("div", null, h("dt", null, words(name)), h("dd", null, shown(name, record[name]))),
+  );
+  return h(
+    "section",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("h2", null, title)),
+    h("dl", { class: "pairs" }, rows),
+  );
 }
 
 function list(title, rows) {
-  const objects = rows.map((row) => (row && typeof row === "object" && !Array.isArray(row) ? row : { value: row }));
-  const names = [...new Set(objects.flatMap(Object.keys))].filter((name) => objects.some((row) => !isNothing(row[name])));
-  const isFigure = (name) => !PLAIN_NUMBER.test(name) && objects.every((row) => isNothing(row[name]) || typeof row[name] === "number");
+  const objects = rows.map((row) =>
+    row && typeof row === "object" && !Array.isArray(row) ? row : { value: row },
+  );
+  const names = [...new Set(objects.flatMap(Object.keys))].filter((name) =>
+    objects.some((row) => !isNothing(row[name])),
+  );
+  const isFigure = (name) =>
+    !PLAIN_NUMBER.test(name) && objects.every((row) => isNothing(row[name]) || typeof row[name] === "number");
   const columns = names.map((name) => ({ label: words(name), class: isFigure(name) ? "num" : "" }));
-  return table(title, columns, objects.map((row) => ({ cells: names.map((name) => (name === "status" ? status(row[name] && String(row[name])) : shown(name, row[name]))) })));
+  return table(
+    title,
+    columns,
+    objects.map((row) => ({
+      cells: names.map((name) =>
+        name === "status" ? status(row[name] && String(row[name])) : cell(name, row[name]),
+      ),
+    })),
+  );
 }
 
-const isNothing = (value) => value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
+function cell(name, value) {
+  const text = shown(name, value);
+  return h("span", { class: whole(text) }, text);
+}
+
+const isNothing = (value) =>
+  value === null || value === undefined || value === "" || (Array.isArray(value) && !value.length);
 
 export function shown(name, value) {
   if (isNothing(value)) return NOTHING;
@@ -51,8 +108,12 @@ export function shown(name, value) {
     if (MONEY.test(name)) return money(value);
     return PLAIN_NUMBER.test(name) ? String(value) : Number.isInteger(value) ? number(value) : String(value);
   }
-  if (Array.isArray(value) && value.every((one) => typeof one !== "object")) return value.join(name === "mailing_lines" ? ", " : "; ");
+  if (Array.isArray(value) && value.every((one) => typeof one !== "object"))
+    return value.join(name === "mailing_lines" ? ", " : "; ");
   if (typeof value === "string") return value;
   const members = Array.isArray(value) ? value.map((one) => ["", one]) : Object.entries(value);
-  return members.filter(([, one]) => !isNothing(one)).map(([key, one]) => `${key ? `${words(key)} ` : ""}${shown(key, one)}`).join(", ");
+  return members
+    .filter(([, one]) => !isNothing(one))
+    .map(([key, one]) => `${key ? `${words(key)} ` : ""}${shown(key, one)}`)
+    .join(", ");
 }

@@ -31,7 +31,10 @@ export function perMinute(activity, now) {
   const length = Math.max(0, ...lists.map((counts) => counts.length));
   const elapsed = Math.max(1, (now - since) / 1_000 - (length - 1) * bucket);
   const used = lists.some((counts) => counts.slice(0, -1).some(Boolean)) ? length - 1 : length;
-  const rates = (counts) => counts.slice(0, used).map((count, place) => (count * 60) / (place === length - 1 ? elapsed : bucket));
-  const series = Object.fromEntries(Object.entries(activity.series).map(([name, counts]) => [name, rates(counts)]));
+  const rates = (counts) =>
+    counts.slice(0, used).map((count, place) => (count * 60) / (place === length - 1 ? elapsed : bucket));
+  const series = Object.fromEntries(
+    Object.entries(activity.series).map(([name, counts]) => [name, rates(counts)]),
+  );
   return { since, bucketMs: bucket * 1_000, length: used, series };
 }

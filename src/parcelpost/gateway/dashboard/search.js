@@ -10,8 +10,18 @@ const WAIT_MS = 250;
 const PAGE = 50;
 
 const KINDS = {
-  parcels: { title: "Parcels", table: parcelTable, latest: "/v1/parcels/latest", none: "No parcel has come in yet. They appear here as soon as a worker delivers one." },
-  liens: { title: "Liens", table: lienTable, latest: "/v1/liens/latest", none: "No lien is known yet. Liens come with the parcels that have them." },
+  parcels: {
+    title: "Parcels",
+    table: parcelTable,
+    latest: "/v1/parcels/latest",
+    none: "No parcel has come in yet. They appear here as soon as a worker delivers one.",
+  },
+  liens: {
+    title: "Liens",
+    table: lienTable,
+    latest: "/v1/liens/latest",
+    none: "No lien is known yet. Liens come with the parcels that have them.",
+  },
 };
 
 export class SearchPage {
@@ -22,25 +32,71 @@ export class SearchPage {
     this.more = h("button", { type: "button", hidden: true }, "Show more");
     this.exports = h("p", { class: "exports" });
     this.form = this.fields(query);
-    this.root = h("div", { class: "page" }, h("h1", null, this.title), this.form,
-      h("section", { class: "card", "aria-label": "Results" }, h("div", { class: "card-head" }, this.count, this.exports), this.results, this.more));
+    this.root = h(
+      "div",
+      { class: "page" },
+      h("h1", null, this.title),
+      this.form,
+      h(
+        "section",
+        { class: "card", "aria-label": "Results" },
+        h("div", { class: "card-head" }, this.count, this.exports),
+        this.results,
+        this.more,
+      ),
+    );
     this.listen();
     this.search();
   }
 
   fields(query) {
     const field = (name, label, attributes) =>
-      h("label", { class: `field ${attributes.class ?? ""}` }, h("span", null, label), h("input", { name, value: query.get(name) ?? "", autocomplete: "off", spellcheck: "false", ...attributes }));
-    const answers = [["", "any"], ["true", "yes"], ["false", "no"]];
-    const delinquent = h("label", { class: "field" }, h("span", null, "Delinquent"),
-      h("select", { name: "delinquent" }, answers.map(([value, text]) => h("option", { value, selected: (query.get("delinquent") ?? "") === value }, text))));
-    const own = this.kind === "liens"
-      ? [field("lien_status", "Status", { type: "text" }), field("min_amount", "From $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" }), field("max_amount", "To $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" })]
-      : [delinquent];
-    return h("form", { class: "search", role: "search" },
+      h(
+        "label",
+        { class: `field ${attributes.class ?? ""}` },
+        h("span", null, label),
+        h("input", {
+          name,
+          value: query.get(name) ?? "",
+          autocomplete: "off",
+          spellcheck: "false",
+          ...attributes,
+        }),
+      );
+    const answers = [
+      ["", "any"],
+      ["true", "yes"],
+      ["false", "no"],
+    ];
+    const delinquent = h(
+      "label",
+      { class: "field" },
+      h("span", null, "Delinquent"),
+      h(
+        "select",
+        { name: "delinquent" },
+        answers.map(([value, text]) =>
+          h("option", { value, selected: (query.get("delinquent") ?? "") === value }, text),
+        ),
+      ),
+    );
+    const own =
+      this.kind === "liens"
+        ? [
+            field("lien_status", "Status", { type: "text" }),
+            field("min_amount", "From $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" }),
+            field("max_amount", "To $", { inputmode: "decimal", pattern: "[0-9]+([.][0-9]{1,2})?" }),
+          ]
+        : [delinquent];
+    return h(
+      "form",
+      { class: "search", role: "search" },
       field("q", "Parcel number, owner or address", { type: "search", class: "grow", maxlength: 200 }),
-      field("state", "State", { type: "text", maxlength: 40, class: "brief" }), field("county", "County", { type: "text", maxlength: 200 }),
-      field("platform", "Platform", { type: "text", maxlength: 200 }), own);
+      field("state", "State", { type: "text", maxlength: 40, class: "brief" }),
+      field("county", "County", { type: "text", maxlength: 200 }),
+      field("platform", "Platform", { type: "text", maxlength: 200 }),
+      own,
+    );
   }
 
   listen() {
@@ -57,12 +113,16 @@ export class SearchPage {
     on(this.exports, "click", "a", (link, event) => {
       if (!token.get()) return;
       event.preventDefault();
-      save(link.getAttribute("href"), link.getAttribute("download")).catch((error) => this.page.failed(error));
+      save(link.getAttribute("href"), link.getAttribute("download")).catch((error) =>
+        this.page.failed(error),
+      );
     });
   }
 
   asked() {
-    const given = [...new FormData(this.form)].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value);
+    const given = [...new FormData(this.form)]
+      .map(([name, value]) => [name, value.trim()])
+      .filter(([, value]) => value);
     return new URLSearchParams(given);
   }
 
@@ -73,7 +133,15 @@ export class SearchPage {
     }
     const query = this.asked().toString();
     history.replaceState(null, "", `#/${this.kind}${query ? `?${query}` : ""}`);
-    const download = (form) => h("a", { href: `/v1/export/${this.kind}.${form}${query ? `?${query}` : ""}`, download: `${this.kind}.${form}` }, form.toUpperCase());
+    const download = (form) =>
+      h(
+        "a",
+        {
+          href: `/v1/export/${this.kind}.${form}${query ? `?${query}` : ""}`,
+          download: `${this.kind}.${form}`,
+        },
+        form.toUpperCase(),
+      );
     patch(this.exports, "Export ", download("csv"), " ", download("jsonl"));
     this.load(null);
   }
@@ -99,14 +167,20 @@ export class SearchPage {
     }
   }
 
+  counted(filtered) {
+    const found = plural(this.found.length, this.kind.slice(0, -1));
+    return `${filtered ? "" : "The latest "}${found}${this.next ? " and more" : ""}`;
+  }
+
   show() {
     const filtered = this.asked().size > 0;
     this.more.hidden = !this.next;
-    this.count.textContent = this.found.length
-      ? `${filtered ? "" : "The latest "}${plural(this.found.length, this.kind.slice(0, -1))}${this.next ? " and more" : ""}`
-      : filtered ? "Nothing found" : "";
+    this.count.textContent = this.found.length ? this.counted(filtered) : filtered ? "Nothing found" : "";
     const nothing = filtered
-      ? [h("p", null, "Nothing matches. Try fewer words or another state."), h("a", { href: `#/${this.kind}`, "data-clear": true }, "Show all")]
+      ? [
+          h("p", null, "Nothing matches. Try fewer words or another state."),
+          h("a", { href: `#/${this.kind}`, "data-clear": true }, "Show all"),
+        ]
       : h("p", null, this.none);
     patch(this.results, this.found.length ? this.table(this.found) : empty(nothing));
   }

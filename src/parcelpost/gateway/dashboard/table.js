@@ -6,14 +6,29 @@ import { h } from "./dom.js";
 export function table(caption, columns, rows) {
   const head = columns.map(({ label, ...rest }) => h("th", { scope: "col", class: rest.class }, label));
   const body = rows.map(({ key, cells }) =>
-    h("tr", { "data-key": key }, cells.map((cell, place) => {
-      const { label, ...rest } = columns[place];
-      const attributes = { class: rest.class, "data-label": label };
-      return place === 0 ? h("th", { scope: "row", ...attributes }, h("div", null, cell)) : h("td", attributes, h("div", null, cell));
-    })));
-  return h("table", { class: "cards" },
-    h("caption", { class: "unseen" }, caption), h("thead", null, h("tr", null, head)), h("tbody", null, body));
+    h(
+      "tr",
+      { "data-key": key },
+      cells.map((cell, place) => {
+        const { label, ...rest } = columns[place];
+        const attributes = { class: rest.class, "data-label": label };
+        return place === 0
+          ? h("th", { scope: "row", ...attributes }, h("div", null, cell))
+          : h("td", attributes, h("div", null, cell));
+      }),
+    ),
+  );
+  return h(
+    "table",
+    { class: "cards" },
+    h("caption", { class: "unseen" }, caption),
+    h("thead", null, h("tr", null, head)),
+    h("tbody", null, body),
+  );
 }
+
+// A hyphen in a number or a date is no place to break a line, unless the text is long.
+export const whole = (text) => (String(text).length <= 24 ? "whole" : "");
 
 export const badge = (tone, text) => h("span", { class: `badge ${tone}` }, text);
 
