@@ -1,4 +1,4 @@
-"""A gateway's parts on a real SQLite ledger, and clients of its application."""
+"""A gateway's parts on a real ledger, and clients of its application."""
 
 from __future__ import annotations
 

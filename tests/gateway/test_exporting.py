@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from parcelpost.gateway.exporting import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, dollars, guarded
-from parcelpost.gateway.words import Lien, LienRow, ParcelKey, ParcelRow
+from parcelpost.gateway.words import Lien, LienRow, ParcelKey, ParcelRecord, ParcelRow
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HOSTILE = "O\"Neil, Ann;\r\n=cmd|' /C calc'!A0 🏠"
 
 
-def a_parcel(data: bytes = b"{}", **changes: Any) -> ParcelRow:
+def a_parcel(data: bytes = b"{}", **changes: Any) -> ParcelRecord:
     given = {
         "parcel": ParcelKey("vgsi", "CT", "new haven", "12/3 4"),
         "owner": "ANN",
@@ -30,9 +30,8 @@ def a_parcel(data: bytes = b"{}", **changes: Any) -> ParcelRow:
         "received_at": NOW,
         "task_id": "t1",
         "raw_sha256": None,
-        "data": data,
     }
-    return ParcelRow(**{**given, **changes})
+    return ParcelRecord(ParcelRow(**{**given, **changes}), data)
 
 
 def a_lien(json_text: bytes = b"{}", amount: int | None = 1_050) -> LienRow:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.gateway.history import Change, changes, history, record
+from parcelpost.gateway.history import Change, History, changes, record
 from parcelpost.gateway.words import Version
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -70,9 +70,16 @@ def a_version(data: dict[str, Any] | bytes, days: int = 0) -> Version:
     )
 
 
+def history(versions: list[Version], most: int) -> History:
+    told = History(most)
+    told.add(versions)
+    told.end()
+    return told
+
+
 def test_each_scrape_is_compared_with_the_one_before_it() -> None:
     versions = [a_version({"tax_due": due}, days) for due, days in ((3, 2), (2, 1), (2, 0))]
-    told = history(versions, 10)
+    told = history(versions, 10).scrapes
     assert [scrape.changes for scrape in told] == [[Change("tax_due", 2, 3)], [], []]
     assert [scrape.first for scrape in told] == [False, False, True]
 
@@ -80,8 +87,29 @@ def test_each_scrape_is_compared_with_the_one_before_it() -> None:
 def test_the_oldest_one_told_is_not_the_first_where_there_are_more() -> None:
     versions = [a_version({"tax_due": due}, due) for due in (3, 2, 1)]
     told = history(versions, 2)
-    assert [(scrape.first, len(scrape.changes)) for scrape in told] == [(False, 1), (False, 1)]
-    assert history([], 2) == []
+    assert [(scrape.first, len(scrape.changes)) for scrape in told.scrapes] == [(False, 1), (False, 1)]
+    assert not told.is_whole
+    assert history(versions, 3).is_whole
+    assert history([], 2).scrapes == []
+
+
+def test_it_makes_no_difference_in_which_parts_it_is_told() -> None:
+    versions = [a_version({"tax_due": due}, due) for due in (5, 4, 3, 2, 1)]
+    told = History(3)
+    rooms = []
+    while not told.is_full:
+        rooms.append(told.room)
+        told.add([version for version in versions if told.oldest is None or version.scraped_at < told.oldest[0]][:1])
+    told.end()
+    assert rooms == [4, 3, 2, 1]
+    assert (told.scrapes, told.is_whole) == (history(versions, 3).scrapes, False)
+
+
+def test_changes_that_are_large_together_end_it_early() -> None:
+    versions = [a_version({"notes": str(number) * 1_000_000}, 100 - number) for number in range(10)]
+    told = history(versions, 100)
+    assert 0 < len(told.scrapes) < 5
+    assert not told.is_whole
 
 
 def test_money_is_compared_and_told_exactly() -> None:

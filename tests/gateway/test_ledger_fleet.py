@@ -109,12 +109,24 @@ async def test_what_is_old_is_pruned(ledger: Ledger, now: datetime) -> None:
         await ledger.add_activity({("echo", "stored"): 1}, at)
         await ledger.add_metrics("w1", [MetricsSample(at=at, figures={})])
         await ledger.add_signals([signal("a", True)], at)
-    assert await ledger.prune(now - DAY, 2) == 2
-    assert await ledger.prune(now - DAY, 2) == 1
-    assert await ledger.prune(now - DAY, 2) == 0
+    assert [await ledger.prune(now - DAY, now - DAY, 2) for _ in range(3)] == [2, 1, 0]
     assert len(await ledger.activity(now - 9 * DAY)) == 1
     assert len(await ledger.metrics("w1", now - 9 * DAY, 10)) == 1
     assert [row.samples for row in await ledger.selectors("", now - 9 * DAY, 10)] == [1]
+
+
+async def test_workers_silent_for_long_are_forgotten(ledger: Ledger, now: datetime) -> None:
+    for worker_id, at in (("gone", now - 9 * DAY), ("ordered", now - 9 * DAY), ("holder", now - 9 * DAY), ("w1", now)):
+        await beat(ledger, worker_id, at)
+    await ledger.add_tasks([task("a")], now)
+    await ledger.grant("holder", ["echo"], 1, now, now + HOUR)
+    await ledger.order("pause", "ordered", now, now)
+    await ledger.order("pause", "w1", now - 2 * DAY, now)
+    assert [await ledger.prune(now - DAY, now - 7 * DAY, 10) for _ in range(2)] == [2, 0]
+    left = {row.beat.worker_id: row.pending_commands for row in await ledger.workers()}
+    assert left == {"holder": (), "ordered": ("pause",), "w1": ()}, "an undelivered command is old at some time, too"
+    await beat(ledger, "gone", now)
+    assert len(await ledger.workers()) == 4
 
 
 async def test_a_database_that_answers_is_well(ledger: Ledger) -> None:

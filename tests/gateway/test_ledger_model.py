@@ -32,7 +32,8 @@ LEASE = timedelta(minutes=10)
 _tasks = st.sampled_from(["t0", "t1", "t2", "t3", "t4"])
 _workers = st.sampled_from(["w0", "w1", "w2"])
 _parcels = st.sampled_from(["P0", "P1"])
-_scrapes = st.lists(st.tuples(_tasks, _parcels, st.integers(0, 3)), min_size=1, max_size=5)
+_scrapes = st.lists(st.tuples(_tasks, _parcels, st.integers(0, 2), st.sampled_from("xy")), min_size=1, max_size=5)
+"""Task, parcel, hour, and what was read of the page."""
 
 
 class Held:
@@ -59,7 +60,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         self.now = NOON
         self.tasks: dict[str, Held] = {}
-        self.results: dict[tuple[str, str], datetime] = {}
+        self.results: dict[tuple[str, str], tuple[datetime, str]] = {}
         opened = self.runner.run(database())
         context = open_ledger(opened, MAX_ATTEMPTS, SystemClock())
         self.ledger: Ledger = self.runner.run(self.stack.enter_async_context(context))
@@ -71,8 +72,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def run(self, call: Any) -> Any:
         return self.runner.run(call)
 
-    def newest(self, parcel_id: str) -> tuple[datetime, str] | None:
-        return max(((at, name) for (key, name), at in self.results.items() if key == parcel_id), default=None)
+    def newest_first(self, parcel_id: str) -> list[tuple[datetime, str, str]]:
+        found = ((at, name, read) for (key, name), (at, read) in self.results.items() if key == parcel_id)
+        return sorted(found, reverse=True)
 
     @initialize()
     def some_tasks(self) -> None:
@@ -122,22 +124,23 @@ class LedgerMachine(RuleBasedStateMachine):
                 held.state = TaskState.FAILED if error else TaskState.DONE
 
     @rule(worker=_workers, scrapes=_scrapes)
-    def store(self, worker: str, scrapes: list[tuple[str, str, int]]) -> None:
-        before = {key: self.newest(key) for key in ("P0", "P1")}
+    def store(self, worker: str, scrapes: list[tuple[str, str, int, str]]) -> None:
+        before = {key: self.newest_first(key)[:1] for key in ("P0", "P1")}
         earlier = dict(self.results)
-        batch = [arrival(name, key, NOON + timedelta(hours=hour), hour=hour) for name, key, hour in scrapes]
+        batch = [arrival(name, key, NOON + timedelta(hours=hour), read=read) for name, key, hour, read in scrapes]
         answers = self.run(self.ledger.store(batch, worker, self.now))
-        for name, key, hour in scrapes:
+        for name, key, hour, read in scrapes:
             at = NOON + timedelta(hours=hour)
-            self.results[key, name] = max(at, self.results.get((key, name), at))
+            if (key, name) not in self.results or at >= self.results[key, name][0]:
+                self.results[key, name] = at, read
             if name in self.tasks:
                 self.tasks[name].state = TaskState.DONE
         for key in ("P0", "P1"):
-            said = [answer for answer, (_, of, _) in zip(answers, scrapes, strict=True) if of == key]
-            won = self.newest(key) != before[key]
-            assert said.count(Stored.INSERTED) == (won and before[key] is None)
-            assert said.count(Stored.UPDATED) == (won and before[key] is not None)
-        changed = {one for one, at in self.results.items() if earlier.get(one) != at}
+            said = [answer for answer, (_, of, _, _) in zip(answers, scrapes, strict=True) if of == key]
+            won = self.newest_first(key)[:1] != before[key]
+            assert said.count(Stored.INSERTED) == (won and not before[key])
+            assert said.count(Stored.UPDATED) == (won and bool(before[key]))
+        changed = {one for one, kept in self.results.items() if earlier.get(one) != kept}
         assert len(answers) - answers.count(Stored.DUPLICATE) == len(changed)
 
     @rule()
@@ -160,12 +163,12 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def parcels_are_as_in_the_model(self) -> None:
         for key in ("P0", "P1"):
-            expected = sorted(((at, name) for (of, name), at in self.results.items() if of == key), reverse=True)
+            expected = [(at, name, f'{{"read":"{read}"}}'.encode()) for at, name, read in self.newest_first(key)]
             versions = self.run(self.ledger.versions(parcel(key), 100))
-            assert [(version.scraped_at, version.task_id) for version in versions] == expected
-            found = self.run(self.ledger.parcel(parcel(key)))
-            assert (found and (found.scraped_at, found.task_id)) == (expected[0] if expected else None)
-            assert found is None or found.data == versions[0].data
+            assert [(version.scraped_at, version.task_id, version.data) for version in versions] == expected
+            found = self.run(self.ledger.record(parcel(key)))
+            newest = [(found.row.scraped_at, found.row.task_id, found.data)] if found else []
+            assert newest == expected[:1]
 
 
 def _check(database: Callable[[], Any], examples: int) -> None:

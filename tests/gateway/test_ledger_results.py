@@ -6,9 +6,8 @@ import random
 from datetime import datetime, timedelta
 from itertools import permutations
 
-from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import LeaseEnd, ParcelFilter, ParcelRow, Stored, TaskState
+from parcelpost.gateway.words import Facts, LeaseEnd, ParcelFilter, ParcelRow, Stored, TaskState
 from tests.gateway.making import NOON, arrival, parcel, task
 
 HOUR = timedelta(hours=1)
@@ -58,7 +57,41 @@ async def test_a_newer_result_of_the_same_task_takes_its_place(ledger: Ledger, n
     assert await ledger.store([arrival("a", scraped_at=NOON + HOUR, value=2)], "w1", now) == [UPDATED]
     assert await ledger.store([arrival("a", scraped_at=NOON, value=1)], "w1", now) == [DUPLICATE]
     assert [version.data for version in await ledger.versions(parcel("P-a"), 10)] == [b'{"value":2}']
-    assert (await known(ledger, "P-a")).data == b'{"value":2}'
+    found = await ledger.record(parcel("P-a"))
+    assert found is not None
+    assert (found.row, found.data) == (await known(ledger, "P-a"), b'{"value":2}')
+
+
+async def test_a_page_that_was_read_again_takes_the_place_of_what_was_read_of_it_before(
+    ledger: Ledger, now: datetime
+) -> None:
+    """A better parser's result has another key and the same moment: it is of the same scrape."""
+    first = arrival("a", owner_names=["Ann"], liens=[{}, {}])
+    again = arrival("a", owner_names=["Ann Lee"], liens=[{"status": "open"}])
+    assert await ledger.store([first], "w1", now) == [INSERTED]
+    assert await ledger.store([again], "w1", now + HOUR) == [UPDATED]
+    assert await ledger.store([again], "w1", now + 2 * HOUR) == [DUPLICATE]
+    found = await known(ledger, "P-a")
+    assert (found.owner, found.lien_count, found.received_at) == ("Ann Lee", 1, now + HOUR)
+    assert [row.lien.status for row in await ledger.liens(_all(), None, 10)] == ["open"]
+    assert [version.data for version in await ledger.versions(parcel("P-a"), 10)] == [again.data]
+
+
+async def test_what_was_read_again_of_an_older_page_stays_in_the_history(ledger: Ledger, now: datetime) -> None:
+    old = [arrival("old", "P", NOON - HOUR, owner_names=[name]) for name in ("Ann", "Ann Lee")]
+    await ledger.store([old[0], arrival("new", "P", NOON, owner_names=["Bo"])], "w1", now)
+    assert await ledger.store([old[1]], "w1", now + HOUR) == [KEPT]
+    found = await known(ledger, "P")
+    assert (found.owner, found.received_at) == ("Bo", now)
+    assert [version.data for version in await ledger.versions(parcel("P"), 10)][1] == old[1].data
+
+
+async def test_in_one_batch_the_later_of_two_readings_counts(ledger: Ledger, now: datetime) -> None:
+    readings = [arrival("a", owner_names=[name]) for name in ("Ann", "Ann Lee")]
+    assert await ledger.store(readings, "w1", now) == [DUPLICATE, INSERTED]
+    assert (await known(ledger, "P-a")).owner == "Ann Lee"
+    others = [arrival("b", "P-c"), arrival("a", "P-a", owner_names=["Al"]), arrival("b", "P-b")]
+    assert await ledger.store(others, "w1", now) == [INSERTED, UPDATED, INSERTED]
 
 
 async def test_an_older_scrape_never_takes_a_newer_ones_place(ledger: Ledger, now: datetime) -> None:
@@ -106,7 +139,7 @@ async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
     data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
     plain = arrival("a")
     odd = type(plain)(
-        task_id="a", parcel=plain.parcel, data=data, facts=facts_of(data), scraped_at=NOON, parse_duration_ms=0,
+        task_id="a", parcel=plain.parcel, data=data, facts=Facts(), scraped_at=NOON, parse_duration_ms=0,
         idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
     )  # fmt: skip
     await ledger.store([odd], "w1", now)

@@ -192,8 +192,8 @@ async def test_ended_tasks_are_pruned_in_small_steps_and_their_results_stay(ledg
     await ledger.add_tasks([task(str(n)) for n in range(6)], now)
     await granted(ledger, now, capacity=5)
     await ledger.store([arrival(str(n)) for n in range(4)], "w1", now)
-    assert await ledger.prune(now, 10) == 0
-    assert [await ledger.prune(now + HOUR, 3) for _ in range(3)] == [3, 1, 0]
+    assert await ledger.prune(now, now, 10) == 0
+    assert [await ledger.prune(now + HOUR, now, 3) for _ in range(3)] == [3, 1, 0]
     assert await ledger.task("0") is None
     assert (await known(ledger, "4")).state is TaskState.LEASED
     assert await ledger.store([arrival("0")], "w1", now) == ["duplicate"]

@@ -13,10 +13,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow
+from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRecord
 
 PAGE = 250
-"""Rows in memory at once."""
+"""Rows in memory at once, or fewer if their records are large."""
 
 Row_contra = TypeVar("Row_contra", contravariant=True)
 
@@ -29,11 +29,11 @@ class Form(Protocol[Row_contra]):
     def lines(self, rows: Sequence[Row_contra]) -> bytes: ...
 
 
-async def parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Sequence[ParcelRow]]:
+async def parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Sequence[ParcelRecord]]:
     after: ParcelKey | None = None
-    while rows := await ledger.parcels(wanted, after, PAGE):
-        yield rows
-        after = rows[-1].parcel
+    while found := await ledger.records(wanted, after, PAGE):
+        yield found
+        after = found[-1].row.parcel
 
 
 async def lien_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Sequence[LienRow]]:
@@ -65,19 +65,21 @@ class ParcelCsv:
     def head(self) -> bytes:
         return _csv([(*PARCEL_COLUMNS, *RECORD_COLUMNS)])
 
-    def lines(self, rows: Sequence[ParcelRow]) -> bytes:
-        return _csv(
-            (
-                *(guarded(text) for text in (*_key(row.parcel), row.owner, row.situs)),
-                "" if row.delinquent is None else str(row.delinquent).lower(),
-                dollars(row.tax_due_cents),
-                str(row.lien_count),
-                moment(row.scraped_at),
-                moment(row.first_seen_at),
-                *_cells(row.data, RECORD_COLUMNS),
-            )
-            for row in rows
-        )
+    def lines(self, rows: Sequence[ParcelRecord]) -> bytes:
+        return _csv(_parcel_cells(one) for one in rows)
+
+
+def _parcel_cells(one: ParcelRecord) -> tuple[str, ...]:
+    row = one.row
+    return (
+        *(guarded(text) for text in (*_key(row.parcel), row.owner, row.situs)),
+        "" if row.delinquent is None else str(row.delinquent).lower(),
+        dollars(row.tax_due_cents),
+        str(row.lien_count),
+        moment(row.scraped_at),
+        moment(row.first_seen_at),
+        *_cells(one.data, RECORD_COLUMNS),
+    )
 
 
 class LienCsv:
@@ -123,15 +125,15 @@ class ParcelJsonl:
     def head(self) -> bytes:
         return b""
 
-    def lines(self, rows: Sequence[ParcelRow]) -> bytes:
+    def lines(self, rows: Sequence[ParcelRecord]) -> bytes:
         return _encode_lines(
             ParcelLine(
-                **_names(row.parcel),
-                scraped_at=row.scraped_at,
-                first_seen_at=row.first_seen_at,
-                record=Raw(_one_line(row.data)),
+                **_names(one.row.parcel),
+                scraped_at=one.row.scraped_at,
+                first_seen_at=one.row.first_seen_at,
+                record=Raw(_one_line(one.data)),
             )
-            for row in rows
+            for one in rows
         )
 
 

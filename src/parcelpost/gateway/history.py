@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, DecimalException
 
@@ -14,6 +14,8 @@ from parcelpost.model import Json
 
 VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
 """Differ between two scrapes of the same facts."""
+
+_MOST_BYTES = 4 * 1024 * 1024
 
 
 class Change(Struct, frozen=True):
@@ -39,23 +41,68 @@ class Scrape(Struct, frozen=True, kw_only=True):
     changes: Sequence[Change]
 
 
-def history(versions: Sequence[Version], most: int) -> list[Scrape]:
-    """Up to `most` scrapes, the newest first, as `versions` are; one version more shows what the last one changed."""
-    records = [record(version.data) for version in versions[: most + 1]]
-    return [
-        Scrape(
-            scraped_at=version.scraped_at,
-            received_at=version.received_at,
-            worker_id=version.worker_id,
-            task_id=version.task_id,
-            late=version.late,
-            parse_duration_ms=version.parse_duration_ms,
-            raw_sha256=version.raw_sha256,
-            first=place + 1 == len(versions),
-            changes=changes(records[place + 1], records[place]) if place + 1 < len(records) else [],
+class History:
+    """The scrapes of a parcel, each beside the one before it, told from the newest on. Holds two records at a time.
+
+    Full after `most` scrapes, or once what changed in them is a few megabytes together.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._bytes = 0
+        self._last: tuple[Version, Mapping[str, Json]] | None = None
+        self.scrapes: list[Scrape] = []
+        self.is_whole = False
+        """Nothing older is known than what it tells."""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.scrapes) >= self._most or self._bytes > _MOST_BYTES
+
+    @property
+    def room(self) -> int:
+        """How many versions more it can use: one beyond the last that it tells shows what that one changed."""
+        return self._most + 1 - len(self.scrapes) - (self._last is not None)
+
+    @property
+    def oldest(self) -> tuple[datetime, str] | None:
+        """Of those that were added."""
+        return (self._last[0].scraped_at, self._last[0].task_id) if self._last else None
+
+    def add(self, versions: Iterable[Version]) -> None:
+        """Older than all before, the newest first."""
+        for version in versions:
+            if self.is_full:
+                return
+            older = record(version.data)
+            if self._last:
+                newer, newer_record = self._last
+                self._tell(newer, changes(older, newer_record))
+            self._last = version, older
+
+    def end(self) -> None:
+        """There are no others."""
+        if self.is_full:
+            return
+        if self._last:
+            self._tell(self._last[0], [], first=True)
+        self.is_whole = True
+
+    def _tell(self, version: Version, changed: Sequence[Change], *, first: bool = False) -> None:
+        self._bytes += len(msgspec.json.encode(changed))
+        self.scrapes.append(
+            Scrape(
+                scraped_at=version.scraped_at,
+                received_at=version.received_at,
+                worker_id=version.worker_id,
+                task_id=version.task_id,
+                late=version.late,
+                parse_duration_ms=version.parse_duration_ms,
+                raw_sha256=version.raw_sha256,
+                first=first,
+                changes=changed,
+            )
         )
-        for place, version in enumerate(versions[:most])
-    ]
 
 
 def record(data: bytes) -> Mapping[str, Json]:

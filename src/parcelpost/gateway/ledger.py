@@ -25,6 +25,7 @@ from parcelpost.gateway.words import (
     MetricsSample,
     ParcelFilter,
     ParcelKey,
+    ParcelRecord,
     ParcelRow,
     QueueRow,
     SelectorRow,
@@ -75,8 +76,9 @@ class Ledger(Protocol):
         """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
 
         One answer for each, in order. An older scrape never takes a newer one's place. A task keeps one result for a
-        parcel: the same again is a duplicate, an older one too, a newer one takes its place. Of two tasks that scraped
-        a parcel in the same millisecond, the one with the greater id counts as the newer, in whatever order they come.
+        parcel: the same again (by its idempotency key) is a duplicate, an older one too, a newer one takes its place,
+        and so does another of the same millisecond: the same page, read again. Of two tasks that scraped a parcel in
+        the same millisecond, the one with the greater id counts as the newer, in whatever order they come.
         """
 
     # The fleet
@@ -124,13 +126,20 @@ class Ledger(Protocol):
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
         """In the order of their keys, those after that one."""
 
+    async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
+        """The same with their records: one, and as many more as make some megabytes together. Empty: none is left."""
+
     async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
         """Those that came last, the newest first."""
 
     async def parcel(self, key: ParcelKey) -> ParcelRow | None: ...
 
-    async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
-        """Its scrapes, the newest first."""
+    async def record(self, key: ParcelKey) -> ParcelRecord | None: ...
+
+    async def versions(
+        self, key: ParcelKey, most: int, before: tuple[datetime, str] | None = None
+    ) -> Sequence[Version]:
+        """Its scrapes, the newest first, or those before that moment and task; bounded as `records` are."""
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
         """Whether a scrape of this parcel names that page."""
@@ -146,8 +155,9 @@ class Ledger(Protocol):
     async def counts(self) -> Mapping[str, int]:
         """parcels, liens, results: estimates will do."""
 
-    async def prune(self, ended_before: datetime, most: int) -> int:
-        """Removes ended tasks with their leases, activity, metrics and signals older than that. Results stay.
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
+        """Removes ended tasks with their leases, activity, metrics, signals and undelivered commands older than that,
+        and workers that were silent since then, hold no lease and have no command waiting. Results stay.
 
         One step of many, each a transaction of its own: answers how many rows it removed, 0 when nothing is left.
         """

@@ -4,42 +4,59 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from parcelpost.errors import LedgerError
-from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned
+from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed
 from parcelpost.gateway.parts import Parts
 
 _TURN_SECONDS = 2.0
+_LONGEST_PAUSE = 10.0  # after failures: leases must not wait long
 _PRUNE_SECONDS = 60.0
 _A_TIME = 1_000
 _MOST_ROUNDS = 20
 
 
 class Sweeper:
-    """One turn every few seconds until told to stop. A ledger that is away is waited for."""
+    """One turn every few seconds until told to stop. A ledger that is away is waited for; what else fails is told and
+    tried again, as nobody else would do it.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._away_since: float | None = None
+        self._failures = 0
         self._prune_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await self._parts.clock.wait(stop, await self.step()):
             pass
-        await self.step()  # what was counted last
+
+    async def finish(self) -> None:
+        """What was counted last, once nothing more is."""
+        await self._do(self._flush)
 
     async def step(self) -> float:
         """Answers the seconds until the next turn."""
-        try:
-            await self._bring_back()
-            await self._flush()
-            await self._prune()
-        except LedgerError as error:
-            self._lost(error)
+        return await self._do(self._bring_back, self._flush, self._prune)
+
+    async def _do(self, *duties: Callable[[], Awaitable[None]]) -> float:
+        """One that fails does not keep the others from their turn."""
+        away: LedgerError | None = None
+        failure: Exception | None = None
+        for duty in duties:
+            try:
+                await duty()
+            except LedgerError as error:
+                away = error
+            except Exception as error:  # noqa: BLE001 - the door of this loop
+                failure = error
+        if away:
+            self._lost(away)
         else:
             self._found()
-        return _TURN_SECONDS
+        return self._failed(failure) if failure else self._well()
 
     async def _bring_back(self) -> None:
         queued, dead = Counter[str](), Counter[str]()
@@ -69,12 +86,25 @@ class Sweeper:
         """A little at a time, so that nobody waits long for the ledger."""
         if self._parts.clock.monotonic() < self._prune_at:
             return
-        before = self._parts.clock.now() - timedelta(days=self._parts.settings.keep_days)
-        removed = await self._parts.ledger.prune(before, _A_TIME)
+        now, settings = self._parts.clock.now(), self._parts.settings
+        ended_before = now - timedelta(days=settings.keep_days)
+        silent_before = now - timedelta(days=settings.keep_workers_days)
+        removed = await self._parts.ledger.prune(ended_before, silent_before, _A_TIME)
         if removed:
             self._parts.emit(LedgerPruned(removed=removed))
         else:
             self._prune_at = self._parts.clock.monotonic() + _PRUNE_SECONDS
+
+    def _failed(self, error: Exception) -> float:
+        self._failures += 1
+        pause = min(_LONGEST_PAUSE, _TURN_SECONDS * self._failures)
+        said = f"{type(error).__name__}: {error}"
+        self._parts.emit(LoopFailed(loop="sweeper", error=said, in_a_row=self._failures, next_in_seconds=pause))
+        return pause
+
+    def _well(self) -> float:
+        self._failures = 0
+        return _TURN_SECONDS
 
     def _lost(self, error: LedgerError) -> None:
         if self._away_since is None:

@@ -236,6 +236,12 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     """When the newest scrape came here."""
     task_id: str
     raw_sha256: str | None
+
+
+class ParcelRecord(Struct, frozen=True):
+    """A parcel with the record of its newest scrape, which may be large."""
+
+    row: ParcelRow
     data: bytes
 
 

@@ -138,6 +138,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_body_bytes: SomeBytes = 32 * MIB
     max_raw_bytes: SomeBytes = 64 * MIB
     keep_days: Days = 30.0
+    keep_workers_days: Days = 30.0
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

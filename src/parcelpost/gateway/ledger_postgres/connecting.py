@@ -17,6 +17,7 @@ from parcelpost.gateway.sql.statements import numbered
 
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 60.0
+_STEP_SECONDS = 3_600.0  # an index of a large table takes its time, and others wait for whoever makes it
 _MAX_CONNECTIONS = 10
 
 _SERVER_SETTINGS = {
@@ -79,11 +80,12 @@ async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
 
 async def _bring_up_to_date(pool: asyncpg.Pool[asyncpg.Record], now: datetime) -> None:
     async with pool.acquire() as connection, connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK)
+        await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK, timeout=_STEP_SECONDS)
         await connection.execute(schema.VERSION_TABLE)
         version = await connection.fetchval(schema.VERSION)
         for step in schema.steps_after(version, Path(__file__).with_name("schema")):
-            await connection.execute(step.sql)
+            await connection.execute(step.sql, timeout=_STEP_SECONDS)
             await connection.execute(numbered(schema.NOTE_VERSION), step.version, iso(now))
 
 

@@ -33,7 +33,8 @@ class PostgresLedger(Fleet):
         self._max_attempts = max_attempts
 
     async def add_tasks(self, added: Sequence[Task], now: datetime) -> Added:
-        columns = zip(*map(rows.task_values, added), strict=True)
+        with translated():
+            columns = list(zip(*map(rows.task_values, added), strict=True))
         new = await self._change(tasks.ADD, *columns, self._max_attempts, now) if added else 0
         return Added(new, len(added) - new)
 
@@ -78,9 +79,9 @@ class PostgresLedger(Fleet):
     async def counts(self) -> Mapping[str, int]:
         return dict(await self._fetch(fleet.COUNTS))
 
-    async def prune(self, ended_before: datetime, most: int) -> int:
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
         removed = 0
-        for statement, before in prunings(ended_before):
+        for statement, before in prunings(ended_before, silent_before):
             if removed < most:
                 removed += await self._change(numbered(statement), before, most - removed)
         return removed

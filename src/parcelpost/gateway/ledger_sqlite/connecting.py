@@ -14,7 +14,9 @@ from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
 from parcelpost.gateway.sql import schema
 
-_BUSY_SECONDS = 10.0
+BUSY_SECONDS = 10.0
+"""How long a lock of another process is waited for."""
+
 _STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
 _APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
 _IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
@@ -44,9 +46,9 @@ _AWAY = {
 }
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
     db = sqlite3.connect(
-        path, timeout=_BUSY_SECONDS, isolation_level=None, cached_statements=_STATEMENTS, check_same_thread=False
+        path, timeout=busy_seconds, isolation_level=None, cached_statements=_STATEMENTS, check_same_thread=False
     )
     try:
         for pragma in _PRAGMAS:
@@ -65,7 +67,7 @@ def prepare(path: Path, now: datetime) -> None:
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
     with translated(path):
-        with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS)) as db:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
             _refuse_others(db, path)  # before any pragma has written to it
         with closing(connect(path)) as db:
             _bring_up_to_date(db, now)

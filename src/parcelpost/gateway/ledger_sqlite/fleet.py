@@ -36,9 +36,9 @@ def order(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, a
     return db.execute(_ORDER, (command, iso(now), worker_id, worker_id, iso(alive_since))).rowcount
 
 
-def prune(db: sqlite3.Connection, ended_before: datetime, most: int) -> int:
+def prune(db: sqlite3.Connection, ended_before: datetime, silent_before: datetime, most: int) -> int:
     removed = 0
-    for statement, before in prunings(ended_before):
+    for statement, before in prunings(ended_before, silent_before):
         if removed < most:
             removed += db.execute(statement, bound((before, most - removed))).rowcount
     return removed

@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from parcelpost.gateway.ledger_sqlite import fleet, results, tasks
-from parcelpost.gateway.ledger_sqlite.connecting import bound
+from parcelpost.gateway.ledger_sqlite import batches, fleet, results, tasks
+from parcelpost.gateway.ledger_sqlite.connecting import BUSY_SECONDS, bound, translated
 from parcelpost.gateway.ledger_sqlite.readers import Readers
 from parcelpost.gateway.ledger_sqlite.writer import Writer
 from parcelpost.gateway.sql.fleet import Fleet
@@ -28,10 +28,11 @@ SELECT (SELECT coalesce(max(parcel_no), 0) FROM parcels),
 class SqliteLedger(Fleet):
     """Writes go through one thread, reads through a few others. Several processes may use one file."""
 
-    def __init__(self, path: Path, max_attempts: int) -> None:
+    def __init__(self, path: Path, max_attempts: int, busy_seconds: float = BUSY_SECONDS) -> None:
+        self._path = path
         self._max_attempts = max_attempts
         self._readers = Readers(path)
-        self._writer = Writer(path)
+        self._writer = Writer(path, busy_seconds)
 
     async def close(self) -> None:
         async with AsyncExitStack() as stack:
@@ -58,7 +59,9 @@ class SqliteLedger(Fleet):
         return await self._writer.run(tasks.requeue, states, platform)
 
     async def store(self, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> Sequence[Stored]:
-        return await self._writer.run(results.store, arrivals, worker_id, now)
+        with translated(self._path):
+            batch = batches.make(arrivals, worker_id, now)
+        return await self._writer.run(results.store, batch)
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         return await self._writer.run(fleet.beat, beat, now, until, oldest_grant)
@@ -70,8 +73,8 @@ class SqliteLedger(Fleet):
         ((parcels, liens, stored),) = await self._rows(_COUNTS, ())
         return {"parcels": parcels, "liens": liens, "results": stored}
 
-    async def prune(self, ended_before: datetime, most: int) -> int:
-        return await self._writer.run(fleet.prune, ended_before, most)
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
+        return await self._writer.run(fleet.prune, ended_before, silent_before, most)
 
     async def check(self) -> None:
         await self._rows("SELECT 1 FROM schema_version", ())

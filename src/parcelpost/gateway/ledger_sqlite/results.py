@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.json import Decoder
 
-from parcelpost.clock import iso
+from parcelpost.gateway.ledger_sqlite.batches import Batch, Made, MadeParcel
 from parcelpost.gateway.ledger_sqlite.bulk import write_rows
 from parcelpost.gateway.sql import rows
-from parcelpost.gateway.sql.batch import Entry, Sifted, sift
-from parcelpost.gateway.sql.statements import search_text
-from parcelpost.gateway.words import Arrival, ParcelKey, Stored
+from parcelpost.gateway.words import ParcelKey, Stored
 
 _PARCELS = """
 SELECT json_group_array(json_array(parcel_id, parcel_no, scraped_at, task_id, lien_count)),
@@ -23,14 +20,14 @@ FROM parcels
 WHERE platform = ? AND state = ? AND county = ? AND parcel_id IN (SELECT value FROM json_each(?))
 """
 _RESULTS = """
-SELECT json_group_array(json_array(r.parcel_no, r.task_id, r.scraped_at))
+SELECT json_group_array(json_array(r.parcel_no, r.task_id, r.scraped_at, r.idempotency_key))
 FROM json_each(?) asked CROSS JOIN results r
     ON r.parcel_no = json_extract(asked.value, '$[0]') AND r.task_id = json_extract(asked.value, '$[1]')
 """
 
 _WRITE_PARCELS = """
-INSERT INTO parcels (task_id, scraped_at, received_at, owner, situs, delinquent, tax_due_cents, lien_count, search,
-                     parcel_no, platform, state, county, parcel_id, first_seen_at)
+INSERT INTO parcels (parcel_no, platform, state, county, parcel_id, task_id, scraped_at, received_at, first_seen_at,
+                     owner, situs, delinquent, tax_due_cents, lien_count, search)
 """
 _NEWER_PARCEL = """
 ON CONFLICT (parcel_no) DO UPDATE
@@ -82,132 +79,101 @@ class _Known(NamedTuple):
 
 
 _read_parcels = Decoder(list[_Known]).decode
-_read_results = Decoder(list[tuple[int, str, str]]).decode
+_read_results = Decoder(list[tuple[int, str, str, str]]).decode
 
 
-def store(db: sqlite3.Connection, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> list[Stored]:
-    batch = sift(arrivals)
-    at = iso(now)
+def store(db: sqlite3.Connection, batch: Batch) -> list[Stored]:
     known, last = _known_parcels(db, batch)
     numbers = _numbers(batch, known, last)
     kept = _news(db, batch, known)
-    winners = {parcel: entry for parcel, entry in batch.newest.items() if _wins(entry, known.get(parcel))}
-    parcels = [_parcel_values(entry, numbers[parcel], at) for parcel, entry in winners.items()]
-    write_rows(db, _WRITE_PARCELS, parcels, _NEWER_PARCEL)
-    results = [_result_values(entry, numbers[entry.arrival.parcel], worker_id, at) for entry in kept]
-    write_rows(db, _WRITE_RESULTS, results, _NEWER_RESULT)
+    places = {made.place for made in kept}
+    winners = {
+        key: parcel
+        for key, parcel in batch.parcels.items()
+        if parcel.newest.place in places and _wins(parcel.newest, known.get(key))
+    }
+    write_rows(db, _WRITE_PARCELS, [(numbers[key], *won.parcel) for key, won in winners.items()], _NEWER_PARCEL)
+    write_rows(db, _WRITE_RESULTS, [(numbers[made.parcel], *made.result) for made in kept], _NEWER_RESULT)
     _write_liens(db, winners, known, numbers)
     task_ids = _json(batch.task_ids)
-    db.execute(_END_LEASES, (at, worker_id, task_ids))
-    db.execute(_DONE, (at, task_ids))
-    answers = [Stored.DUPLICATE] * len(arrivals)
-    for entry in kept:
-        wins = winners.get(entry.arrival.parcel) is entry
-        answers[entry.place] = _answer(wins, entry.arrival.parcel in known)
+    db.execute(_END_LEASES, (batch.at, batch.worker_id, task_ids))
+    db.execute(_DONE, (batch.at, task_ids))
+    return _answers(batch, kept, winners, known)
+
+
+def _answers(
+    batch: Batch, kept: Sequence[Made], winners: dict[ParcelKey, MadeParcel], known: dict[ParcelKey, _Known]
+) -> list[Stored]:
+    answers = [Stored.DUPLICATE] * batch.arrivals
+    for made in kept:
+        answers[made.place] = Stored.KEPT
+    for key, won in winners.items():
+        answers[won.newest.place] = Stored.UPDATED if key in known else Stored.INSERTED
     return answers
 
 
-def _answer(wins: bool, is_known: bool) -> Stored:
-    if not wins:
-        return Stored.KEPT
-    return Stored.UPDATED if is_known else Stored.INSERTED
-
-
-def _known_parcels(db: sqlite3.Connection, batch: Sifted) -> tuple[dict[ParcelKey, _Known], int]:
+def _known_parcels(db: sqlite3.Connection, batch: Batch) -> tuple[dict[ParcelKey, _Known], int]:
     """Those of the batch, and the last number of all."""
     by_county: dict[tuple[str, str, str], list[str]] = {}
-    for key in batch.newest:
+    for key in batch.parcels:
         by_county.setdefault((key.platform, key.state, key.county), []).append(key.parcel_id)
     found: dict[ParcelKey, _Known] = {}
     last = 0
     for county, parcel_ids in by_county.items():
         ((text, last),) = db.execute(_PARCELS, (*county, _json(parcel_ids)))
-        found |= {ParcelKey(*county, parcel.parcel_id): parcel for parcel in _read_parcels(text)}
+        found |= {ParcelKey(*county, one.parcel_id): one for one in _read_parcels(text)}
     return found, last
 
 
-def _numbers(batch: Sifted, known: dict[ParcelKey, _Known], last: int) -> dict[ParcelKey, int]:
+def _numbers(batch: Batch, known: dict[ParcelKey, _Known], last: int) -> dict[ParcelKey, int]:
     """Of new parcels too: nobody else writes now."""
-    new = (key for key in batch.newest if key not in known)
+    new = (key for key in batch.parcels if key not in known)
     numbers = {key: number for number, key in enumerate(new, last + 1)}
     return numbers | {key: parcel.parcel_no for key, parcel in known.items()}
 
 
-def _news(db: sqlite3.Connection, batch: Sifted, known: dict[ParcelKey, _Known]) -> list[Entry]:
-    """Those whose task has brought no result of the parcel yet, or an older one."""
+def _news(db: sqlite3.Connection, batch: Batch, known: dict[ParcelKey, _Known]) -> Sequence[Made]:
+    """Those whose task has brought no result of the parcel yet, an older one, or another of the same moment."""
     asked = {
-        (parcel.parcel_no, entry.arrival.task_id): entry
-        for entry in batch.entries
-        if (parcel := known.get(entry.arrival.parcel)) is not None
+        (parcel.parcel_no, made.task_id): made
+        for made in batch.entries
+        if (parcel := known.get(made.parcel)) is not None
     }
     if not asked:
         return batch.entries
     ((text,),) = db.execute(_RESULTS, (_json(list(asked)),))
     stale = {
-        entry.place
-        for parcel_no, task_id, scraped_at in _read_results(text)
-        if iso((entry := asked[parcel_no, task_id]).scraped_at) <= scraped_at
+        made.place
+        for parcel_no, task_id, scraped_at, key in _read_results(text)
+        if not _takes_the_place(made := asked[parcel_no, task_id], scraped_at, key)
     }
-    return [entry for entry in batch.entries if entry.place not in stale]
-
-
-def _wins(entry: Entry, known: _Known | None) -> bool:
-    return known is None or (iso(entry.scraped_at), entry.arrival.task_id) > (known.scraped_at, known.task_id)
+    return [made for made in batch.entries if made.place not in stale]
 
 
 def _json(keys: Sequence[object]) -> str:
     return rows.encode(keys).decode()
 
 
-def _parcel_values(entry: Entry, number: int, at: str) -> tuple[Any, ...]:
-    arrival, key, facts = entry.arrival, entry.arrival.parcel, entry.arrival.facts
-    return (
-        arrival.task_id,
-        iso(entry.scraped_at),
-        at,
-        facts.owner,
-        facts.situs,
-        None if facts.delinquent is None else int(facts.delinquent),
-        facts.tax_due_cents,
-        len(facts.liens),
-        search_text(key.parcel_id, facts.owner, facts.situs),
-        number,
-        key.platform,
-        key.state,
-        key.county,
-        key.parcel_id,
-        at,
-    )
+def _takes_the_place(made: Made, scraped_at: str, key: str) -> bool:
+    return made.scraped_at > scraped_at or (made.scraped_at == scraped_at and made.idempotency_key != key)
 
 
-def _result_values(entry: Entry, number: int, worker_id: str, at: str) -> tuple[Any, ...]:
-    arrival = entry.arrival
-    return (
-        number,
-        arrival.task_id,
-        worker_id,
-        iso(entry.scraped_at),
-        at,
-        int(arrival.late),  # a bool, the driver looks for a way to adapt
-        arrival.parse_duration_ms,
-        arrival.idempotency_key,
-        arrival.raw_sha256,
-        arrival.raw_file,
-        arrival.data.decode(),
-    )
+def _wins(made: Made, known: _Known | None) -> bool:
+    """Of those that are news. At the same age it is another result of the same task, and so the newer."""
+    return known is None or made.age >= (known.scraped_at, known.task_id)
 
 
 def _write_liens(
     db: sqlite3.Connection,
-    winners: dict[ParcelKey, Entry],
+    winners: dict[ParcelKey, MadeParcel],
     known: dict[ParcelKey, _Known],
     numbers: dict[ParcelKey, int],
 ) -> None:
-    values, fewer = [], []
-    for key, entry in winners.items():
-        liens = entry.arrival.facts.liens
-        values += [(numbers[key], position, *rows.lien_values(lien)) for position, lien in enumerate(liens)]
-        if key in known and known[key].lien_count > len(liens):
-            fewer.append((numbers[key], len(liens)))
+    values = [(numbers[key], *lien) for key, won in winners.items() for lien in won.liens]
     write_rows(db, _WRITE_LIENS, values, _NEWER_LIEN)
+    fewer = [
+        (numbers[key], len(won.liens))
+        for key, won in winners.items()
+        if key in known and known[key].lien_count > len(won.liens)
+    ]
     db.executemany(_DROP_LIENS, fewer)

@@ -31,8 +31,9 @@ class _Job(Struct):
 class Writer:
     """Group commit: one transaction and one fsync for all that wait. A change that fails fails alone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, busy_seconds: float) -> None:
         self._path = path
+        self._busy_seconds = busy_seconds
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._db: sqlite3.Connection | None = None
         self._closed = False
@@ -79,7 +80,7 @@ class Writer:
 
     def _write(self, group: list[_Job]) -> None:
         try:
-            db = self._db = self._db or connect(self._path)
+            db = self._db = self._db or connect(self._path, self._busy_seconds)
             if not self._write_all(db, group):
                 self._write_each(db, group)
         except Exception as error:  # noqa: BLE001 - nothing of the group was written: each of its callers is told

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from parcelpost.gateway.history import Scrape
 from parcelpost.gateway.read_api.addresses import address_of, raw_address_of
-from parcelpost.gateway.words import LienRow, ParcelRow, QueueRow, TaskRow
+from parcelpost.gateway.words import LienRow, ParcelRecord, ParcelRow, QueueRow, TaskRow
 from parcelpost.model import Json
 
 _encode = msgspec.json.Encoder(decimal_format="number").encode
@@ -135,7 +135,7 @@ class Requeued(Struct, frozen=True):
     requeued: int
 
 
-def parcel_answer(row: ParcelRow, *, record: bool = False) -> Parcel:
+def parcel_answer(row: ParcelRow, record: Raw | UnsetType = UNSET) -> Parcel:
     key = row.parcel
     return Parcel(
         platform=key.platform,
@@ -153,8 +153,12 @@ def parcel_answer(row: ParcelRow, *, record: bool = False) -> Parcel:
         task_id=row.task_id,
         address=address_of(key),
         raw=raw_address_of(key) if row.raw_sha256 else None,
-        record=Raw(row.data) if record else UNSET,
+        record=record,
     )
+
+
+def record_answer(found: ParcelRecord) -> Parcel:
+    return parcel_answer(found.row, Raw(found.data))
 
 
 def lien_answer(row: LienRow, *, record: bool = False) -> Lien:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Annotated
 
@@ -9,10 +10,19 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from parcelpost.gateway import exporting
-from parcelpost.gateway.history import history
+from parcelpost.gateway.history import History
+from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api.addresses import read_address
-from parcelpost.gateway.read_api.answers import Liens, OneParcel, Parcels, json_answer, lien_answer, parcel_answer
+from parcelpost.gateway.read_api.answers import (
+    Liens,
+    OneParcel,
+    Parcels,
+    json_answer,
+    lien_answer,
+    parcel_answer,
+    record_answer,
+)
 from parcelpost.gateway.read_api.asking import (
     Filters,
     Latest,
@@ -38,11 +48,13 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
 
     @routes.get("/parcels", responses=answers(Parcels))
     async def parcels(asked: Annotated[Listed, Query()]) -> Response:
-        """Parcels in the order of their keys, a page at a time."""
+        """Parcels in the order of their keys, a page at a time; with large records a page has fewer than `limit`."""
+        if asked.records:
+            return json_answer(await _with_records(ledger, asked))
         rows = await ledger.parcels(asked.wanted(), after_parcel(asked.cursor), asked.limit + 1)
         page = rows[: asked.limit]
         more = parcel_cursor(page[-1].parcel) if len(rows) > asked.limit else None
-        return json_answer(Parcels([parcel_answer(row, record=asked.records) for row in page], more))
+        return json_answer(Parcels([parcel_answer(row) for row in page], more))
 
     @routes.get("/parcels/latest", responses=answers(Parcels))
     async def latest(asked: Annotated[Latest, Query()]) -> Response:
@@ -63,6 +75,13 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
         """Liens of the parcels that came last, the newest first."""
         rows = await ledger.latest_liens(asked.wanted(), asked.limit)
         return json_answer(Liens([lien_answer(row) for row in rows], None))
+
+
+async def _with_records(ledger: Ledger, asked: Listed) -> Parcels:
+    found = await ledger.records(asked.wanted(), after_parcel(asked.cursor), asked.limit)
+    last = found[-1].row.parcel if found else None
+    is_more = last is not None and await ledger.parcels(asked.wanted(), last, 1)
+    return Parcels([record_answer(one) for one in found], parcel_cursor(last) if last and is_more else None)
 
 
 def add_one(routes: APIRouter, parts: Parts) -> None:
@@ -91,12 +110,20 @@ async def _one_or_raw(parts: Parts, request: Request, sha256: str) -> Response:
 
 
 async def _one(parts: Parts, key: ParcelKey) -> Response:
-    row = await parts.ledger.parcel(key)
-    if row is None:
+    found = await parts.ledger.record(key)
+    if found is None:
         raise Refusal(404, _NO_PARCEL)
-    versions = await parts.ledger.versions(key, _MOST_HISTORY + 1)
-    told = history(versions, _MOST_HISTORY)
-    return json_answer(OneParcel(parcel_answer(row, record=True), told, len(versions) > _MOST_HISTORY))
+    told = await _history(parts.ledger, key)
+    return json_answer(OneParcel(record_answer(found), told.scrapes, not told.is_whole))
+
+
+async def _history(ledger: Ledger, key: ParcelKey) -> History:
+    """Read and compared in parts: a record may be large."""
+    told = History(_MOST_HISTORY)
+    while not told.is_full and (versions := await ledger.versions(key, told.room, told.oldest)):
+        await asyncio.to_thread(told.add, versions)
+    told.end()
+    return told
 
 
 async def _raw(parts: Parts, request: Request, key: ParcelKey, sha256: str) -> Response:

@@ -22,10 +22,18 @@ class Entry(Struct, frozen=True, gc=False):
         """What decides between two scrapes of a parcel, in whatever order they come."""
         return self.scraped_at, self.arrival.task_id
 
+    def takes_the_place_of(self, other: Entry) -> bool:
+        """Of two of one task and parcel, this one being the later to come. At the same moment: the same page, read
+        again.
+        """
+        if self.scraped_at == other.scraped_at:
+            return self.arrival.idempotency_key != other.arrival.idempotency_key
+        return self.scraped_at > other.scraped_at
+
 
 class Sifted(Struct, frozen=True):
     entries: list[Entry]
-    """One for a task and parcel: the newest, and of equals the first. By parcel and task; the others are duplicates."""
+    """One for a task and parcel: the newest. By parcel and task; the others are duplicates."""
     newest: dict[ParcelKey, Entry]
     """Of each parcel, in the order of the keys."""
 
@@ -39,7 +47,7 @@ def sift(batch: Sequence[Arrival]) -> Sifted:
     for place, arrival in enumerate(batch):
         entry = Entry(place, arrival, whole_ms(arrival.scraped_at))
         earlier = kept.get(key := (arrival.parcel, arrival.task_id))
-        if earlier is None or entry.scraped_at > earlier.scraped_at:
+        if earlier is None or entry.takes_the_place_of(earlier):
             kept[key] = entry
     entries = [kept[key] for key in sorted(kept)]
     newest: dict[ParcelKey, Entry] = {}

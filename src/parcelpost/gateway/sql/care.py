@@ -18,7 +18,26 @@ DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type)
 """
 
 
-def prunings(before: datetime) -> Sequence[tuple[str, Any]]:
-    """Statements, each with its first parameter. A task's leases go with it."""
+_COMMANDS = """
+DELETE FROM commands WHERE command_id IN (SELECT command_id FROM commands WHERE ordered_at < ? LIMIT ?)
+"""
+_WORKERS = """
+DELETE FROM workers WHERE worker_id IN (
+    SELECT w.worker_id FROM workers w WHERE w.last_seen_at < ?
+    AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.worker_id = w.worker_id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
+    LIMIT ?)
+"""
+
+
+def prunings(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
+    """Statements, each with its first parameter. A task's leases go with it; a command that was delivered is gone."""
     day = before.date().isoformat()
-    return ((_TASKS, before), (_ACTIVITY, before), (_METRICS, before), (_SELECTORS, day))
+    return (
+        (_TASKS, before),
+        (_ACTIVITY, before),
+        (_METRICS, before),
+        (_SELECTORS, day),
+        (_COMMANDS, before),
+        (_WORKERS, silent_before),
+    )

@@ -40,6 +40,12 @@ def of_parcels(wanted: ParcelFilter, after: ParcelKey | None = None) -> Conditio
     return found
 
 
+def of_one(key: ParcelKey) -> Conditions:
+    found = Conditions()
+    found.add(f"({KEY}) = (?, ?, ?, ?)", *_parts(key))
+    return found
+
+
 def of_liens(wanted: ParcelFilter, after: tuple[ParcelKey, int] | None) -> Conditions:
     found = Conditions()
     _add_parcel(found, wanted)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from parcelpost.gateway.sql import filters, rows
+from parcelpost.gateway.sql.bounding import PAGE_CHARS, bounded
 from parcelpost.gateway.sql.filters import KEY, Conditions
 from parcelpost.gateway.sql.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.sql.statements import is_matchable
-from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow, QueueRow, TaskRow, Version
+from parcelpost.gateway.words import (
+    LienRow,
+    ParcelFilter,
+    ParcelKey,
+    ParcelRecord,
+    ParcelRow,
+    QueueRow,
+    TaskRow,
+    Version,
+)
 
 _TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error FROM tasks WHERE task_id = ?"
 
@@ -31,23 +42,18 @@ SELECT platform, priority, state, count(*), NULL
 FROM tasks WHERE ended_at IS NOT NULL GROUP BY platform, priority, state
 """
 
-_PARCELS = f"""
-SELECT {KEY}, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
-       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256, r.data
-FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no AND r.task_id = p.task_id
-WHERE """
+_PARCEL_COLUMNS = f"""{KEY}, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
+       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256"""
+_NEWEST = "parcels p JOIN results r ON r.parcel_no = p.parcel_no AND r.task_id = p.task_id"
+_PARCELS = f"SELECT {_PARCEL_COLUMNS} FROM {_NEWEST} WHERE "
+_RECORDS = f"SELECT {_PARCEL_COLUMNS}, r.data FROM {_NEWEST} WHERE "
 
-_VERSIONS = f"""
-SELECT r.task_id, r.worker_id, r.scraped_at, r.received_at, r.late, r.parse_duration_ms,
-       r.raw_sha256, r.raw_file, r.data
-FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no
-WHERE ({KEY}) = (?, ?, ?, ?) ORDER BY r.scraped_at DESC, r.task_id DESC LIMIT ?
-"""
+_VERSION_COLUMNS = """r.task_id, r.worker_id, r.scraped_at, r.received_at, r.late, r.parse_duration_ms,
+       r.raw_sha256, r.raw_file, r.data"""
+_VERSIONS = "parcels p JOIN results r ON r.parcel_no = p.parcel_no"
+_NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 
-_PAGE = f"""
-SELECT 1 FROM parcels p JOIN results r ON r.parcel_no = p.parcel_no
-WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1
-"""
+_PAGE = f"SELECT 1 FROM {_VERSIONS} WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1"
 
 _LIENS = f"""
 SELECT {KEY}, l.position, p.owner, p.scraped_at, l.certificate_number, l.certificate_year,
@@ -57,6 +63,13 @@ WHERE """
 
 
 _LATEST = "p.received_at DESC, p.parcel_no DESC"
+
+
+def latest_liens(wanted: ParcelFilter, most: int) -> tuple[str, list[Any]]:
+    """The statement and its arguments."""
+    conditions = filters.of_liens(wanted, None)
+    conditions.add("p.lien_count > 0")  # of which there is an index
+    return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.position LIMIT ?", [*conditions.args, most]
 
 
 class Database(Protocol):
@@ -91,24 +104,38 @@ class Reading(Database, Protocol):
         sql = f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?"
         return [rows.parcel(row) for row in await self._find(sql, *conditions.args, most)]
 
+    async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
+        conditions = filters.of_parcels(wanted, after)
+        sql = bounded(f"{_PARCEL_COLUMNS}, r.data", _NEWEST, conditions, KEY)
+        return [rows.record(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
+
     async def parcel(self, key: ParcelKey) -> ParcelRow | None:
-        sql = f"{_PARCELS}({KEY}) = (?, ?, ?, ?)"
-        found = await self._find(sql, key.platform, key.state, key.county, key.parcel_id)
+        conditions = filters.of_one(key)
+        found = await self._find(f"{_PARCELS}{conditions}", *conditions.args)
         return rows.parcel(found[0]) if found else None
 
-    async def versions(self, key: ParcelKey, most: int) -> Sequence[Version]:
-        found = await self._find(_VERSIONS, key.platform, key.state, key.county, key.parcel_id, most)
-        return [rows.version(row) for row in found]
+    async def record(self, key: ParcelKey) -> ParcelRecord | None:
+        conditions = filters.of_one(key)
+        found = await self._find(f"{_RECORDS}{conditions}", *conditions.args)
+        return rows.record(found[0]) if found else None
+
+    async def versions(
+        self, key: ParcelKey, most: int, before: tuple[datetime, str] | None = None
+    ) -> Sequence[Version]:
+        conditions = filters.of_one(key)
+        if before is not None:
+            conditions.add("(r.scraped_at, r.task_id) < (?, ?)", *before)
+        sql = bounded(_VERSION_COLUMNS, _VERSIONS, conditions, _NEWEST_FIRST)
+        return [rows.version(row) for row in await self._find(sql, *conditions.args, most, PAGE_CHARS)]
 
     async def has_page(self, key: ParcelKey, raw_sha256: str) -> bool:
         return bool(await self._find(_PAGE, key.platform, key.state, key.county, key.parcel_id, raw_sha256))
 
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
-        return await self._liens(filters.of_liens(wanted, after), f"{KEY}, l.position", most)
+        conditions = filters.of_liens(wanted, after)
+        sql = f"{_LIENS}{conditions} ORDER BY {KEY}, l.position LIMIT ?"
+        return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
 
     async def latest_liens(self, wanted: ParcelFilter, most: int) -> Sequence[LienRow]:
-        return await self._liens(filters.of_liens(wanted, None), f"{_LATEST}, l.position", most)
-
-    async def _liens(self, conditions: Conditions, order: str, most: int) -> Sequence[LienRow]:
-        sql = f"{_LIENS}{conditions} ORDER BY {order} LIMIT ?"
-        return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
+        sql, args = latest_liens(wanted, most)
+        return [rows.lien(row) for row in await self._find(sql, *args)]

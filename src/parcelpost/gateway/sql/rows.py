@@ -19,6 +19,7 @@ from parcelpost.gateway.words import (
     LienRow,
     MetricsSample,
     ParcelKey,
+    ParcelRecord,
     ParcelRow,
     QueueRow,
     SelectorRow,
@@ -112,7 +113,7 @@ def queue(row: Row) -> QueueRow:
 
 
 def parcel(row: Row) -> ParcelRow:
-    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at, task_id, sha256, data = row
+    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at, task_id, sha256 = row
     return ParcelRow(
         parcel=ParcelKey(*key),
         owner=owner,
@@ -125,8 +126,13 @@ def parcel(row: Row) -> ParcelRow:
         received_at=moment(received_at),
         task_id=task_id,
         raw_sha256=sha256,
-        data=data.encode(),
     )
+
+
+def record(row: Row) -> ParcelRecord:
+    """A parcel's columns, then its data."""
+    *columns, data = row
+    return ParcelRecord(parcel(columns), data.encode())
 
 
 def version(row: Row) -> Version:

@@ -1,0 +1,108 @@
+"""Records of any size: what the gateway holds of them at once is bounded, whoever asks for how many."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from parcelpost.gateway.exporting import Form, ParcelCsv, ParcelJsonl, parcel_pages
+from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.sql.bounding import PAGE_CHARS
+from parcelpost.gateway.words import ParcelFilter, ParcelRecord
+from tests.gateway.making import NOON, arrival, parcel
+from tests.gateway.stage import a_client, some_parts
+
+MIB = 1024 * 1024
+LARGE = PAGE_CHARS // 2 + 1
+"""Characters of a record. The second of a page fills it."""
+PARCELS = 16
+ALL = [f"P{number:02}" for number in range(PARCELS)]
+
+
+@pytest.fixture
+async def parts(database: str, tmp_path: Path, now: datetime) -> AsyncIterator[Parts]:
+    """Parcels of 4 MiB each, and one with as many scrapes of that size."""
+    async with some_parts(tmp_path, database=database) as parts:
+        for number, name in enumerate(ALL):
+            at = NOON + timedelta(hours=number)
+            await parts.ledger.store([arrival(name, name, pad="x" * LARGE)], "w1", now)
+            await parts.ledger.store([arrival(name, "often", at, pad=f"{number:02}" * (LARGE // 2))], "w1", now)
+        yield parts
+
+
+@pytest.fixture
+async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(parts) as client:
+        yield client
+
+
+@contextmanager
+def at_most(limit: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
+
+
+async def test_a_page_of_records_ends_where_they_are_enough(parts: Parts) -> None:
+    pages = [await parts.ledger.records(ParcelFilter(), None, 100)]
+    while pages[-1]:
+        pages.append(await parts.ledger.records(ParcelFilter(), pages[-1][-1].row.parcel, 100))
+    assert [len(page) for page in pages] == [2] * (PARCELS // 2) + [1, 0]
+    assert [one.row.parcel.parcel_id for page in pages for one in page] == [*ALL, "often"]
+    assert [len(page) for page in (await parts.ledger.records(ParcelFilter(), None, 1),)] == [1]
+
+
+async def test_a_page_of_scrapes_ends_there_too(parts: Parts) -> None:
+    versions = await parts.ledger.versions(parcel("often"), 100)
+    assert [version.task_id for version in versions] == ALL[:-3:-1]
+    last = versions[-1].scraped_at, versions[-1].task_id
+    assert [version.task_id for version in await parts.ledger.versions(parcel("often"), 1, last)] == [ALL[-3]]
+
+
+async def test_a_list_without_records_does_not_read_them(client: httpx2.AsyncClient) -> None:
+    with at_most(4 * MIB):
+        for path in ("/v1/parcels?limit=1000", "/v1/parcels/latest", "/v1/liens"):
+            assert (await client.get(path)).status_code == 200
+
+
+async def test_a_list_with_records_goes_on_where_its_page_ended(client: httpx2.AsyncClient) -> None:
+    seen: list[str] = []
+    query = {"records": "true", "limit": "1000"}
+    with at_most(80 * MIB):
+        while True:
+            page = (await client.get("/v1/parcels", params=query)).json()
+            seen += [one["parcel_id"] for one in page["parcels"]]
+            if page["next"] is None:
+                break
+            query["cursor"] = page["next"]
+    assert seen == [*ALL, "often"]
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+async def test_an_export_holds_a_page_at_a_time(parts: Parts, form: str) -> None:
+    forms: dict[str, Form[ParcelRecord]] = {"csv": ParcelCsv(), "jsonl": ParcelJsonl()}
+    sent = 0
+    with at_most(80 * MIB):
+        async for page in parcel_pages(parts.ledger, ParcelFilter()):
+            sent += len(forms[form].lines(page))
+    assert sent > (PARCELS * LARGE if form == "jsonl" else 100)
+
+
+async def test_a_history_of_large_records_is_told_as_far_as_it_goes(client: httpx2.AsyncClient) -> None:
+    with at_most(120 * MIB):
+        answer = await client.get("/v1/parcels/echo/FL/union/often")
+    told = json.loads(answer.content)
+    assert told["more_history"]
+    assert [scrape["task_id"] for scrape in told["history"]] == ALL[-1:]
+    assert told["history"][0]["changes"][0]["field"] == "pad"

@@ -1,0 +1,53 @@
+"""The ways in which the databases look for things: by an index, in its order, as far as they must."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from parcelpost.clock import SystemClock
+from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.sql.reading import latest_liens
+from parcelpost.gateway.sql.statements import numbered
+from parcelpost.gateway.words import ParcelFilter
+from tests.gateway.making import arrival
+
+PARCELS = 20_000
+
+
+async def fill(ledger: Ledger, now: datetime) -> None:
+    """Those with liens came first: whoever looks from the latest on must pass all the others."""
+    for start in range(0, PARCELS, 1_000):
+        liens = [{"status": "open"}] * (2 if start == 0 else 0)
+        batch = [arrival(f"t{number}", f"P{number:06}", liens=liens) for number in range(start, start + 1_000)]
+        await ledger.store(batch, "w1", now + timedelta(seconds=start))
+
+
+async def test_the_latest_liens_are_found_without_a_look_at_parcels_that_have_none(
+    database: str, now: datetime
+) -> None:
+    async with open_ledger(database, 1, SystemClock()) as ledger:
+        await fill(ledger, now)
+        assert len(await ledger.latest_liens(ParcelFilter(), 20)) == 20
+    plan = await explained(database, *latest_liens(ParcelFilter(), 20))
+    assert "parcels_with_liens" in plan, plan
+    assert "SCAN l" not in plan, plan
+    assert "Seq Scan on parcels" not in plan, plan
+
+
+async def explained(database: str, sql: str, args: Sequence[Any]) -> str:
+    if not database.startswith("postgresql"):
+        with closing(sqlite3.connect(database)) as db:
+            return "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", args))
+    connection = await asyncpg.connect(database)
+    try:
+        await connection.execute("ANALYZE parcels, liens")
+        return "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {numbered(sql)}", *args))
+    finally:
+        await connection.close()
