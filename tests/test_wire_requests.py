@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parcelpost import wire
 from parcelpost.errors import InvalidInput
-from parcelpost.wire import BadEntry, SentResult
+from parcelpost.wire import BadEntry, ReadResult
 from tests.client.making import NOW, a_beat, an_entry
 
 GOOD = {
@@ -27,14 +27,14 @@ GOOD = {
 }
 
 
-def read(*entries: Any) -> list[SentResult | BadEntry]:
+def read(*entries: Any) -> list[ReadResult | BadEntry]:
     return list(wire.read_batch(json.dumps(entries).encode(), NOW))
 
 
 def problem_of(entry: dict[str, Any]) -> str:
     """Of an entry between two good ones, which stay good."""
     before, found, after = read(GOOD, entry, GOOD)
-    assert isinstance(before, SentResult) and isinstance(after, SentResult)
+    assert isinstance(before, ReadResult) and isinstance(after, ReadResult)
     assert isinstance(found, BadEntry), found
     return found.problem
 
@@ -42,10 +42,11 @@ def problem_of(entry: dict[str, Any]) -> str:
 def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
     entry = an_entry(page=True, data=b'{"x": [1, 2.50]}')
     (found,) = wire.read_batch(wire.results_body([entry], NOW), NOW)
-    assert isinstance(found, SentResult)
-    assert bytes(found.data) == b'{"x": [1, 2.50]}'
-    assert (found.task_id, found.raw_html_hash) == (entry.task_id, entry.raw_sha256)
-    assert (found.idempotency_key, found.scraped_at) == (entry.idempotency_key, entry.scraped_at)
+    assert isinstance(found, ReadResult)
+    assert bytes(found.sent.data) == b'{"x": [1, 2.50]}'
+    assert found.record == {"x": [1, 2.50]}
+    assert (found.sent.task_id, found.sent.raw_html_hash) == (entry.task_id, entry.raw_sha256)
+    assert (found.sent.idempotency_key, found.sent.scraped_at) == (entry.idempotency_key, entry.scraped_at)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 @pytest.mark.parametrize("change", [{"raw_file": None, "late": None}, {"state": "", "county": ""}, {"new_field": [1]}])
 def test_what_may_be_left_out_or_is_unknown_is_no_fault(change: dict[str, Any]) -> None:
     (found,) = read({**GOOD, **change})
-    assert isinstance(found, SentResult)
+    assert isinstance(found, ReadResult)
 
 
 @pytest.mark.parametrize("data", [b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"a": 1e999}', b'{"a": "\xff"}', b'{"a" 1}'])
@@ -97,7 +98,7 @@ def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
     good = json.dumps(GOOD).encode()
     bad = good.replace(b'{"a": 1}', data).replace(b'"t1"', b'"t2"')
     before, found, after = wire.read_batch(b"[" + good + b"," + bad + b"," + good + b"]", NOW)
-    assert isinstance(before, SentResult) and isinstance(after, SentResult)
+    assert isinstance(before, ReadResult) and isinstance(after, ReadResult)
     assert isinstance(found, BadEntry)
     assert found.task_id == "t2"
 
@@ -105,7 +106,7 @@ def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
 def test_deep_data_is_refused_alone() -> None:
     deep = json.dumps(GOOD).encode().replace(b'{"a": 1}', b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}")
     found = wire.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]", NOW)
-    assert [type(one) for one in found] == [BadEntry, SentResult]
+    assert [type(one) for one in found] == [BadEntry, ReadResult]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1,", b"null", b"[" * 100_000, b"[{}]]", b"\x00"])

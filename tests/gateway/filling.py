@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.raw_store import RawStore
 from parcelpost.gateway.words import Arrival, Beat, ParcelKey
 from parcelpost.model import Priority, Signal, Target, Task
+from tests.gateway.making import facts_in
 
 PLATFORMS = ("grizzly_gis", "mygov_due", "qpublic", "vgsi", "lien_register")
 PLACES = (("FL", "harlow"), ("FL", "san_telmo"), ("GA", "alder"), ("CT", "new_wexford"), ("TN", "marrow_creek"))
@@ -94,7 +94,7 @@ def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: byte
         task_id=task_id,
         parcel=ParcelKey(record["platform"], record["state"], record["county"], record["parcel_id"]),
         data=data,
-        facts=facts_of(data),
+        facts=facts_in(data),
         scraped_at=at,
         parse_duration_ms=12,
         idempotency_key=f"{task_id}:{hashlib.sha256(data).hexdigest()}",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from parcelpost.gateway.facts import facts_of
-from parcelpost.gateway.words import Arrival, ParcelKey
+from parcelpost.gateway.words import Arrival, Facts, ParcelKey
 from parcelpost.model import Priority, Target, Task
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -23,6 +23,10 @@ def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", co
     return ParcelKey(platform, state, county, parcel_id)
 
 
+def facts_in(data: bytes) -> Facts:
+    return facts_of(decode(data), data)
+
+
 def arrival(
     task_id: str, key: ParcelKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
 ) -> Arrival:
@@ -34,7 +38,7 @@ def arrival(
         task_id=task_id,
         parcel=key,
         data=body,
-        facts=facts_of(body),
+        facts=facts_in(body),
         scraped_at=scraped_at,
         parse_duration_ms=7,
         idempotency_key=f"{task_id}:{hash(body)}",

@@ -33,14 +33,14 @@ def _read(body: bytes, now: datetime) -> _Read:
     return [one if isinstance(one, wire.BadEntry) else _arrival(one) for one in wire.read_batch(body, now)]
 
 
-def _arrival(sent: wire.SentResult) -> Arrival:
-    data = bytes(sent.data)
-    scraped_at = sent.scraped_at
+def _arrival(found: wire.ReadResult) -> Arrival:
+    sent = found.sent
+    data, scraped_at = bytes(sent.data), sent.scraped_at
     return Arrival(
         task_id=sent.task_id,
         parcel=ParcelKey(sent.platform, sent.state, sent.county, sent.parcel_id),
         data=data,
-        facts=facts_of(data),
+        facts=facts_of(found.record, data),
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -72,8 +72,12 @@ def _words(read: _Read, stored: Sequence[Stored]) -> wire.ResultsWords:
 
 
 def _count(parts: Parts, read: _Read, stored: Sequence[Stored]) -> None:
-    platforms = [one.parcel.platform for one in read if isinstance(one, Arrival)]
-    names = ("duplicate" if fate is Stored.DUPLICATE else "stored" for fate in stored)
-    for (platform, outcome), number in Counter(zip(platforms, names, strict=True)).items():
+    fates = iter(stored)
+    counted = Counter(
+        (one.platform, "rejected")
+        if isinstance(one, wire.BadEntry)
+        else (one.parcel.platform, "duplicate" if next(fates) is Stored.DUPLICATE else "stored")
+        for one in read
+    )
+    for (platform, outcome), number in counted.items():
         parts.tally.count(platform, outcome, number)
-    parts.tally.count("", "rejected", len(read) - len(platforms))

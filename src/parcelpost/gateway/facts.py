@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -17,36 +18,26 @@ _MAX_DOLLARS = 10**13
 _MAX_MONEY_TEXT = 40
 
 
-class _Record(msgspec.Struct, frozen=True, gc=False):
-    """What is looked at. The rest of a record, most of it, is passed over."""
-
-    owner_names: Any = None
-    situs_address: Any = None
-    situs_city: Any = None
-    situs_zip: Any = None
-    delinquent: Any = None
-    tax_due: Any = None
-    liens: msgspec.Raw = msgspec.Raw(b"null")
+class _Liens(msgspec.Struct, frozen=True, gc=False):
+    liens: list[msgspec.Raw]
 
 
-_read_record = msgspec.json.Decoder(_Record, float_hook=Decimal).decode
-_read_json = msgspec.json.Decoder(Json, float_hook=Decimal).decode
-_read_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_read_liens = msgspec.json.Decoder(_Liens).decode
 
 
-def facts_of(data: bytes) -> Facts:
-    """Never raises: what is not as it should be is not said. At most 200 liens are told apart."""
-    try:
-        record = _read_record(data)
-        liens = _liens(record.liens)
-    except (msgspec.DecodeError, RecursionError, InvalidOperation):
-        return Facts()
+def facts_of(record: Mapping[str, Json], data: bytes) -> Facts:
+    """Of a record and the JSON that it was read from.
+
+    Never raises: what is not as it should be is not said. At most 200 liens are told apart.
+    """
+    get = record.get
+    liens, delinquent = get("liens"), get("delinquent")
     return Facts(
-        owner="; ".join(_names(record.owner_names))[:_MAX_TEXT],
-        situs=_situs(record),
-        delinquent=record.delinquent if isinstance(record.delinquent, bool) else None,
-        tax_due_cents=_cents(record.tax_due),
-        liens=liens,
+        owner="; ".join(_names(get("owner_names")))[:_MAX_TEXT],
+        situs=", ".join(filter(None, map(_text, (get("situs_address"), get("situs_city"), get("situs_zip"))))),
+        delinquent=delinquent if isinstance(delinquent, bool) else None,
+        tax_due_cents=_cents(get("tax_due")),
+        liens=_liens(liens, data) if isinstance(liens, list) and liens else (),
     )
 
 
@@ -55,16 +46,10 @@ def _names(value: Json) -> list[str]:
     return [name for name in map(_text, names) if name]
 
 
-def _situs(record: _Record) -> str:
-    parts = map(_text, (record.situs_address, record.situs_city, record.situs_zip))
-    return ", ".join(filter(None, parts))
-
-
-def _liens(sent: msgspec.Raw) -> tuple[Lien, ...]:
-    if bytes(memoryview(sent)[:1]) != b"[":
-        return ()
-    found = ((_read_json(whole), bytes(whole)) for whole in _read_raw_list(sent)[:_MAX_LIENS])
-    return tuple(_lien(fields, whole) for fields, whole in found if isinstance(fields, dict))
+def _liens(liens: Sequence[Json], data: bytes) -> tuple[Lien, ...]:
+    """Each with the JSON that it was sent as."""
+    found = zip(liens[:_MAX_LIENS], _read_liens(data).liens, strict=False)
+    return tuple(_lien(lien, bytes(whole)) for lien, whole in found if isinstance(lien, dict))
 
 
 def _lien(fields: dict[str, Any], whole: bytes) -> Lien:
@@ -107,12 +92,13 @@ def _year(value: Json) -> int | None:
 
 def _cents(value: Json) -> int | None:
     """Exact: 0.1 is ten cents and '1234.50' is 123450. What has a fraction of a cent is rounded to the even one."""
-    if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if isinstance(value, str) and len(value) > _MAX_MONEY_TEXT:
+    text = repr(value) if isinstance(value, float) else value  # as it was written, up to 15 digits
+    if isinstance(text, str) and len(text) > _MAX_MONEY_TEXT:
         return None
     try:
-        amount = Decimal(value)
+        amount = Decimal(text)
     except InvalidOperation:
         return None
     if not amount.is_finite() or not -_MAX_DOLLARS <= amount <= _MAX_DOLLARS:  # abs() of 1e999999999 overflows

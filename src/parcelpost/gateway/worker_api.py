@@ -22,6 +22,7 @@ from parcelpost.gateway.bodies import read_body
 from parcelpost.gateway.declared import BODIES, declared
 from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.plain_route import PlainRoute
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import Beat, MetricsSample, TaskState
 
@@ -37,7 +38,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def router(parts: Parts) -> APIRouter:
-    routes = APIRouter(prefix=parts.settings.base_path.rstrip("/"), tags=["workers"])
+    routes = APIRouter(prefix=parts.settings.base_path.rstrip("/"), tags=["workers"], route_class=PlainRoute)
     api = _WorkerApi(parts)
     forms = worker_forms
     get: dict[str, Any] = {"methods": ["GET"]}

@@ -36,7 +36,7 @@ from parcelpost.wire.duties import (
 )
 from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
 from parcelpost.wire.reading import error_text, one_line
-from parcelpost.wire.requests import MOST_NAME_BYTES, MOST_RESULTS, BadEntry, SentResult, read_batch
+from parcelpost.wire.requests import MOST_NAME_BYTES, MOST_RESULTS, BadEntry, ReadResult, read_batch
 from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
 from parcelpost.wire.sent_duties import (
     RawMetadata,
@@ -68,13 +68,13 @@ __all__ = [
     "ProblemWords",
     "RawFileWords",
     "RawMetadata",
+    "ReadResult",
     "ReceiptWords",
     "ResultsWords",
     "SelectorWords",
     "SelectorsWords",
     "SentBeat",
     "SentEnd",
-    "SentResult",
     "SentSample",
     "TaskWords",
     "UnreadTask",

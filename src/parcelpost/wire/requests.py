@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
 from parcelpost.errors import InvalidInput, NotNow
+from parcelpost.model import Json
 from parcelpost.wire.reading import Piece, elements, member, members, one_line
 
 MOST_RESULTS = 1_000
@@ -36,7 +37,7 @@ Moment = Annotated[datetime, Meta(tz=True)]
 
 
 class SentResult(Struct, frozen=True, kw_only=True, gc=False):
-    """One entry of a batch, found whole."""
+    """One entry of a batch."""
 
     task_id: Name
     parcel_id: Name
@@ -53,21 +54,30 @@ class SentResult(Struct, frozen=True, kw_only=True, gc=False):
     late: bool | None = False
 
 
+class ReadResult(Struct, frozen=True):
+    """An entry found whole, and what its data says."""
+
+    sent: SentResult
+    record: dict[str, Json]
+
+
 class BadEntry(Struct, frozen=True, kw_only=True):
     """An entry that is none; its neighbours do not suffer."""
 
     task_id: str
     """As sent; '' where even that cannot be told."""
     parcel_id: str
+    platform: str
+    """'' where it names none that can be one."""
     problem: str
 
 
 _batch = msgspec.json.Decoder(list[SentResult]).decode
 _entry = msgspec.json.Decoder(SentResult).decode
-_any = msgspec.json.Decoder().decode
+_record = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def read_batch(body: bytes, now: datetime) -> Sequence[SentResult | BadEntry]:
+def read_batch(body: bytes, now: datetime) -> Sequence[ReadResult | BadEntry]:
     """A batch of results, entry by entry, in order. Raises InvalidInput for what is no array, or too long a one."""
     try:
         found = _batch(body)
@@ -78,21 +88,25 @@ def read_batch(body: bytes, now: datetime) -> Sequence[SentResult | BadEntry]:
     return [_checked(entry, latest) for entry in found]
 
 
-def _one_by_one(body: bytes, now: datetime) -> Sequence[SentResult | BadEntry]:
+def _one_by_one(body: bytes, now: datetime) -> Sequence[ReadResult | BadEntry]:
     pieces = elements(body)
     if pieces is None:
         raise InvalidInput("the body is not a JSON array of results")
     _check_length(len(pieces))
     latest = now + _LATEST_FROM_NOW
-    found: list[SentResult | BadEntry] = []
+    found: list[ReadResult | BadEntry] = []
     for piece in pieces:
         try:
             found.append(_checked(_entry(piece), latest))
         except (ValueError, RecursionError) as error:
-            found.append(
-                BadEntry(task_id=_told(piece, "task_id"), parcel_id=_told(piece, "parcel_id"), problem=_said(error))
-            )
+            task_id, parcel_id, platform = (_told(piece, name) for name in ("task_id", "parcel_id", "platform"))
+            found.append(_bad(task_id, parcel_id, platform, _said(error)))
     return found
+
+
+def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> BadEntry:
+    is_name = platform.isprintable() and len(platform.encode()) <= MOST_NAME_BYTES
+    return BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform if is_name else "", problem=problem)
 
 
 def _check_length(length: int) -> None:
@@ -100,9 +114,15 @@ def _check_length(length: int) -> None:
         raise InvalidInput(f"the batch holds {length:,} results; at most {MOST_RESULTS:,} are taken")
 
 
-def _checked(entry: SentResult, latest: datetime) -> SentResult | BadEntry:
-    problem = _problem(entry, latest) or _data_problem(entry.data)
-    return BadEntry(task_id=entry.task_id, parcel_id=entry.parcel_id, problem=problem) if problem else entry
+def _checked(entry: SentResult, latest: datetime) -> ReadResult | BadEntry:
+    """All of the data is read: a value that was skipped was not looked at, and a later reader would stumble over it."""
+    problem = _problem(entry, latest)
+    if not problem:
+        try:
+            return ReadResult(entry, _record(entry.data))
+        except (ValueError, RecursionError) as error:
+            problem = f"data: {_said(error)}"
+    return _bad(entry.task_id, entry.parcel_id, entry.platform, problem)
 
 
 def _problem(entry: SentResult, latest: datetime) -> str:
@@ -132,15 +152,6 @@ def _fits(entry: SentResult) -> bool:
     """What a database's index can hold; a letter may take four bytes."""
     names = (entry.task_id, entry.platform, entry.state, entry.county, entry.parcel_id)
     return all(len(name.encode()) <= MOST_NAME_BYTES for name in names)
-
-
-def _data_problem(data: Piece) -> str:
-    """What a later reader would stumble over: a skipped value was not looked at. Reading it all is the fastest look."""
-    try:
-        _any(data)
-    except (ValueError, RecursionError) as error:
-        return f"data: {_said(error)}"
-    return ""
 
 
 def _told(piece: Piece, name: str) -> str:
