@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +19,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tests.gateway.conftest import fresh_schema
 from tests.gateway.process import a_gateway
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -33,11 +35,15 @@ EXAMPLES = settings(
 )
 
 
-@pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
+def document(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("gateway")
+    database = str(folder / "gateway.db")
+    if request.param == "postgres":
+        database = asyncio.run(fresh_schema(request.getfixturevalue("postgres_server")))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NO_PROXY", "*")
-        with a_gateway(tmp_path_factory.mktemp("gateway"), requests_per_second=1_000_000) as address:
+        with a_gateway(folder, requests_per_second=1_000_000, database=database) as address:
             yield schemathesis.openapi.from_url(f"{address}/openapi.json")
 
 

@@ -76,6 +76,13 @@ async def test_a_page_is_kept_with_what_is_told_of_it(place: tuple[RawStore, Pat
     assert await _page(store, SHA256) == PAGE
 
 
+async def test_a_store_is_well_if_it_can_be_written_however_often(place: tuple[RawStore, Path]) -> None:
+    store, folder = place
+    for _ in range(2):
+        await store.check()
+    assert [file.name for file in folder.rglob("*") if file.is_file()] == ["health"]
+
+
 async def test_a_page_that_is_there_is_not_written_again(place: tuple[RawStore, Path]) -> None:
     store, folder = place
     path = await store.put(SHA256, io.BytesIO(gzip.compress(PAGE)), "one", b"{}")
@@ -149,6 +156,8 @@ async def test_a_store_that_does_not_answer_is_away(tmp_path: Path) -> None:
     with pytest.raises(RawStoreAway) as away:
         await store.open(SHA256)
     assert away.value.retry_helps
+    with pytest.raises(RawStoreAway):
+        await store.check()
 
 
 @pytest.mark.parametrize("place", ["", "s3://", "gs://bucket", "/dev/null/x"])

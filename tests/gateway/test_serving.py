@@ -6,21 +6,23 @@ import asyncio
 import gzip
 import hashlib
 import socket
+import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import ManualClock, SystemClock
-from parcelpost.errors import InvalidSettings, LedgerAway, NotAllowed, Refused
+from parcelpost.errors import InvalidSettings, NotAllowed, Refused
 from parcelpost.events import Event
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.serving import serve, shown
@@ -29,7 +31,7 @@ from parcelpost.model import Signal
 from parcelpost.settings.keys import GatewaySettings, ServerSettings, Settings
 from tests.client.making import a_beat, an_end, an_entry
 from tests.gateway.process import a_certificate, a_gateway
-from tests.gateway.stage import PAGE, a_task, add_tasks, kinds, some_parts
+from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_parts
 
 
 @pytest.fixture(autouse=True)
@@ -178,30 +180,69 @@ DAY = timedelta(days=1)
 async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: Path) -> None:
     events: list[Event] = []
     clock = ManualClock()
-    async with some_parts(tmp_path, clock=clock, events=events) as parts:
-        away = _Away(parts.ledger)
-        sweeper = Sweeper(replace(parts, ledger=away))
+    disk = tmp_path / "disk"
+    async with some_parts(tmp_path, clock=clock, events=events, database=str(disk / "gateway.db")) as parts:
+        sweeper = Sweeper(parts)
+        disk.rename(tmp_path / "unplugged")
         parts.tally.count("echo", "stored", 3)
         await sweeper.step()
         clock.advance(70)
         parts.tally.count("echo", "stored", 4)
         await sweeper.step()
-        away.is_away = False
+        (tmp_path / "unplugged").rename(disk)
         await sweeper.step()
         rows = await parts.ledger.activity(clock.now() - DAY)
     assert [row.count for row in rows] == [3, 4]
     assert kinds(events) == ["LedgerLost", "LedgerFound"]
 
 
-class _Away:
-    def __init__(self, ledger: Any) -> None:
-        self._ledger = ledger
-        self.is_away = True
+async def test_a_sweep_that_fails_is_told_and_tried_again_and_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
+    """A table that is not there for a while: no error that the ledger knows as its own."""
+    events: list[Event] = []
+    async with some_parts(tmp_path, events=events) as parts:
+        rename(tmp_path / "gateway.db", "leases", "elsewhere")
+        parts.tally.count("echo", "stored", 3)
+        sweeper = Sweeper(parts)
+        assert [await sweeper.step() for _ in range(7)] == [2, 4, 6, 8, 10, 10, 10]
+        assert [row.count for row in await parts.ledger.activity(parts.clock.now() - DAY)] == [3]
+        rename(tmp_path / "gateway.db", "elsewhere", "leases")
+        assert await sweeper.step() == 2
+    assert kinds(events) == ["LoopFailed"] * 7
+    assert "no such table: leases" in str(events[0])
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        async def call(*given: Any) -> Any:
-            if self.is_away and name == "add_activity":
-                raise LedgerAway
-            return await getattr(self._ledger, name)(*given)
 
-        return call
+def rename(file: Path, table: str, name: str) -> None:
+    with closing(sqlite3.connect(file)) as db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        db.execute(f"ALTER TABLE {table} RENAME TO {name}")
+
+
+async def test_what_is_counted_after_the_word_to_stop_is_kept_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (address, stop, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+        body = msgspec.json.encode([a_result()])
+        head = f"POST /internal/results HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body[:-1])
+        await writer.drain()
+        async with httpx2.AsyncClient() as client:  # a turn for the server: it has begun with the first request
+            await client.get(f"{address}/health")
+        stop.set()
+        await asyncio.sleep(0)
+        writer.write(body[-1:])
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+    async with open_ledger(str(tmp_path / "g.db"), 1, SystemClock()) as ledger:
+        counted = await ledger.activity(SystemClock().now() - DAY)
+    assert [(row.outcome, row.count) for row in counted] == [("stored", 1)]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_the_address_it_names_can_be_opened(tmp_path: Path, host: str) -> None:
+    if host == "::" and not socket.has_dualstack_ipv6():
+        pytest.skip("there is no IPv6 here")
+    for name in ("worker", "admin"):
+        (tmp_path / name).write_text("secret\n")
+    tokens = {"worker_tokens_file": str(tmp_path / "worker"), "admin_tokens_file": str(tmp_path / "admin")}
+    async with served(tmp_path, host=host, **tokens) as (address, _, _), httpx2.AsyncClient() as client:
+        assert f"//{host}:" not in address.replace("[", "").replace("]", "")
+        assert (await client.get(f"{address}/health")).status_code == 200

@@ -15,15 +15,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from parcelpost import wire
-from parcelpost.errors import LedgerError
 from parcelpost.gateway.access import Access
 from parcelpost.gateway.declared import answers, schema_of
+from parcelpost.gateway.health import HealthDesk
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import QueueRow, WorkerRow
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _ALIVE_SECONDS = 300.0
-_LOOK_AGAIN_SECONDS = 1.0
 
 
 class Health(Struct, frozen=True):
@@ -34,28 +33,16 @@ class Health(Struct, frozen=True):
 def router(parts: Parts) -> APIRouter:
     routes = APIRouter(tags=["watching"])
     access = Access(parts.settings, parts.tokens)
-    looked: list[tuple[float, str]] = []
-
-    async def state() -> str:
-        """Asked of the ledger at most once a second."""
-        now = parts.clock.monotonic()
-        if not looked or now - looked[0][0] >= _LOOK_AGAIN_SECONDS:
-            try:
-                await parts.ledger.check()
-                looked[:] = [(now, "ok")]
-            except LedgerError:
-                looked[:] = [(now, "the ledger is away")]
-        return looked[0][1]
-
+    desk = HealthDesk(parts)
     said = answers(schema_of(Health), 503)
     said[503]["content"]["application/json"]["schema"] = schema_of(Health)
 
     @routes.get("/health", response_model=None, responses=said)
     async def health() -> Response:
-        """Whether the gateway and its ledger answer. Open to all."""
-        status = await state()
-        body = wire.answer(Health(status, parts.version))
-        return Response(body, 200 if status == "ok" else 503, media_type="application/json")
+        """Whether the gateway's ledger answers and its raw store takes files. Open to all."""
+        problem = await desk.problem()
+        body = wire.answer(Health(problem or "ok", parts.version))
+        return Response(body, 503 if problem else 200, media_type="application/json")
 
     figures = answers({}, 401, 403, 503)
     figures[200] = {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}

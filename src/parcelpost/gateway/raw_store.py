@@ -2,6 +2,7 @@
 
 `ab/cd/<sha256>.html.gz` is the page, `ab/cd/<sha256>/<name>.json` what was told about it. A page that is there is not
 written again. In a folder a page appears under its name only when it is on the disk, synced; what S3 promises, holds.
+`health` is written now and then to see whether anything can be.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _MOST_NAME_CHARS = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGING = "staging"
+_PROBE_NAME = "health"
+_PROBE = b"." * 4096  # a block: an empty file finds room on a full disk
 _LONGEST_WRITE = timedelta(hours=1)
 _RETRIES_END = timedelta(seconds=10)
 
@@ -72,6 +75,13 @@ class RawStore:
         except (BaseError, OSError) as error:
             raise RawStoreAway(f"a raw file could not be read: {type(error).__name__}") from error
         return RawPage(found.meta["size"], _chunks(found))
+
+    async def check(self) -> None:
+        """Returns if something can be written: a full disk is seen before a worker comes with a page."""
+        try:
+            await self._write(_PROBE_NAME, _PROBE)
+        except (BaseError, OSError) as error:
+            raise RawStoreAway(f"a raw file could not be kept: {type(error).__name__}") from error
 
     async def _holds(self, path: str) -> bool:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import socket
 import ssl
@@ -75,12 +76,14 @@ async def serve(
         with _listening(server) as listener:
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=shown(server.database), raw=server.raw))
+            sweeper = Sweeper(parts)
             async with asyncio.TaskGroup() as group:
-                group.create_task(Sweeper(parts).run(stop))
+                group.create_task(sweeper.run(stop))
                 group.create_task(_mind(connections, clock, stop))
                 group.create_task(
                     _serve(_server(parts, connections, tls, waiting), listener, stop, lambda: ready(address))
                 )
+            await sweeper.finish()
     emit(GatewayStopped())
 
 
@@ -173,9 +176,22 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
 
 
 def _address(settings: ServerSettings, listener: socket.socket) -> str:
+    """One that can be opened: where it listens on all addresses, that by which this machine reaches others."""
     scheme = "https" if settings.tls_certificate else "http"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+    name, port = listener.getsockname()[:2]
+    host = _outward(listener.family) if ipaddress.ip_address(name).is_unspecified else settings.host
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _outward(family: int) -> str:
+    places = ((socket.AF_INET, "192.0.2.1", "127.0.0.1"), (socket.AF_INET6, "2001:db8::1", "::1"))
+    _, elsewhere, here = next(place for place in places if place[0] == family)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((elsewhere, 9))  # of a datagram socket: nothing is sent
+        except OSError:
+            return here
+        return str(probe.getsockname()[0])
 
 
 def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
