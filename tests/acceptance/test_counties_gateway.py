@@ -164,7 +164,6 @@ def test_what_an_improved_parser_reads_is_stored_and_delivered_again(reparsed: R
     assert "0 to deliver, 0 rejected" in reparsed.said
 
 
-@pytest.mark.xfail(reason="the gateway keeps one of two results of the same scrape: the first", strict=False)
 def test_the_gateway_has_it_and_its_history_says_what_changed(reparsed: Reparsed) -> None:
     assert reparsed.after["parcel"]["record"]["zoning"] == "RD"
     changes = [change for one in reparsed.after["history"] for change in one["changes"]]
