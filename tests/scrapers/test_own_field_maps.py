@@ -158,7 +158,7 @@ def test_two_of_one_name_and_an_entry_that_names_none_are_refused() -> None:
     entry = County(platform="socrata", state="WI", county="x", site="https://x.org", field_map="no_such")
     with pytest.raises(InvalidSettings, match="socrata WI/x names the field map 'no_such'") as error:
         FieldMaps([a_map()], Counties([entry]))
-    assert "florida_nal, metrogis, mine, " in error.value.hint
+    assert {"florida_nal,", "metrogis,", "mine,"} <= set(error.value.hint.split())
 
 
 def test_one_of_the_operators_own_may_replace_the_programs() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,7 +14,7 @@ from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, opening, outbox, queue_state, rows, tasks, waiting
+from parcelpost.storage import adding, checks, expiring, opening, outbox, queue_state, rows, tasks, waiting
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -153,7 +152,7 @@ class LocalPersistenceManager:
 
         None: the claim is stale (I4).
         """
-        wait = self._backoff(claim.retries) if delay is None else min(delay, _LONGEST_DELAY)
+        wait = self._options.backoff(claim.retries) if delay is None else min(delay, _LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
         status = await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
@@ -171,15 +170,7 @@ class LocalPersistenceManager:
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Ends pending tasks whose lease is over, or that were stored longer ago than `max_age`; each is reported."""
         await self._desk.put_back()
-        now = self._clock.now()
-        total = 0
-        while expired := await self._db.write(tasks.expire_leases, iso(now)):
-            total += expired
-        if max_age is not None:
-            before = iso(now - max_age)
-            while seqs := await self._db.read(tasks.stored_before, before):
-                total += await self._db.write(tasks.expire_stored_before, seqs, before, iso(now))
-        return total
+        return await expiring.expire(self._db, self._clock.now(), max_age)
 
     async def recover_abandoned(self, silence: timedelta | None = None) -> int:
         """Brings back what processes held that have died since (I9). Answers the number of tasks.
@@ -345,10 +336,6 @@ class LocalPersistenceManager:
         await self._desk.put_back()
         with contextlib.suppress(StoreError):  # then they come back as a dead owner's (I9)
             await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
-
-    def _backoff(self, retries: int) -> timedelta:
-        longest: timedelta = min(self._options.retry_max, self._options.retry_min * 2 ** min(retries, 20))
-        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
     def _now(self) -> str:
         return iso(self._clock.now())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from typing import Literal
 
@@ -31,3 +32,8 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     retry_min: timedelta = timedelta(seconds=30)
     retry_max: timedelta = timedelta(minutes=30)
     max_recoveries: int = 25
+
+    def backoff(self, retries: int) -> timedelta:
+        """How long a task rests after that many retries: doubling, with jitter."""
+        longest: timedelta = min(self.retry_max, self.retry_min * 2 ** min(retries, 20))
+        return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
