@@ -129,13 +129,13 @@ json_values = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(GOOD)) | st.text(), json_values, max_size=9), max_size=4))
 def test_whatever_comes_is_read_or_told_apart(entries: list[dict[str, Any]]) -> None:
-    found = wire.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW)
+    found = list(wire.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW))
     assert len(found) == len(entries)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
-    for reader in (wire.read_beat, wire.read_signals, lambda given: wire.read_batch(given, NOW)):
+    for reader in (wire.read_beat, wire.read_signals, lambda given: list(wire.read_batch(given, NOW))):
         try:
             reader(body)
         except InvalidInput:

@@ -28,7 +28,7 @@ Examples:
 
 _FLAGS = {"host": "server.host", "port": "server.port", "database": "server.database", "raw": "server.raw"}
 
-_SWITCH_SECONDS = 0.0002  # for how long the ledger waits for the event loop between two statements: by default 5 ms
+_SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
 Text = str | None
 

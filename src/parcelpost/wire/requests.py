@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -77,31 +77,35 @@ _entry = msgspec.json.Decoder(SentResult).decode
 _record = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def read_batch(body: bytes, now: datetime) -> Sequence[ReadResult | BadEntry]:
-    """A batch of results, entry by entry, in order. Raises InvalidInput for what is no array, or too long a one."""
+def read_batch(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
+    """A batch of results, entry by entry, in order. Raises InvalidInput for what is no array, or too long a one.
+
+    Records are read as they are asked for: a hundred of them at once keep the garbage collector busy.
+    """
     try:
         found = _batch(body)
     except (ValueError, RecursionError):
         return _one_by_one(body, now)
     _check_length(len(found))
     latest = now + _LATEST_FROM_NOW
-    return [_checked(entry, latest) for entry in found]
+    return (_checked(entry, latest) for entry in found)
 
 
-def _one_by_one(body: bytes, now: datetime) -> Sequence[ReadResult | BadEntry]:
+def _one_by_one(body: bytes, now: datetime) -> Iterator[ReadResult | BadEntry]:
     pieces = elements(body)
     if pieces is None:
         raise InvalidInput("the body is not a JSON array of results")
     _check_length(len(pieces))
     latest = now + _LATEST_FROM_NOW
-    found: list[ReadResult | BadEntry] = []
-    for piece in pieces:
-        try:
-            found.append(_checked(_entry(piece), latest))
-        except (ValueError, RecursionError) as error:
-            task_id, parcel_id, platform = (_told(piece, name) for name in ("task_id", "parcel_id", "platform"))
-            found.append(_bad(task_id, parcel_id, platform, _said(error)))
-    return found
+    return (_read_alone(piece, latest) for piece in pieces)
+
+
+def _read_alone(piece: Piece, latest: datetime) -> ReadResult | BadEntry:
+    try:
+        return _checked(_entry(piece), latest)
+    except (ValueError, RecursionError) as error:
+        task_id, parcel_id, platform = (_told(piece, name) for name in ("task_id", "parcel_id", "platform"))
+        return _bad(task_id, parcel_id, platform, _said(error))
 
 
 def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> BadEntry:
