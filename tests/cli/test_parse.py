@@ -79,13 +79,13 @@ def test_a_page_may_come_by_standard_input(sent: bytes) -> None:
 def test_a_folder_is_read_by_name_without_a_stores_records_and_hidden_files(folder: Path, run: Run) -> None:
     saved = folder / "saved" / "deeper"
     saved.mkdir(parents=True)
-    (saved / "1.html.gz").write_bytes(gzip.compress(REGISTER.replace(b"1-1", b"first")))
+    (saved / "1.html.gz").write_bytes(gzip.compress(REGISTER.replace(b"1-1", b"7-7")))
     (saved / "1.json").write_text('{"parcel_id": "1-1"}')
     (saved / ".hidden").write_text("no register")
     (folder / "saved" / "z.csv").write_bytes(REGISTER)
     ran = parse(run, "saved")
     assert (ran.code, ran.err) == (0, "")
-    assert parcels(ran.out) == ["1-1", "2-2", "first", "2-2"]
+    assert parcels(ran.out) == ["1-1", "2-2", "7-7", "2-2"]
 
 
 def test_what_gives_no_record_is_told_and_the_rest_read(folder: Path, run: Run) -> None:

@@ -66,12 +66,12 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
 
 
 def test_receipts_that_the_store_does_not_take_are_told_while_a_worker_holds_them(store: Path, run: Run) -> None:
-    held = Held(since=NOW - timedelta(minutes=7), results=120, error="StoreFull: no room", remedy="free disk space")
+    held = Held(since=SystemClock().now() - timedelta(hours=7), results=120, error="StoreFull: no room", remedy="free disk space")
     HeldNote(store).write(held)
     with holder(store):
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
-    assert "Attention: for 7 min the store has taken no word of what was delivered (120 results), and nothing" in out
+    assert "Attention: for 7 h the store has taken no word of what was delivered (120 results), and nothing" in out
     assert "sent: StoreFull: no room. What to do: free disk space.\n" in out
     assert (found["well"], found["sync"]["held"]["results"]) == (False, 120)
     assert "no word" not in status(run, store), "without the worker there is nothing to mark: it is sent again"
