@@ -66,7 +66,8 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
 
 
 def test_receipts_that_the_store_does_not_take_are_told_while_a_worker_holds_them(store: Path, run: Run) -> None:
-    held = Held(since=SystemClock().now() - timedelta(hours=7), results=120, error="StoreFull: no room", remedy="free disk space")
+    since = SystemClock().now() - timedelta(hours=7)
+    held = Held(since=since, results=120, error="StoreFull: no room", remedy="free disk space")
     HeldNote(store).write(held)
     with holder(store):
         out = status(run, store)
