@@ -26,8 +26,10 @@ def test_it_says_where_its_sites_are_and_ends_cleanly(tmp_path: Path, number: si
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            lines = [process.stdout.readline() for _ in range(len(SITES) + 2)]
-            places = {line.split()[0]: line.split()[1] for line in lines[1:-1]}
+            lines = [process.stdout.readline() for _ in range(len(SITES) + 5)]
+            places = {line.split()[0]: line.split()[1] for line in lines[1:-4]}
+            assert lines[-4] == "Scrape it:\n"
+            assert "--set fetch.allow_private=127.0.0.1" in lines[-2]
             assert places.keys() == SITES.keys()
             assert lines[-1] == f"Faults: {places['vgsi'].removesuffix('/vgsi')}/_control/faults. Ctrl-C ends it.\n"
             with urlopen(f"{places['vgsi']}/inventednh/Parcel.aspx?Pid=7", timeout=PATIENCE_SECONDS) as answer:

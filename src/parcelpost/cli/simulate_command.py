@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -97,6 +98,8 @@ async def _serve(
                 _write_tasks(tasks_file, address, worlds)
             rows = [(name, f"{address}/{name}", work.sample(name, world)) for name, world in worlds.items()]
             print_lines(table(("platform", "address", "a parcel"), rows))
+            if counties_file is not None and tasks_file is not None:
+                print_lines(_how_to_scrape(counties_file, tasks_file))
             print(f"Faults: {address}/_control/faults. Ctrl-C ends it.", flush=True)
             await told_to_end.wait()
     except OSError as error:
@@ -104,6 +107,16 @@ async def _serve(
             f"cannot serve on port {port}: {error.strerror or error}" if error.filename is None else str(error),
             hint="name another port with --port, or another file",
         ) from None
+
+
+def _how_to_scrape(counties_file: Path, tasks_file: Path) -> list[str]:
+    """A worker asks nothing of its own machine unless it may."""
+    allowed = f"--set fetch.counties_file={shlex.quote(str(counties_file))} --set fetch.allow_private=127.0.0.1"
+    return [
+        "Scrape it:",
+        f"  parcelpost import {shlex.quote(str(tasks_file))}",
+        f"  parcelpost run --mode standalone --until-empty {allowed} --set fetch.pace_seconds=0.05",
+    ]
 
 
 def _write_tasks(file: Path, address: str, worlds: Mapping[str, World]) -> None:
