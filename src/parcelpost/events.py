@@ -123,6 +123,15 @@ class AttemptEnded(Event, frozen=True):
     reason: str
 
 
+class TaskPutOff(Event, frozen=True):
+    """A task's site had no turn free: it was given back, untried and at no cost, to be looked at in `seconds`."""
+
+    task_id: str
+    platform: str
+    seconds: float
+    reason: str
+
+
 class PageFetched(Event, frozen=True):
     """A site answered, with whatever status; or the cache did (`cached`), and nobody was asked."""
 

@@ -197,6 +197,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             + (f": {e.reason}" if e.reason else "")
         ),
     ),
+    events.TaskPutOff: (
+        "debug",
+        lambda e: f"task {e.task_id} on {e.platform} was put off for {_time(e.seconds)}: {e.reason}",
+    ),
     events.FieldBroken: (
         "warning",
         lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any way'}",

@@ -54,6 +54,14 @@ class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     extra: Mapping[str, Json] = {}
 
 
+class Site(Struct, frozen=True, array_like=True, gc=False):
+    """One county's website on a platform, as tasks name it."""
+
+    platform: str
+    state: str
+    county: str
+
+
 class Task(Struct, frozen=True, kw_only=True, gc=False):
     """An order to scrape one target on one platform."""
 
@@ -66,6 +74,10 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     max_retries: int = 3
     lease_expires_at: datetime | None = None
     """When the gateway's grant ends; None for a task without a lease."""
+
+    @property
+    def site(self) -> Site:
+        return Site(self.platform, self.target.state, self.target.county)
 
 
 class Claim(Struct, frozen=True, kw_only=True, gc=False):
@@ -205,7 +217,15 @@ class NotFound(Struct, frozen=True, gc=False):
     reason: str
 
 
-Outcome = Done | Retry | GiveUp | Blocked | NotFound
+class Busy(Struct, frozen=True, gc=False):
+    """Others of ours are before it at the site: nothing was asked. The task is given back and costs nothing."""
+
+    reason: str
+    after_seconds: float
+    """When its turn may come."""
+
+
+Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy
 """How an attempt ended."""
 
 

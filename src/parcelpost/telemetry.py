@@ -53,6 +53,7 @@ class Telemetry:
             events.WorkerDraining: lambda _: self._draining.set(1),
             events.TasksReceived: self._received,
             events.AttemptEnded: self._attempt_ended,
+            events.TaskPutOff: lambda e: self._put_off.labels(self._platforms.of(e.platform)).inc(),
             events.AttemptAbandoned: lambda e: self._left_behind.set(e.left_behind),
             events.PlatformPaused: lambda e: self._pauses.labels(self._platforms.of(e.platform)).inc(),
             events.FieldBroken: lambda e: self._broken.labels(self._platforms.of(e.platform)).inc(),
@@ -104,6 +105,9 @@ class Telemetry:
             ("platform",),
             buckets=_ATTEMPT_BUCKETS,
             registry=self.registry,
+        )
+        self._put_off = self._counter(
+            "tasks_put_off", "Tasks given back untried: their site had no turn free", "platform"
         )
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us", "platform")
         self._broken = self._gauge(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock, iso
-from parcelpost.model import Signal, TaskStatus
+from parcelpost.model import Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
     backup,
@@ -113,8 +113,13 @@ def db(filled: Path) -> Iterator[Noting]:
 
 
 def claim(db: sqlite3.Connection) -> None:
-    request = tasks.ClaimRequest("me", "me:1", LATER, 5, None)
+    request = tasks.ClaimRequest("me", "me:1", LATER, 5, tasks.Wish())
     tasks.claim_each(db, [request])
+
+
+def claim_beside(db: sqlite3.Connection) -> None:
+    wish = tasks.Wish(None, frozenset({Site("vgsi", "CT", "hartford")}))
+    tasks.claim_each(db, [tasks.ClaimRequest("me", "me:1", LATER, 5, wish)])
 
 
 def save(db: sqlite3.Connection) -> None:
@@ -140,6 +145,7 @@ Run = Callable[[sqlite3.Connection], object]
 # (what it is, how the code does it, the indexes it must use)
 HOT: list[tuple[str, Run, set[str]]] = [
     ("claim in priority order", claim, {"tasks_ready", "tasks_delayed", "tasks_leased"}),
+    ("claim beside a site", claim_beside, {"tasks_ready", "tasks_sites"}),
     ("is the task known", lambda db: tasks.get(db, "t1"), {"sqlite_autoindex_tasks_1"}),
     ("end a task", lambda db: tasks.end_with_report(db, 1, "x", "failed", LATER, "no"), {"INTEGER PRIMARY KEY"}),
     ("retry a task", lambda db: tasks.retry(db, 1, "x", LATER, LATER, "no"), {"INTEGER PRIMARY KEY"}),

@@ -14,6 +14,7 @@ from parcelpost.events import Event
 from parcelpost.model import Signal, Task, TaskStatus
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.platform import Scrape
+from parcelpost.scrapers.turns import Turns
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -38,6 +39,7 @@ class Works:
         *,
         grace: float,
         max_left_behind: int,
+        turns: Turns,
     ) -> None:
         self.lpm = lpm
         self.clock = clock
@@ -63,6 +65,7 @@ class Works:
             ran_dry=lambda: self._count("ran_dry"),
             clock=clock,
             emit=self._emit,
+            turns=turns,
             learn=self.learned.extend,
             grace=grace,
             max_left_behind=max_left_behind,
@@ -125,13 +128,14 @@ async def at_work(
     installed: Callable[[], Iterable[EntryPoint]] = list,
     grace: float = 0.05,
     max_left_behind: int = 32,
+    turns: Turns = Turns(),  # noqa: B008 - nobody fetches
     **settings: Any,
 ) -> AsyncIterator[Works]:
     clock = clock or ManualClock()
     async with LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options) as lpm:
         factory = ScraperFactory(clock, installed=installed)
         of_ours = ExecutorSettings(**settings)
-        works = Works(lpm, clock, factory, of_ours, grace=grace, max_left_behind=max_left_behind)
+        works = Works(lpm, clock, factory, of_ours, grace=grace, max_left_behind=max_left_behind, turns=turns)
         try:
             yield works
         finally:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Retry
+from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry
 from parcelpost.worker.outcomes import WORDS, sound
 
 SOUND = [
@@ -34,6 +34,8 @@ WRONG = {
     "returned a Done whose page is a Page": Done(data={}, page=Page(body="<p>")),  # type: ignore[arg-type]
     "returned a Done whose scraped_at is not a time with a zone": Done(data={}, scraped_at=datetime(2026, 1, 1)),  # noqa: DTZ001
     "returned a Retry whose after_seconds is nan": Retry("r", float("nan")),
+    "returned a Busy whose after_seconds is a NoneType": Busy("b", None),  # type: ignore[arg-type]
+    "returned a Busy whose after_seconds is -1.0": Busy("b", -1.0),
     "returned a Retry whose after_seconds is a str": Retry("r", "3"),  # type: ignore[arg-type]
     "returned a Blocked whose cool_down_seconds is -1.0": Blocked("b", -1.0),
 }

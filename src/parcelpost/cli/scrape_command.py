@@ -75,7 +75,9 @@ async def _scrape(task: Task, settings: Settings) -> Outcome:
 
     known, stage = sites(settings), Stage("scrape")
     async with PageFetcher.open(fetch_options(settings, os.environ), clock=known.clock, emit=_tell) as fetcher:
-        scrape = factory(settings, replace(known, sessions=fetcher.session)).scraper(task.platform)
+        scrape = factory(settings, replace(known, sessions=lambda pace, _: fetcher.session(pace))).scraper(
+            task.platform
+        )
         if scrape is None:
             there_are = names(settings)
             raise InvalidInput(unknown(task.platform, there_are), hint=f"known are {', '.join(sorted(there_are))}")

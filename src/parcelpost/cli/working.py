@@ -77,6 +77,7 @@ async def working(
                 delivers=bool(settings.gateway.url),
                 factory=factory(settings, replace(known, sessions=fetcher.session)),
                 ranking=known.ranking,
+                turns=fetcher.turns,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec import structs
 
-from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Task
+from parcelpost.model import Blocked, Busy, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Task
 from parcelpost.scrapers.calling import Call, Missing
 from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
@@ -86,7 +86,7 @@ def _page(found: object, task: Task) -> Page | None:
 def _records(found: object, task: Task, page: Page | None) -> Outcome:
     if isinstance(found, Done) and found.page is None and page is not None:
         return structs.replace(found, page=page)
-    if isinstance(found, Done | Retry | GiveUp | Blocked | NotFound):
+    if isinstance(found, Done | Retry | GiveUp | Blocked | NotFound | Busy):
         return found
     if found is None:
         return NotFound("it found nothing")

@@ -13,13 +13,13 @@ from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
 from parcelpost.scrapers import learned
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
+from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, NoTurn, TryLater, TurnedAway, outcome_of
 from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import NAMES, county_platform
 
-OpenSession = Callable[[float], Session]
-"""By the pace that a site wants."""
+OpenSession = Callable[[float, Task], Session]
+"""By the pace that a site wants, for an attempt at that task."""
 Platforms = Callable[[str], CountyPlatform | None]
 """By name."""
 
@@ -49,10 +49,10 @@ class CountyScraper:
             raise LookupError(self.name)
         target = task.target
         county = self._counties.find(self.name, target.state, target.county)
-        session = self._sessions(county.pace_seconds if county is not None else 0.0)
+        session = self._sessions(county.pace_seconds if county is not None else 0.0, task)
         try:
             page = await platform.fetch(target, county, session)
-        except (NotThere, TurnedAway, TryLater, CannotFetch) as failure:
+        except (NotThere, TurnedAway, NoTurn, TryLater, CannotFetch) as failure:
             return outcome_of(failure)
         outcome = learned.parse(platform, page, task, self._ranking, self._clock.now())
         if not isinstance(outcome, Done):

@@ -3,6 +3,7 @@
 FetchFailed
 ├── NotThere      the site says that there is no such page      -> NotFound
 ├── TurnedAway    the site wants no more of us for now          -> Blocked
+├── NoTurn        others of ours are before it at the host      -> Busy
 ├── TryLater      it may work later                             -> Retry
 └── CannotFetch   it will not work, however often it is tried   -> GiveUp
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from parcelpost.model import Blocked, GiveUp, NotFound, Outcome, Retry
+from parcelpost.model import Blocked, Busy, GiveUp, NotFound, Outcome, Retry
 
 
 class FetchFailed(Exception):
@@ -30,6 +31,14 @@ class TurnedAway(FetchFailed):
         self.cool_down_seconds = cool_down_seconds
 
 
+class NoTurn(FetchFailed):
+    """Others of ours are before it at the host: nothing was asked."""
+
+    def __init__(self, reason: str, after_seconds: float) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
 class TryLater(FetchFailed):
     """It may work later; `after_seconds` where somebody said when."""
 
@@ -42,7 +51,7 @@ class CannotFetch(FetchFailed):
     """It will not work, however often it is tried."""
 
 
-AnyFailure = NotThere | TurnedAway | TryLater | CannotFetch
+AnyFailure = NotThere | TurnedAway | NoTurn | TryLater | CannotFetch
 
 
 def outcome_of(failure: AnyFailure) -> Outcome:
@@ -51,6 +60,8 @@ def outcome_of(failure: AnyFailure) -> Outcome:
             return NotFound(str(failure))
         case TurnedAway():
             return Blocked(str(failure), failure.cool_down_seconds)
+        case NoTurn():
+            return Busy(str(failure), failure.after_seconds)
         case TryLater():
             return Retry(str(failure), failure.after_seconds)
         case CannotFetch():

@@ -12,7 +12,7 @@ import httpx2
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Emit, PageFetched, ignore
-from parcelpost.model import Page
+from parcelpost.model import Page, Task
 from parcelpost.scrapers.answers import REDIRECTS, away_from_the_page, page_of, problem, rest_seconds
 from parcelpost.scrapers.connecting import open_pool
 from parcelpost.scrapers.exchange import Answer, Exchange, FetchOptions
@@ -21,6 +21,7 @@ from parcelpost.scrapers.guard import Guard, Resolve, origin_of, port_of, resolv
 from parcelpost.scrapers.keeping import Keeping, PageCache, Stored
 from parcelpost.scrapers.politeness import Politeness
 from parcelpost.scrapers.robots import Robots
+from parcelpost.scrapers.turns import Turns
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ class PageFetcher:
         self._clock = clock
         self._emit = emit
         self._politeness = Politeness(options.pace_seconds, options.concurrency_per_host, clock)
+        self.turns = Turns(self._politeness.opens_in)
+        """Which have a turn free, for whoever chooses the next task."""
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
         self._home = asyncio.get_running_loop()
@@ -64,9 +67,12 @@ class PageFetcher:
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
             yield cls(options, exchange, guard, Keeping(cache), clock, emit)
 
-    def session(self, pace_seconds: float = 0.0) -> Session:
-        """For one attempt at a task. `pace_seconds`: what the site's entry says, if longer than the settings'."""
-        return Session(self, self._home, pace_seconds)
+    def session(self, pace_seconds: float = 0.0, task: Task | None = None) -> Session:
+        """For one attempt at a task. `pace_seconds`: what the site's entry says, if longer than the settings'.
+
+        With `task` its first request does not wait long for a turn: it raises NoTurn.
+        """
+        return Session(self, self._home, Visit(pace_seconds, task))
 
     async def get(self, visit: Visit, text: str, headers: Mapping[str, str], *, cached: bool) -> Page:
         url = self._guard.url(text)
@@ -151,6 +157,9 @@ class PageFetcher:
         origin = origin_of(request.url)
         if self._options.proxy:
             await self._check_name(request.url)
+        if (task := visit.not_yet_admitted) is not None:
+            self._admit(task, origin, ask_robots=ask_robots)
+            visit.not_yet_admitted = None
         delay = await self._robots.delay(origin, str(request.url)) if ask_robots else 0.0
         visit.cookies.set_cookie_header(request)
         async with self._politeness.turn(origin, max(visit.pace_seconds, delay)):
@@ -161,6 +170,13 @@ class PageFetcher:
         if rest := rest_seconds(answer, self._clock.now()):
             self._politeness.rest(origin, rest)
         return answer
+
+    def _admit(self, task: Task, origin: str, *, ask_robots: bool) -> None:
+        self.turns.learn(task.site, origin)
+        self.turns.came(task)
+        if ask_robots and self._robots.is_asking(origin):
+            self._politeness.shut(origin)
+        self._politeness.admit(origin)
 
     def _report(self, request: httpx2.Request, answer: Answer, seconds: float) -> None:
         url, size = str(request.url), len(answer.body)
@@ -192,8 +208,10 @@ class PageFetcher:
 class Visit:
     """What belongs to one attempt: its cookies, and what it took from the cache or has for it."""
 
-    def __init__(self, pace_seconds: float) -> None:
+    def __init__(self, pace_seconds: float, task: Task | None = None) -> None:
         self.pace_seconds = pace_seconds
+        self.not_yet_admitted = task
+        """Whose first request is still to come; None: requests wait for their turn, however long."""
         self.cookies = httpx2.Cookies()
         self.to_keep: list[Stored] = []
         self.from_cache: list[str] = []
@@ -210,10 +228,10 @@ class Visit:
 class Session:
     """A Fetcher for one attempt at a task, on any event loop. Cancelling a call cancels its request."""
 
-    def __init__(self, fetcher: PageFetcher, home: asyncio.AbstractEventLoop, pace_seconds: float) -> None:
+    def __init__(self, fetcher: PageFetcher, home: asyncio.AbstractEventLoop, visit: Visit) -> None:
         self._fetcher = fetcher
         self._home = home
-        self._visit = Visit(pace_seconds)
+        self._visit = visit
 
     @property
     def fetched_at(self) -> datetime | None:

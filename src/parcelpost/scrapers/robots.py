@@ -43,6 +43,10 @@ class Robots:
         delay = rules.crawl_delay(self._agent) or 0.0
         return min(delay, _MOST_DELAY_SECONDS) if delay > 0 else 0.0
 
+    def is_asking(self, origin: str) -> bool:
+        """Whether somebody waits for the site's file just now."""
+        return origin in self._asking and self._asking[origin].locked()
+
     async def _rules(self, origin: str) -> Protego:
         lock = self._asking.setdefault(origin, asyncio.Lock())
         async with lock:

@@ -10,7 +10,7 @@ from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.county_scraper import CountyScraper, county_scrapers
+from parcelpost.scrapers.county_scraper import CountyScraper, OpenSession, county_scrapers
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.known_maps import FieldMaps
@@ -18,15 +18,14 @@ from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import county_platform
 
 
-def no_session(pace_seconds: float) -> Session:
+def no_session(pace_seconds: float, task: Task) -> Session:
     raise CannotFetch("nothing is fetched here")
 
 
 class Sites(Struct, frozen=True, kw_only=True):
     counties: Counties = Counties()
     field_maps: FieldMaps = FieldMaps()
-    sessions: Callable[[float], Session] = no_session
-    """By the pace that a site wants."""
+    sessions: OpenSession = no_session
     ranking: Ranking = field(default_factory=Ranking)
     clock: Clock = SystemClock()
 
@@ -49,4 +48,4 @@ class Sites(Struct, frozen=True, kw_only=True):
         if self.sessions is no_session:
             return None
         county = self.counties.find(task.platform, task.target.state, task.target.county)
-        return self.sessions(county.pace_seconds if county is not None else 0.0)
+        return self.sessions(county.pace_seconds if county is not None else 0.0, task)

@@ -19,8 +19,6 @@ _MAX_AHEAD = 1_024
 _HOLD_SECONDS = 0.05
 _NEVER = "9999"
 
-Platforms = frozenset[str] | None
-
 
 class ClaimDesk:
     def __init__(self, database: LocalDatabase, owner_id: str, clock: Clock) -> None:
@@ -30,7 +28,7 @@ class ClaimDesk:
         self._loop = asyncio.get_running_loop()
         self._tokens = count(1)
         self._ahead: deque[Claim] = deque()
-        self._platforms: Platforms = None
+        self._wish = tasks.Wish()
         """Whose tasks were taken ahead."""
         self._valid_until = _NEVER
         """When the store's order may change by the mere passing of time."""
@@ -43,25 +41,25 @@ class ClaimDesk:
         self._refilling = asyncio.Lock()
         self._waiting = 0
         self._refills = 0
-        self._came_short: tuple[Platforms, int] = (None, -1)
+        self._came_short: tuple[tasks.Wish, int] = (tasks.Wish(), -1)
         """For whom, and in which refill, there was less than asked for."""
 
-    async def take(self, limit: int, platforms: Platforms) -> list[Claim]:
-        found = self._from_ahead(limit, platforms)
+    async def take(self, limit: int, wish: tasks.Wish) -> list[Claim]:
+        found = self._from_ahead(limit, wish)
         if found is not None:
             return found
         arrived = self._refills
         self._waiting += limit
         try:
             async with self._refilling:
-                found = self._from_ahead(limit, platforms)
+                found = self._from_ahead(limit, wish)
                 if found is not None:
                     return found
-                wishes, refill = self._came_short
-                if wishes == platforms and refill > arrived and self._is_valid():
+                wished, refill = self._came_short
+                if wished == wish and refill > arrived and self._is_valid():
                     # A refill that began after this caller came found nothing more than this.
-                    return self._from_ahead(min(limit, len(self._ahead)), platforms) or []
-                return await self._refill(limit, platforms)
+                    return self._from_ahead(min(limit, len(self._ahead)), wish) or []
+                return await self._refill(limit, wish)
         finally:
             self._waiting -= limit
 
@@ -87,9 +85,9 @@ class ClaimDesk:
             if claims:
                 await asyncio.wait([self._give_back(claims)])
 
-    def _from_ahead(self, limit: int, platforms: Platforms) -> list[Claim] | None:
+    def _from_ahead(self, limit: int, wish: tasks.Wish) -> list[Claim] | None:
         ahead = self._ahead
-        if len(ahead) < limit or self._platforms != platforms or not self._is_valid():
+        if len(ahead) < limit or self._wish != wish or not self._is_valid():
             return None
         found = [ahead.popleft() for _ in range(limit)]
         self._handed_out += limit
@@ -98,19 +96,19 @@ class ClaimDesk:
             self._fetch(self._pace() - len(ahead), [])
         return found
 
-    async def _refill(self, limit: int, platforms: Platforms) -> list[Claim]:
+    async def _refill(self, limit: int, wish: tasks.Wish) -> list[Claim]:
         await self._settled()
         self._refills += 1
         number = self._refills
         wanted = self._waiting + self._pace()
         give_back = self._empty()
-        self._platforms = platforms
+        self._wish = wish
         fetching = self._fetch(wanted, give_back)
         await asyncio.wait([fetching])
         if len(fetching.result().claims) < wanted:
-            self._came_short = (platforms, number)
+            self._came_short = (wish, number)
         elif not self._ahead:
-            return await self._refill(limit, platforms)  # quicker callers took them all before this one's turn came
+            return await self._refill(limit, wish)  # quicker callers took them all before this one's turn came
         self._handed_out += limit
         return [self._ahead.popleft() for _ in range(min(limit, len(self._ahead)))]
 
@@ -122,7 +120,7 @@ class ClaimDesk:
             token,
             self._now(),
             limit,
-            self._platforms,
+            self._wish,
             [(claim.seq, claim.token) for claim in give_back],
         )
 

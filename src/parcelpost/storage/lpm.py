@@ -22,6 +22,7 @@ from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
+from parcelpost.storage.open_sites import Sites
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.reparsing import Reparsing
 from parcelpost.storage.saving import Saving
@@ -112,14 +113,15 @@ class LocalPersistenceManager:
         finally:
             self._desk.invalidate()
 
-    async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None) -> list[Claim]:
+    async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None, but: Sites = ()) -> list[Claim]:
         """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
 
-        Passes over tasks not yet due and platforms that are paused; with `platforms`, takes only of those.
+        Passes over tasks not yet due and platforms that are paused; takes only of `platforms`, and of no site in `but`.
         """
         if checks.whole("limit", limit, most=_MAX_CLAIMS) == 0:
             return []
-        return await self._desk.take(limit, None if platforms is None else frozenset(platforms))
+        wish = tasks.Wish(None if platforms is None else frozenset(platforms), frozenset(but))
+        return await self._desk.take(limit, wish)
 
     async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
         """Says that the claims are still worked on, and extends their leases. Answers the claims that are lost."""

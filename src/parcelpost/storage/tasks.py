@@ -11,8 +11,8 @@ from msgspec import DecodeError
 from msgspec.json import decode, encode
 
 from parcelpost.clock import iso
-from parcelpost.model import Claim, TaskInfo, TaskStatus
-from parcelpost.storage import multi_row, outbox, rows
+from parcelpost.model import Claim, Site, TaskInfo, TaskStatus
+from parcelpost.storage import multi_row, open_sites, outbox, rows
 
 _COLUMNS = """task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
     created_at, updated_at"""
@@ -119,12 +119,21 @@ def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[b
     return answers
 
 
+class Wish(NamedTuple):
+    """Whose tasks are wanted."""
+
+    platforms: frozenset[str] | None = None
+    """None: of all."""
+    but: frozenset[Site] = frozenset()
+    """Sites that are passed over."""
+
+
 class ClaimRequest(NamedTuple):
     owner: str
     token: str
     now: str
     limit: int
-    platforms: frozenset[str] | None
+    wish: Wish
     give_back: Sequence[tuple[int, str]] = ()
     """Claims, by seq and token, to release first."""
 
@@ -151,14 +160,18 @@ def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[Cla
 
 
 def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[str], valid_until: str) -> Claimed:
-    allowed = [name for name in open_platforms if request.platforms is None or name in request.platforms]
+    platforms, but = request.wish
+    allowed = [name for name in open_platforms if platforms is None or name in platforms]
     if not allowed:
         return Claimed([], valid_until)
     claims: list[Claim] = []
     while True:
         wanted = request.limit - len(claims)
-        heads = {"now": request.now, "limit": wanted, "platforms": encode(allowed).decode()}
-        seqs = db.execute(_HEADS, heads).fetchone()[0]
+        if but:
+            seqs = open_sites.heads(db, allowed, but, request.now, wanted)
+        else:
+            heads = {"now": request.now, "limit": wanted, "platforms": encode(allowed).decode()}
+            seqs = db.execute(_HEADS, heads).fetchone()[0]
         db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
         found, were_damaged = _claimed(db, seqs, request)
         claims += found

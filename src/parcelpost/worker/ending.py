@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput, StoreError
-from parcelpost.events import AttemptEnded, Emit, LoopFailed, PlatformPaused
-from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, Signal, TaskStatus
+from parcelpost.events import AttemptEnded, Emit, LoopFailed, PlatformPaused, TaskPutOff
+from parcelpost.model import Blocked, Busy, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, Signal, TaskStatus
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.cool_down import CoolDowns
-from parcelpost.worker.outcomes import WORDS, signals_of
+from parcelpost.worker.outcomes import WORDS, Attempted, signals_of
 
 T = TypeVar("T")
 
@@ -59,6 +59,18 @@ class Ending:
 
     async def end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Raises a StoreError that waiting does not mend, or any if the attempt is stopping."""
+        if isinstance(outcome, Busy):
+            await self._put_off(attempt, outcome)
+        else:
+            await self._attempted(attempt, outcome)
+
+    async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
+        claim, seconds = attempt.claim, outcome.after_seconds
+        await self._until_stored(attempt, lambda: self._lpm.release(claim, timedelta(seconds=seconds)))
+        task = claim.task
+        self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
+
+    async def _attempted(self, attempt: Attempt, outcome: Attempted) -> None:
         seconds = self._clock.monotonic() - attempt.started
         try:
             current = await self._store(attempt, outcome, seconds)
@@ -78,7 +90,7 @@ class Ending:
             )
         )
 
-    async def _store(self, attempt: Attempt, outcome: Outcome, seconds: float) -> bool:
+    async def _store(self, attempt: Attempt, outcome: Attempted, seconds: float) -> bool:
         """Whether the claim was still the current one (I4)."""
         match outcome:
             case Done():

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 
 from parcelpost.clock import Clock
 from parcelpost.events import Emit
 from parcelpost.model import Claim, Signal
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.turns import Turns
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.control import Control
 from parcelpost.worker.ending import Ending
 from parcelpost.worker.giving_back import GivingBack
+from parcelpost.worker.openings import Openings
 from parcelpost.worker.slot import LeftBehind, Running, Slot
 from parcelpost.worker.stage import GRACE_SECONDS
 
@@ -37,21 +40,25 @@ class Executor:
         ran_dry: Callable[[], None],
         clock: Clock,
         emit: Emit,
+        turns: Turns = Turns(),  # noqa: B008 - nobody fetches, and all sites are open
         learn: Callable[[Sequence[Signal]], None] = lambda _: None,
         grace: float = GRACE_SECONDS,
         max_left_behind: int = MAX_LEFT_BEHIND,
     ) -> None:
         """`platforms`: whose tasks are taken, None for everybody's. `saved` is called when there is something new to
-        deliver, `ran_dry` when there was nothing to claim, `learn` with what an attempt told of its selectors. `grace`:
-        the seconds that platform code has to stop when its time is up. At `max_left_behind` threads that did not, the
-        platforms they belong to are paused.
+        deliver, `ran_dry` when there was nothing to claim, `learn` with what an attempt told of its selectors. `turns`
+        knows whose tasks are passed over for now. `grace`: the seconds that platform code has to stop when its time is
+        up. At `max_left_behind` threads that did not, the platforms they belong to are paused.
         """
         self._lpm = lpm
         self._control = control
         self._platforms = platforms
         self._level = level
         self._ran_dry = ran_dry
+        self._turns = turns
         self._clock = clock
+        self._openings = Openings(settings.idle_seconds, clock)
+        self._one_by_one = asyncio.Lock()
         self._draining = False
         self._running = Running()
         self._left_behind = LeftBehind(max_left_behind)
@@ -64,6 +71,7 @@ class Executor:
                 lpm,
                 factory,
                 settings,
+                turns=turns,
                 ending=ending,
                 running=self._running,
                 left_behind=self._left_behind,
@@ -105,18 +113,22 @@ class Executor:
         self._draining = True
         await asyncio.gather(*(slot.close() for slot in self.slots))
 
-    async def _next_claim(self) -> Claim | None:
+    async def _next_claim(self, slot: str) -> Claim | float:
         await self._giving_back.settle()
         if not self._may_start():
-            return None
-        found = await self._lpm.claim(1, platforms=self._platforms())
-        if not found:
-            self._ran_dry()
-            return None
-        if not self._may_start():
+            return self._openings.back_in(slot, ())
+        # Where sites have turns, each caller must see whom the one before it has sent on the way.
+        async with self._one_by_one if self._turns.are_known else contextlib.nullcontext():
+            closed = self._turns.closed()
+            found = await self._lpm.claim(1, platforms=self._platforms(), but=closed.sites)
+            if found and self._may_start():
+                self._turns.sets_out(found[0].task)
+                return found[0]
+        if found:
             await self._giving_back.release(found[0])
-            return None
-        return found[0]
+        else:
+            self._ran_dry()
+        return self._openings.back_in(slot, closed.opens_in)
 
     def _may_start(self) -> bool:
         return self._control.may_start and not self._draining and self._level() is not Level.EXECUTOR_STOPS

@@ -9,13 +9,16 @@ from datetime import UTC, datetime
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Blocked, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
+from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
 from parcelpost.storage.listing import listed, number_of
 
 _MAX_REASON_CHARS = 500
 _LONGEST_SECONDS = 365 * 86_400.0
 
-WORDS: dict[type[Outcome], str] = {
+Attempted = Done | NotFound | Retry | GiveUp | Blocked
+"""What an attempt comes to; after a Busy there was none."""
+
+WORDS: dict[type[Attempted], str] = {
     Done: "done",
     NotFound: "not_found",
     Retry: "retry",
@@ -29,7 +32,7 @@ def sound(found: object) -> Outcome:
     """The outcome itself, or a GiveUp that says what is wrong with it."""
     if isinstance(found, Done):
         return _sound_done(found)
-    if isinstance(found, Retry):
+    if isinstance(found, Retry | Busy):
         return _sound_wait(found, "after_seconds", found.after_seconds)
     if isinstance(found, Blocked):
         return _sound_wait(found, "cool_down_seconds", found.cool_down_seconds)
@@ -87,8 +90,8 @@ def _fields(*values: object) -> tuple[object, ...]:
     return values
 
 
-def _sound_wait(found: Retry | Blocked, field: str, seconds: object) -> Outcome:
-    if seconds is not None:
+def _sound_wait(found: Retry | Blocked | Busy, field: str, seconds: object) -> Outcome:
+    if seconds is not None or isinstance(found, Busy):
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
             return _wrong(found, field, seconds)
         seconds = min(float(seconds), _LONGEST_SECONDS)

@@ -12,6 +12,7 @@ from parcelpost.clock import Clock
 from parcelpost.events import AttemptAbandoned, Emit
 from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Task
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.turns import Turns
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.ending import Attempt, Ending
@@ -20,8 +21,8 @@ from parcelpost.worker.loop import Step
 from parcelpost.worker.outcomes import encoded
 from parcelpost.worker.stage import Stage
 
-NextClaim = Callable[[], Awaitable[Claim | None]]
-"""The next task to run here; None: there is none for now."""
+NextClaim = Callable[[str], Awaitable[Claim | float]]
+"""By the slot's name: the next task to run there, or in how many seconds to ask again."""
 
 
 class LeftBehind:
@@ -88,6 +89,7 @@ class Slot:
         factory: ScraperFactory,
         settings: ExecutorSettings,
         *,
+        turns: Turns,
         ending: Ending,
         running: Running,
         left_behind: LeftBehind,
@@ -101,6 +103,7 @@ class Slot:
         self._lpm = lpm
         self._factory = factory
         self._settings = settings
+        self._turns = turns
         self._ending = ending
         self._running = running
         self._left_behind = left_behind
@@ -124,13 +127,16 @@ class Slot:
         """One task, from its claim until its end is stored."""
         with self._running.turn() as turn:
             async with self._scraping:
-                claim = await self._next_claim()
-                if claim is None:
-                    return self._settings.idle_seconds
+                claim = await self._next_claim(self.name)
+                if not isinstance(claim, Claim):
+                    return claim
                 self._running.claims[turn] = claim
                 attempt = Attempt(slot=self.name, claim=claim, started=self._clock.monotonic(), stopping=self._stopping)
                 async with self._or_given_back(claim):
-                    outcome = await self._outcome(claim.task)
+                    try:
+                        outcome = await self._outcome(claim.task)
+                    finally:
+                        self._turns.came(claim.task)
             async with self._or_given_back(claim):
                 await self._end(attempt, outcome)
             return 0.0

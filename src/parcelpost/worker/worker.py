@@ -14,6 +14,7 @@ from parcelpost.events import Emit, WorkerStarted
 from parcelpost.model import QueueDepth
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import acquaint
@@ -51,6 +52,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     """How often it says how the work stands."""
     ranking: Ranking = field(default_factory=Ranking)
     """How the selectors do; the same that the factory's platforms use."""
+    turns: Turns = field(default_factory=Turns)
+    """Which have a turn free; those of the fetcher that the factory's platforms use."""
     observe: Callable[[QueueDepth], None] | None = None
     """Told now and then how the queue stands."""
 
@@ -78,6 +81,7 @@ class Worker:
             ran_dry=lambda: crew.wake("collector"),
             clock=clock,
             emit=emit,
+            turns=tools.turns,
             learn=self.learning.take,
         )
         self.collector = Collector(

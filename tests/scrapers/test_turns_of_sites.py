@@ -1,0 +1,96 @@
+"""Which sites take one more task."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.model import Site, Target, Task
+from parcelpost.scrapers.fetch_errors import NoTurn, TurnedAway
+from parcelpost.scrapers.politeness import PATIENCE_SECONDS, Politeness
+from parcelpost.scrapers.turns import Turns
+
+ADAMS, BAKER = Site("vgsi", "CT", "adams"), Site("vgsi", "CT", "baker")
+
+
+def _task(number: int, county: str = "adams") -> Task:
+    return Task(task_id=f"t{number}", platform="vgsi", target=Target(parcel_id="1", state="CT", county=county))
+
+
+async def _ask(manners: Politeness, host: str) -> None:
+    async with manners.turn(host):
+        pass
+
+
+async def test_a_host_opens_shortly_before_its_next_turn() -> None:
+    clock = ManualClock()
+    manners = Politeness(10.0, 2, clock)
+    manners.admit("a")
+    await _ask(manners, "a")
+    with pytest.raises(NoTurn) as busy:
+        manners.admit("a")
+    assert 10.0 - PATIENCE_SECONDS <= busy.value.after_seconds <= 12.0 - PATIENCE_SECONDS
+    clock.advance(busy.value.after_seconds)
+    manners.admit("a")
+    assert manners.opens_in("a", before=1) == 10.0, "the turn after it is another's"
+
+
+async def test_a_host_that_rests_for_long_sends_tasks_away() -> None:
+    manners = Politeness(0.0, 2, ManualClock())
+    manners.rest("a", 600.0)
+    with pytest.raises(TurnedAway):
+        manners.admit("a")
+
+
+async def test_a_slow_host_is_open_while_it_has_places() -> None:
+    clock = ManualClock()
+    manners = Politeness(0.0, 2, clock)
+    async with manners.turn("a"):
+        clock.advance(8.0)
+    async with AsyncExitStack() as visits:
+        await visits.enter_async_context(manners.turn("a"))
+        assert manners.opens_in("a") == 0.0
+        assert manners.opens_in("a", before=1) > 0.0
+        await visits.enter_async_context(manners.turn("a"))
+        assert manners.opens_in("a") > 0.0
+    assert manners.opens_in("a") == 0.0
+
+
+async def test_one_may_stand_at_the_door_of_a_quick_host() -> None:
+    manners = Politeness(0.0, 1, ManualClock())
+    await _ask(manners, "a")
+    async with manners.turn("a"):
+        assert manners.opens_in("a") == 0.0
+        waiting = asyncio.create_task(_ask(manners, "a"))
+        await asyncio.sleep(0)
+        assert manners.opens_in("a") > 0.0
+    await waiting
+    assert manners.opens_in("a") == 0.0
+
+
+def test_sites_of_one_host_close_together_and_others_stay_open() -> None:
+    turns = Turns(lambda host, _: 3.0 if host == "shared" else 0.0)
+    assert turns.closed() == (frozenset(), [])
+    turns.learn(ADAMS, "shared")
+    turns.learn(BAKER, "shared")
+    assert turns.closed() == (frozenset({ADAMS, BAKER}), [3.0])
+    turns.learn(BAKER, "own")
+    assert turns.closed() == (frozenset({ADAMS}), [3.0])
+
+
+def test_tasks_on_their_way_count_until_they_have_come() -> None:
+    turns = Turns(lambda _, before: float(before))
+    turns.sets_out(_task(0))
+    assert not turns.closed().sites, "nobody knows yet where it goes"
+    turns.learn(ADAMS, "a")
+    turns.sets_out(_task(1))
+    turns.sets_out(_task(2))
+    assert turns.closed() == (frozenset({ADAMS}), [2.0])
+    turns.came(_task(1))
+    turns.came(_task(1))
+    assert turns.closed() == (frozenset({ADAMS}), [1.0])
+    turns.came(_task(2))
+    assert not turns.closed().sites
