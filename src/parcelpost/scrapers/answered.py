@@ -10,18 +10,26 @@ from msgspec import structs
 from parcelpost.model import Blocked, Busy, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Task
 from parcelpost.scrapers.calling import Call, Missing
 from parcelpost.scrapers.challenge import challenge
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
+from parcelpost.scrapers.fetch_errors import (
+    AnyFailure,
+    CannotFetch,
+    NotThere,
+    NoTurn,
+    TryLater,
+    TurnedAway,
+    outcome_of,
+)
 from parcelpost.scrapers.kept import UNKNOWN
 from parcelpost.scrapers.plain import fields, plain
 
 _MOST_RECORDS = 100_000
 
 Later = Awaitable[object] | AsyncIterable[object]
-FAILURES = (Missing, NotThere, TurnedAway, TryLater, CannotFetch)
+FAILURES = (Missing, NotThere, TurnedAway, NoTurn, TryLater, CannotFetch)
 """What scraping and reading may raise and `failed` makes an outcome of."""
 
 
-def failed(failure: Missing | NotThere | TurnedAway | TryLater | CannotFetch) -> Outcome:
+def failed(failure: Missing | AnyFailure) -> Outcome:
     return GiveUp(str(failure)) if isinstance(failure, Missing) else outcome_of(failure)
 
 
