@@ -53,6 +53,8 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
     assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
     lines = (tmp_path / "worker.log").read_text().splitlines()
     assert "30 completed, 1 failed, 0 expired; 0 to deliver, 0 rejected" in lines
+    assert lines[-1].startswith("1 of 31 tasks since this run began failed, most often: ")
+    assert "parcelpost store tasks --status failed" in lines[-1]
 
 
 async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:
@@ -212,7 +214,12 @@ async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: 
             await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 assert (await client.get("/healthz")).status_code == 200
-                assert (await client.get("/readyz")).json() == {"status": "ok", "problems": [], "broken_fields": []}
+                assert (await client.get("/readyz")).json() == {
+                    "status": "ok",
+                    "problems": [],
+                    "warnings": [],
+                    "broken_fields": [],
+                }
                 assert "parcelpost_" in (await client.get("/metrics")).text
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0

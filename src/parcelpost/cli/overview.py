@@ -16,6 +16,7 @@ from parcelpost.cli.status_report import Pause, Problem, Status
 from parcelpost.errors import NotAllowed
 from parcelpost.model import Broken, QueueDepth
 from parcelpost.storage import outbox
+from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Usage
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
@@ -80,6 +81,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     storage: Usage
     used_percent: float
     paused: dict[str, Pause]
+    failures: Failures
+    """Of the last 24 hours."""
     broken: list[BrokenField]
     workers: list[Opener]
     commands: list[Opener]
@@ -117,6 +120,7 @@ async def gather(store: Path) -> Overview:
         storage=status.usage,
         used_percent=status.used_percent,
         paused=status.paused,
+        failures=status.failures,
         broken=broken,
         workers=workers,
         commands=commands,

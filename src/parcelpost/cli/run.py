@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import printable
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -75,6 +76,7 @@ def run(
 async def _run(settings: Settings, *, until_empty: bool) -> None:
     import asyncio
 
+    from parcelpost.cli.failing import failures_remedy, failures_text
     from parcelpost.cli.working import working
     from parcelpost.worker.control import Control
     from parcelpost.worker.runner import WorkerRunner
@@ -96,6 +98,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
                 runner = WorkerRunner(worker, until_empty=until_empty)
             case "standalone":
                 runner = StandaloneRunner(worker, until_empty=until_empty)
+        started_at = worker.tools.clock.now()
         await runner.run()
         if until_empty:
             depth = await worker.tools.lpm.queue_depth()
@@ -103,3 +106,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
                 f"{depth.completed:,} completed, {depth.failed:,} failed, {depth.expired:,} expired; "
                 f"{depth.unsynced:,} to deliver, {depth.rejected:,} rejected"
             )
+            failures = await worker.tools.lpm.failures.since(started_at)
+            if failures.failed:
+                remedy = failures_remedy(worker.tools.lpm.path)
+                print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))

@@ -13,6 +13,7 @@ from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
 from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size
 from parcelpost.cli.store_status import (
     attention_lines,
+    failed_text,
     opener_text,
     outbox_text,
     pause_lines,
@@ -124,6 +125,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     usage = found.storage
     yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
+    yield "failed", failed_text(found.failures)
     yield "outbox", outbox_text(found.queue)
     yield "last delivery", _round(found.sync.last_upload, now)
     yield "last tasks", _round(found.sync.last_download, now)

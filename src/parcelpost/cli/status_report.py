@@ -7,12 +7,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from parcelpost.cli.failing import LATELY, failures_remedy, failures_text
 from parcelpost.cli.options import store_command
 from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
-from parcelpost.storage import backup, health, opening, queue_state
+from parcelpost.storage import backup, failures, health, opening, queue_state
+from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Level, Usage
 
 _BACKUP_IS_OLD = timedelta(days=2)
@@ -40,6 +42,8 @@ class Status(Struct, frozen=True, kw_only=True):
     queue: QueueDepth
     platforms: dict[str, dict[str, int]]
     paused: dict[str, Pause]
+    failures: Failures
+    """Of the last 24 hours."""
     usage: Usage
     used_percent: float
     file_bytes: int
@@ -58,6 +62,7 @@ async def gather(store: Path) -> Status:
         depth = await database.read(queue_state.depth, now)
         platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
         paused = await database.read(queue_state.paused, iso(now))
+        failed = await database.read(failures.since, now - LATELY)
         found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
     problems = [
@@ -65,6 +70,7 @@ async def gather(store: Path) -> Status:
         *_outbox_problems(store, depth),
         *_death_problems(store, dead),
         *_backup_problems(store, found),
+        *_failure_problems(store, failed),
     ]
     return Status(
         well=not problems,
@@ -75,6 +81,7 @@ async def gather(store: Path) -> Status:
         queue=depth,
         platforms=platforms,
         paused={name: Pause(until, reason) for name, (until, reason) in paused.items()},
+        failures=failed,
         usage=found.usage,
         used_percent=round(100 * found.usage.total / found.usage.max_bytes, 1),
         file_bytes=found.file_bytes,
@@ -121,3 +128,9 @@ def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
     if found.newest_backup_age_seconds > _BACKUP_IS_OLD.total_seconds():
         return [Problem(f"the newest backup is {age(found.newest_backup_age_seconds)} old", remedy)]
     return []
+
+
+def _failure_problems(store: Path, found: Failures) -> list[Problem]:
+    if not found.are_many:
+        return []
+    return [Problem(failures_text(found, "in the last 24 h"), failures_remedy(store))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from parcelpost.cli.failing import failures_text
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
 from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
 from parcelpost.model import QueueDepth, TaskStatus
@@ -12,6 +13,7 @@ from parcelpost.model import QueueDepth, TaskStatus
 if TYPE_CHECKING:
     from parcelpost.cli.running import Opener
     from parcelpost.cli.status_report import Pause, Problem, Status
+    from parcelpost.storage.failures import Failures
     from parcelpost.storage.health import Usage
 
 EXAMPLES = """
@@ -68,6 +70,10 @@ def outbox_text(queue: QueueDepth) -> str:
     return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected"
 
 
+def failed_text(failures: Failures) -> str | None:
+    return failures_text(failures, "in the last 24 h") if failures.failed else None
+
+
 def used_text(usage: Usage, percent: float) -> str:
     return f"{size(usage.total)}, {percent:g} % of {size(usage.max_bytes)}: {usage.level}"
 
@@ -77,6 +83,7 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
     yield "store", f"{found.path} (schema version {found.schema_version})"
     yield "last change", found.last_change or "none yet"
     yield "outbox", outbox_text(found.queue)
+    yield "failed", failed_text(found.failures)
     yield "used", used_text(usage, found.used_percent)
     parts = (
         ("database", usage.database),

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
+from parcelpost.cli.failing import failures_text
 from parcelpost.cli.fetch_options import fetch_options
 from parcelpost.cli.known_platforms import factory, sites
 from parcelpost.cli.readiness import check_ready
@@ -106,9 +107,17 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
 
     return {
         "/healthz": lambda: pages.state([]),  # this loop turns, or there would be no answer
-        "/readyz": lambda: pages.state(worker.problems(), {"broken_fields": worker.learning.broken}),
+        "/readyz": lambda: pages.state(
+            worker.problems(), {"warnings": _warnings(worker), "broken_fields": worker.learning.broken}
+        ),
         "/metrics": metrics,
     }
+
+
+def _warnings(worker: Worker) -> list[str]:
+    """What a person should look at though the worker does its work."""
+    failures = worker.failures
+    return [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
 
 
 def _both(*listeners: Emit) -> Emit:

@@ -20,6 +20,7 @@ from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
+from parcelpost.storage.failures import FailureLog
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.open_sites import Sites
@@ -62,6 +63,7 @@ class LocalPersistenceManager:
         self.browsers = Browsers(database)
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
+        self.failures = FailureLog(database)
         self.state = WorkerState(database, clock)
         self.reparsing = Reparsing(database, store.raw, clock)
         self.duties = Duties(store.live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 
 from msgspec import Struct, field
 
@@ -16,6 +17,7 @@ from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
+from parcelpost.storage.failures import Failures
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.collector import Collector
@@ -33,6 +35,7 @@ from parcelpost.worker.until_empty import UntilEmpty
 
 _OBSERVE_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 5.0
+_LATELY = timedelta(days=1)
 
 
 class Tools(Struct, frozen=True, kw_only=True):
@@ -63,6 +66,8 @@ class Worker:
         self.tools = tools
         lpm, settings, clock, emit = tools.lpm, tools.settings, tools.clock, tools.emit
         self.control = control
+        self.failures: Failures | None = None
+        """Of the last day; looked at only where somebody asks for figures."""
         self.crew = crew = Crew(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
         self.progress = Progress(lpm, emit, tools.progress_seconds)
@@ -208,6 +213,7 @@ class Worker:
     async def _observe(self) -> float:
         if self.tools.observe is not None:
             self.tools.observe(await self.tools.lpm.queue_depth())
+            self.failures = await self.tools.lpm.failures.since(self.tools.clock.now() - _LATELY)
         return _OBSERVE_SECONDS
 
     def _wake_slots(self) -> None:

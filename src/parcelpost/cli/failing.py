@@ -1,0 +1,27 @@
+"""Tasks that failed, in words: for a status, a probe, and the end of a run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from parcelpost.cli.options import store_command
+from parcelpost.cli.output import count
+from parcelpost.storage.failures import Failures
+
+LATELY = timedelta(days=1)
+_MOST_REASON_CHARS = 200
+
+
+def failures_text(found: Failures, when: str) -> str:
+    """`when`: `in the last 24 h`."""
+    which = ""
+    if found.hopeless and found.failed < found.ended:
+        which = f", among them all of {', '.join(found.hopeless)}"
+    reason = found.commonest[:_MOST_REASON_CHARS] or "no reason was given"
+    return f"{found.failed:,} of {count(found.ended, 'task')} {when} failed{which}, most often: {reason}"
+
+
+def failures_remedy(store: Path) -> str:
+    see, again = store_command("tasks --status failed", store), store_command("requeue --failed", store)
+    return f"see them with '{see}', and once the cause is mended try them again with '{again}'"
