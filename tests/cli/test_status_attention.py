@@ -6,8 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
+from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
-from tests.cli.support import Run, make_store, task
+from parcelpost.worker.orders import ORDERS_STATE, Orders
+from tests.cli.support import Run, holder, make_store, task
 from tests.storage.making import save_one
 
 
@@ -58,3 +60,33 @@ def test_what_is_requeued_is_handled(tmp_path: Path, run: Run) -> None:
 
 def test_nothing_failed_in_a_new_store(tmp_path: Path, run: Run) -> None:
     assert "most often" not in status(run, make_store(tmp_path / "parcelpost.db"))
+
+
+def obey(store: Path, owner: str, *, paused: bool, platforms: tuple[str, ...] = ()) -> None:
+    orders = Orders(worker_id="w 1", owner=owner, since=SystemClock().now(), paused=paused, platforms=platforms)
+
+    async def note() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.state.put(f"{ORDERS_STATE}w 1", orders)
+
+    asyncio.run(note())
+
+
+def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run) -> None:
+    with holder(store):
+        (worker,) = json.loads(status(run, store, "--json"))["workers"]
+        obey(store, worker["id"], paused=True, platforms=("vgsi",))
+        out = status(run, store)
+        assert out.startswith("Attention: the gateway has paused worker w 1, 0 s ago: it starts no task")
+        assert "parcelpost gateway order resume --worker" in out
+        assert "ordered        pause and only vgsi, by the gateway for w 1\n" in out
+        found = json.loads(status(run, store, "--json"))
+        assert (found["well"], found["orders"][0]["paused"]) == (False, True)
+        obey(store, worker["id"], paused=False)
+        assert "paused" not in status(run, store)
+
+
+def test_an_order_ends_with_the_process_that_obeyed_it(store: Path, run: Run) -> None:
+    obey(store, "worker-1-00000000", paused=True)
+    with holder(store):
+        assert "paused" not in status(run, store)

@@ -14,6 +14,7 @@ from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.orders import ORDERS_STATE, Orders
 from tests import traps
 from tests.worker.rig import Rig
 
@@ -29,6 +30,7 @@ class Scene:
             HeartbeatSettings(seconds=30),
             SyncSettings(),
             self.control,
+            worker_id="worker-1",
             version="1.2.3",
             platforms=lambda: ["echo", "vgsi"],
             known_platforms=lambda: ["echo", "vgsi", "qpublic"],
@@ -144,6 +146,27 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
     assert scene.control.may_start
     assert scene.control.platforms is None
     assert all(isinstance(event, CommandReceived) and not event.known for event in rig.events)
+
+
+async def test_others_who_look_at_the_store_find_what_was_ordered(scene: Scene, rig: Rig) -> None:
+    async def noted() -> list[Orders]:
+        return await rig.lpm.state.named(ORDERS_STATE, Orders)
+
+    await scene.heartbeat.step()
+    assert await noted() == []
+    rig.gateway.commands = ["pause", "platforms:vgsi,echo"]
+    await scene.heartbeat.step()
+    paused_at = rig.clock.now()
+    rig.clock.advance(30)
+    rig.gateway.commands = ["pause"]
+    await scene.heartbeat.step()
+    (orders,) = await noted()
+    assert (orders.worker_id, orders.owner) == ("worker-1", rig.lpm.owner_id)
+    assert (orders.paused, orders.platforms, orders.since) == (True, ("echo", "vgsi"), paused_at)
+    rig.gateway.commands = ["resume", "platforms:"]
+    await scene.heartbeat.step()
+    (orders,) = await noted()
+    assert (orders.paused, orders.platforms) == (False, ())
 
 
 async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> None:

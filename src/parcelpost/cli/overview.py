@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.held import Held, read_held
+from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
@@ -83,6 +85,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     paused: dict[str, Pause]
     failures: Failures
     """Of the last 24 hours."""
+    orders: list[Orders]
+    """Of the gateway, that workers obey."""
     broken: list[BrokenField]
     workers: list[Opener]
     commands: list[Opener]
@@ -97,9 +101,11 @@ async def gather(store: Path) -> Overview:
     workers = [one for one in status.open_in if one not in commands]
     sync = await _sync(store, read_held(store) if workers else None)
     broken = await broken_fields(store)
+    orders = await _orders(store, workers)
     problems = [
         *_denials(sync),
         *_held_problems(sync),
+        *_pause_problems(orders),
         *_idleness(status, workers),
         *status.problems,
         *_broken_problems(broken),
@@ -121,6 +127,7 @@ async def gather(store: Path) -> Overview:
         used_percent=status.used_percent,
         paused=status.paused,
         failures=status.failures,
+        orders=orders,
         broken=broken,
         workers=workers,
         commands=commands,
@@ -157,6 +164,26 @@ async def _last(log: SyncLog, direction: str) -> Delivered | None:
 
 def _delivered(one: LoggedRound) -> Delivered:
     return Delivered(one.created_at, one.round.record_type, one.round.record_count)
+
+
+async def _orders(store: Path, workers: list[Opener]) -> list[Orders]:
+    alive = {one.id for one in workers}
+    async with looking(store) as database:
+        told = await WorkerState(database, CLOCK).named(ORDERS_STATE, Orders)
+    return [one for one in told if one.owner in alive and (one.paused or one.platforms)]
+
+
+def _pause_problems(orders: list[Orders]) -> list[Problem]:
+    return [
+        Problem(
+            f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - one.since).total_seconds())} ago: it"
+            " starts no task, and delivers what there is",
+            f"where the gateway runs, 'parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}' or its"
+            " dashboard; a worker that is started anew is not paused",
+        )
+        for one in orders
+        if one.paused
+    ]
 
 
 async def broken_fields(store: Path) -> list[BrokenField]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from parcelpost.cli.overview import BrokenField, Delivered, Overview
+    from parcelpost.worker.orders import Orders
 
 EXAMPLES = """
 Examples:
@@ -125,6 +126,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     usage = found.storage
     yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
+    yield "ordered", "; ".join(map(_order, found.orders)) or None
     yield "failed", failed_text(found.failures)
     yield "outbox", outbox_text(found.queue)
     yield "last delivery", _round(found.sync.last_upload, now)
@@ -133,6 +135,12 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "storage", f"{used_text(usage, found.used_percent)}; {size(usage.disk_free)} free on the disk"
     yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
     yield "store", found.store
+
+
+def _order(one: Orders) -> str:
+    pause = ["pause"] if one.paused else []
+    only = [f"only {', '.join(one.platforms)}"] if one.platforms else []
+    return printable(f"{' and '.join(pause + only)}, by the gateway for {one.worker_id}")
 
 
 def _round(one: Delivered | None, now: datetime) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec
@@ -50,6 +49,7 @@ class LocalPersistenceManager:
     def __init__(self, store: opening.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
         database = store.database
         self.path = database.path
+        self.owner_id = store.owner.id
         self._store = store
         self._db = database
         self._raw = store.raw
@@ -70,7 +70,7 @@ class LocalPersistenceManager:
         self.janitor = Janitor(store, options, clock, emit)
 
     @classmethod
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def open(
         cls,
         path: Path | str,

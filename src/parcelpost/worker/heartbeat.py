@@ -17,6 +17,7 @@ from parcelpost.worker import resources
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
+from parcelpost.worker.orders import ORDERS_STATE, Orders
 
 STATE = "heartbeat"
 """The name under which the store keeps that the upstream is away."""
@@ -34,6 +35,7 @@ class Heartbeat:
         sync: SyncSettings,
         control: Control,
         *,
+        worker_id: str,
         version: str,
         platforms: Callable[[], Sequence[str]],
         known_platforms: Callable[[], Sequence[str]],
@@ -48,6 +50,7 @@ class Heartbeat:
         self._upstream = upstream
         self._settings = settings
         self._control = control
+        self._worker_id = worker_id
         self._version = version
         self._platforms = platforms
         self._known_platforms = known_platforms
@@ -55,7 +58,9 @@ class Heartbeat:
         self._disk_free = disk_free
         self._broken = broken
         self._sync_now = sync_now
+        self._clock = clock
         self._emit = emit
+        self._noted = self._orders()
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
@@ -80,6 +85,7 @@ class Heartbeat:
                 await self._lpm.extend_leases(heard.lease_expires_at, heard.leases_since)
         for command in heard.commands:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
+        await self._note_orders()
         return self._settings.seconds
 
     async def _beat(self) -> Beat:
@@ -110,6 +116,23 @@ class Heartbeat:
         """Never so long that the upstream forgets us, unless it does not want to know us."""
         pause = max(self._settings.seconds, await self.absence.failed(error))
         return pause if isinstance(error, NotAllowed) else min(pause, _LONGEST_SILENCE_SECONDS)
+
+    def _orders(self) -> Orders:
+        return Orders(
+            worker_id=self._worker_id,
+            owner=self._lpm.owner_id,
+            since=self._clock.now(),
+            paused=self._control.paused,
+            platforms=tuple(sorted(self._control.platforms or ())),
+        )
+
+    async def _note_orders(self) -> None:
+        """For those who look at the store, when they have changed; at the next beat, if the store cannot take it."""
+        now, noted = self._orders(), self._noted
+        if (now.paused, now.platforms) != (noted.paused, noted.platforms):
+            with contextlib.suppress(StoreError):
+                await self._lpm.state.put(f"{ORDERS_STATE}{self._worker_id}", now)
+                self._noted = now
 
     def _obey(self, command: str) -> bool:
         """Whether the command is one that is known."""

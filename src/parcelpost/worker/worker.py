@@ -107,6 +107,7 @@ class Worker:
             settings.heartbeat,
             settings.sync,
             control,
+            worker_id=tools.worker_id,
             version=tools.version,
             platforms=self.platforms,
             known_platforms=tools.factory.names,
