@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import zlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
@@ -25,6 +26,10 @@ _MOST_ERROR_BYTES = 64 * 1024
 _MOST_SAID_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
 _URLS_KEPT = 32  # reading one takes longer than a small call should
+_HOW_TO_TRUST = (
+    "check gateway.url; for a certificate of your own authority, set SSL_CERT_FILE to that authority's certificate "
+    "(PEM) where the worker is started, and start it anew; everything is kept here meanwhile"
+)
 _KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a call never meets a connection about to close
 
 
@@ -168,6 +173,8 @@ class Exchange:
         except TimeoutError:
             problem = f"no whole answer within {seconds:.3g} s"
         except (httpx2.HTTPError, zlib.error) as error:
+            if distrust := _distrust(error):
+                raise NotAllowed(self._say(answer, distrust), hint=_HOW_TO_TRUST) from None
             problem = f"{type(error).__name__} {error}"
         else:
             problem = "" if answer.whole else f"an answer longer than {self._settings.max_answer_bytes:,} bytes"
@@ -212,6 +219,16 @@ class Exchange:
         parts += [wire.one_line(problem), wire.error_text(answer.body)]
         line = ": ".join(part for part in parts if part).replace(self._token, "***")
         return f"{answer.call[:_MOST_SAID_CHARS]} {line[:_MOST_SAID_CHARS]}"
+
+
+def _distrust(error: BaseException) -> str:
+    """Why the gateway's certificate cannot be trusted; '' if that is not what is wrong. It does not mend itself."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return f"its certificate cannot be trusted: {found.verify_message}"
+        found = found.__cause__ or found.__context__
+    return ""
 
 
 def _names_gzip(header: str) -> bool:

@@ -22,6 +22,8 @@ class Away(Struct, frozen=True, kw_only=True):
     reason: str
     denied: bool = False
     """It does not want us: a person must look."""
+    remedy: str = ""
+    """What that person can do."""
     asked: bool = False
     """It asked not to be called before: nothing shortens that."""
 
@@ -53,6 +55,7 @@ class Backoff:
             failures=failures,
             reason=str(error),
             denied=isinstance(error, NotAllowed),
+            remedy=error.hint if isinstance(error, NotAllowed) else "",
             asked=wish > 0,
         )
         return self.away

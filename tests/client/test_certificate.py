@@ -1,0 +1,67 @@
+"""A gateway whose certificate cannot be trusted: a person must look, and can give the worker the authority's own."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from parcelpost.client.gateway import GatewayClient
+from parcelpost.errors import NotAllowed, NotNow
+from parcelpost.settings.keys import GatewaySettings
+from tests.client.making import NOW, a_beat
+
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\nConnection: close\r\n\r\n{"acknowledged":true}'
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """For 127.0.0.1, signed by itself, and its key in one file."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl, to make a certificate")
+    file, part, key = (tmp_path / name for name in ("both.pem", "certificate.pem", "key.pem"))
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run([*words.split(), "-out", part, "-keyout", key], check=True, capture_output=True)
+    file.write_text(part.read_text() + key.read_text())
+    return file
+
+
+@pytest.fixture
+async def url(certificate: Path) -> AsyncIterator[str]:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(ANSWER)
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_it_is_no_outage_that_ends_by_itself(url: str) -> None:
+    async with GatewayClient.open(GatewaySettings(url=url), "secret", "w-1", lambda: NOW) as client:
+        with pytest.raises(NotAllowed, match="its certificate cannot be trusted: self") as raised:
+            await client.heartbeat(a_beat())
+    assert "SSL_CERT_FILE" in raised.value.hint
+
+
+async def test_an_authority_of_ones_own_is_trusted_by_its_file(
+    url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    async with GatewayClient.open(GatewaySettings(url=url), "secret", "w-1", lambda: NOW) as client:
+        assert await client.heartbeat(a_beat()) == []
+
+
+async def test_another_failure_of_tls_is_an_outage(url: str) -> None:
+    async with GatewayClient.open(
+        GatewaySettings(url=url.replace("https", "http")), "secret", "w-1", lambda: NOW
+    ) as client:
+        with pytest.raises(NotNow):
+            await client.heartbeat(a_beat())
