@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, LoopFailed, WorkerDraining, WorkerStopped
 from parcelpost.worker import crew as crew_module
 from parcelpost.worker.control import Control
-from parcelpost.worker.crew import Crew
+from parcelpost.worker.crew import Crew, Goodbye
 from parcelpost.worker.loop import Step
 
 GRACE_SECONDS = 30.0
@@ -56,6 +56,7 @@ class Scene:
         self.events: list[Event] = []
         self.work = Work()
         self.crew = Crew(self.control, self.clock, self.events.append)
+        self.goodbye: Goodbye | None = None
         self.ended: list[str] = []
         """The loops that were cancelled."""
 
@@ -73,7 +74,7 @@ class Scene:
         """Until it ends, by itself or by an error. Nothing of it may be left running."""
         try:
             async with asyncio.timeout(20):
-                await self.crew.run(self.work.drain, last_sync, GRACE_SECONDS)
+                await self.crew.run(self.work.drain, last_sync, GRACE_SECONDS, self.goodbye)
         finally:
             assert asyncio.all_tasks() - self.others == {asyncio.current_task()}
 
@@ -353,6 +354,36 @@ async def test_a_cancelled_crew_leaves_nothing_running(scene: Scene, when: str) 
     with pytest.raises(asyncio.CancelledError):
         await running
     assert scene.ended == ["a"]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_the_last_word_comes_when_nothing_runs_any_more(scene: Scene, at_once: bool) -> None:
+    seen: list[list[str]] = []
+
+    async def goodbye() -> None:
+        seen.append(list(scene.ended))
+
+    scene.add("heartbeat")
+    scene.goodbye = goodbye
+    scene.work.done.set()
+    running = await scene.start()
+    scene.control.leave("the gateway's command", at_once=at_once)
+    await running
+    assert seen == [["heartbeat"]]
+
+
+async def test_a_last_word_that_nobody_hears_does_not_keep_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew_module, "_GOODBYE_SECONDS", 0.05)
+
+    async def unheard() -> None:
+        await idle()
+
+    scene.goodbye = unheard
+    scene.work.done.set()
+    running = await scene.start()
+    scene.control.interrupt("SIGTERM")
+    await running
+    assert scene.events[-1] == WorkerStopped(reason="SIGTERM", released=0)
 
 
 async def test_only_loops_that_are_there_are_woken(scene: Scene) -> None:

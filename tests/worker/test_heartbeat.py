@@ -169,6 +169,29 @@ async def test_others_who_look_at_the_store_find_what_was_ordered(scene: Scene, 
     assert (orders.paused, orders.platforms) == (False, ())
 
 
+async def test_the_last_beat_says_that_the_worker_leaves_and_how_its_queue_stands(scene: Scene, rig: Rig) -> None:
+    await scene.heartbeat.step()
+    await rig.save("t1")
+    rig.gateway.commands = ["pause"]
+    await scene.heartbeat.goodbye()
+    first, last = rig.gateway.beats
+    assert "leaving" not in first
+    assert (last["leaving"], last["active_tasks"], last["queue"]["unsynced"]) == (True, 0, 1)
+    assert not scene.control.paused
+
+
+async def test_no_last_beat_goes_to_a_gateway_that_is_away_and_a_failing_one_is_no_matter(
+    scene: Scene, rig: Rig
+) -> None:
+    rig.gateway.play("heartbeat", traps.status(503))
+    await scene.heartbeat.goodbye()
+    rig.gateway.play("heartbeat", traps.status(503))
+    await scene.heartbeat.step()
+    asked = rig.gateway.count("heartbeat")
+    await scene.heartbeat.goodbye()
+    assert rig.gateway.count("heartbeat") == asked
+
+
 async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> None:
     rig.gateway.play("heartbeat", traps.status(503), times=3)
     for _ in range(3):

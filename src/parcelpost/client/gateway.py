@@ -104,6 +104,7 @@ class GatewayClient:
             disk_free_bytes=beat.disk_free_bytes,
             blocked=beat.blocked,
             broken=beat.broken,
+            leaving=beat.leaving,
         )
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
         return self._exchange.read(answer, wire.read_heard)

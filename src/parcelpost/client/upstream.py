@@ -70,6 +70,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     """Platforms that are left alone for now, because a site of theirs wants no more of us."""
     broken: Sequence[Broken] = ()
     """Fields that sites no longer show where they did."""
+    leaving: bool = False
+    """The last one: the worker ends, and nothing runs any more."""
 
 
 class MetricsSample(Struct, frozen=True, kw_only=True):

@@ -65,8 +65,11 @@ def heartbeat_body(
     disk_free_bytes: int,
     blocked: Sequence[str] = (),
     broken: Sequence[Broken] = (),
+    leaving: bool = False,
 ) -> bytes:
-    """`blocked`: the platforms in cool-down. `broken`: the first fields of those that sites no longer show."""
+    """`blocked`: the platforms in cool-down. `broken`: the first fields of those that sites no longer show. `leaving`:
+    no other will follow.
+    """
     return _encode(
         {
             "active_tasks": active_tasks,
@@ -90,6 +93,7 @@ def heartbeat_body(
             "disk_free_bytes": disk_free_bytes,
             "blocked": list(blocked),
             "broken": list(broken[:MOST_BROKEN]),
+            **({"leaving": True} if leaving else {}),
         }
     )
 

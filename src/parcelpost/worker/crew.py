@@ -14,9 +14,13 @@ from parcelpost.worker.loop import Loop, Step
 T = TypeVar("T")
 
 _LAST_SYNC_SECONDS = 10.0
+_GOODBYE_SECONDS = 3.0
+_HURRIED_GOODBYE_SECONDS = 1.0
 
 Drain = Callable[[float], Awaitable[int]]
 """Waits that many seconds for what runs, gives back the rest, and answers how many that were."""
+
+Goodbye = Callable[[], Awaitable[None]]
 
 
 class Crew:
@@ -37,10 +41,13 @@ class Crew:
             if name in self._loops:
                 self._loops[name].wake()
 
-    async def run(self, drain: Drain, last_sync: Step | None, drain_seconds: float) -> None:
+    async def run(
+        self, drain: Drain, last_sync: Step | None, drain_seconds: float, goodbye: Goodbye | None = None
+    ) -> None:
         """Until the control says leave. A loop that cannot go on ends the worker with its error, drained all the same.
 
-        `last_sync` delivers what is there, as far as the upstream takes it in a few seconds.
+        `last_sync` delivers what is there, as far as the upstream takes it in a few seconds. `goodbye` comes last, when
+        no loop runs any more, and has a few seconds too.
         """
         tasks = {asyncio.create_task(loop.run(), name=name): name for name, loop in self._loops.items()}
         leaving = asyncio.create_task(self._control.leaving.wait())
@@ -57,6 +64,8 @@ class Crew:
                 task.cancel()
             await asyncio.wait({leaving, *tasks})
             errors = [error for task in tasks if not task.cancelled() and (error := task.exception())]
+        if goodbye is not None:
+            await self._say(goodbye)
         self._emit(WorkerStopped(reason=self._control.reason, released=released))
         for error in errors:
             raise error
@@ -82,10 +91,23 @@ class Crew:
             while await step() == 0 and self._clock.monotonic() < give_up_at:
                 pass
 
-        delivering = await self._unless_stopped(deliver(), _LAST_SYNC_SECONDS)
-        if not delivering.cancelled() and (error := delivering.exception()):
+        self._report("last sync", await self._unless_stopped(deliver(), _LAST_SYNC_SECONDS))
+
+    async def _say(self, goodbye: Goodbye) -> None:
+        saying = asyncio.ensure_future(goodbye())
+        hurried = self._control.stopping.is_set()
+        try:
+            await asyncio.wait({saying}, timeout=_HURRIED_GOODBYE_SECONDS if hurried else _GOODBYE_SECONDS)
+        finally:
+            saying.cancel()
+            await asyncio.wait({saying})
+        self._report("goodbye", saying)
+
+    def _report(self, what: str, ended: asyncio.Future[None]) -> None:
+        """A failure in the last moments changes nothing any more."""
+        if not ended.cancelled() and (error := ended.exception()):
             message = f"{type(error).__name__}: {error}"
-            self._emit(LoopFailed(loop="last sync", error=message, in_a_row=1, next_in_seconds=0.0))
+            self._emit(LoopFailed(loop=what, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _unless_stopped(self, work: Awaitable[T], seconds: float | None = None) -> asyncio.Future[T]:
         """The work, ended: by itself, or cancelled when the control said stop or the time was up."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from parcelpost.client.upstream import Beat, Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
@@ -87,6 +89,16 @@ class Heartbeat:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         await self._note_orders()
         return self._settings.seconds
+
+    async def goodbye(self) -> None:
+        """Once everything has ended: that this worker leaves, and how its queue stands. Orders come too late for it.
+
+        Not while the upstream is away or has asked for silence.
+        """
+        if self.absence.remaining > 0:
+            return
+        with contextlib.suppress(UpstreamError):
+            await self._upstream.heartbeat(replace(await self._beat(), active_tasks=0, leaving=True))
 
     async def _beat(self) -> Beat:
         try:

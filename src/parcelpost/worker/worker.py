@@ -197,9 +197,9 @@ class Worker:
                 platforms=list(self.platforms()),
             )
         )
-        last_sync = self.sync.step if tools.delivers else None
+        last_sync, goodbye = (self.sync.step, self.heartbeat.goodbye) if tools.delivers else (None, None)
         try:
-            await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds)
+            await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds, goodbye)
             with contextlib.suppress(StoreError):
                 await self.progress.tell()
         finally:
