@@ -272,6 +272,17 @@ def test_a_cut_gzip_file_leaves_what_was_read_and_says_so(tmp_path: Path, store:
     assert len(stored(run, store)) == 100
 
 
+def test_on_a_disk_that_is_nearly_full_it_says_that_of_the_disk(
+    tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARCELPOST_STORAGE_MIN_FREE_BYTES", str(1 << 60))
+    ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi")
+    error, hint = ran.err.splitlines()
+    assert error.startswith("error: the disk is nearly full (")
+    assert error.endswith("stopped after 0 tasks")
+    assert hint == "hint: free some disk space, then import again: it goes on from there"
+
+
 def test_at_the_stores_cap_it_stops_and_says_how_to_go_on(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(tmp_path, "p.csv", CSV)
     import_(run, store, file, "--platform", "vgsi")

@@ -41,6 +41,11 @@ class Usage(Struct, frozen=True, kw_only=True):
     min_free_bytes: int
     level: Level
 
+    @property
+    def lacks_disk(self) -> bool:
+        """The disk has no room for more, whatever the store's own cap says."""
+        return self.disk_free < 2 * self.min_free_bytes
+
 
 class Health(Struct, frozen=True, kw_only=True):
     path: str

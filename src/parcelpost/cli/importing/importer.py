@@ -89,7 +89,11 @@ class Importer:
         try:
             chunk = await asyncio.to_thread(self._take)
             while chunk.tasks or chunk.bad:
-                chunk, _ = await asyncio.gather(asyncio.to_thread(self._take), _bring_in(sink, chunk, tally))
+                coming_in = asyncio.ensure_future(_bring_in(sink, chunk, tally))
+                try:
+                    chunk, _ = await asyncio.gather(asyncio.to_thread(self._take), asyncio.shield(coming_in))
+                finally:  # an interrupt lets that come in which has begun to: what the tally says is what is there
+                    await asyncio.wait({coming_in})
                 progress(self._source.done, self._source.total)
         finally:
             self._source.stop()

@@ -47,12 +47,19 @@ class IntoStore:
     async def _require_room(self) -> None:
         """Tasks may fill the store no further than a collector may: there must be room for their results."""
         usage = await self._lpm.janitor.usage()
-        if usage.level is not Level.FINE:
+        if usage.level is Level.FINE:
+            return
+        stopped = f"stopped after {count(self._stored, 'task')}"
+        if usage.lacks_disk:
             raise StoreFull(
-                f"the store is nearly full ({size(usage.total)} of at most {size(usage.max_bytes)}, "
-                f"{size(usage.disk_free)} free on the disk): stopped after {count(self._stored, 'task')}",
-                hint="make room with 'parcelpost store clean --relieve', then import again: it goes on from there",
+                f"the disk is nearly full ({size(usage.disk_free)} free; {size(2 * usage.min_free_bytes)} are kept for "
+                f"results): {stopped}",
+                hint="free some disk space, then import again: it goes on from there",
             )
+        raise StoreFull(
+            f"the store is nearly full ({size(usage.total)} of at most {size(usage.max_bytes)}): {stopped}",
+            hint="make room with 'parcelpost store clean --relieve', then import again: it goes on from there",
+        )
 
 
 class IntoLedger:
