@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 
+import pytest
+
 from parcelpost.clock import SystemClock
+from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from tests.cli.support import Run, holder, make_store, task
 from tests.storage.making import save_one
@@ -90,3 +95,60 @@ def test_an_order_ends_with_the_process_that_obeyed_it(store: Path, run: Run) ->
     obey(store, "worker-1-00000000", paused=True)
     with holder(store):
         assert "paused" not in status(run, store)
+
+
+def finish(store: Path, *, source: Source) -> Path:
+    """A store with one result that waits to be delivered."""
+
+    async def make() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await save_one(lpm, task("done", source=source))
+
+    asyncio.run(make())
+    return store
+
+
+def test_results_to_deliver_and_no_worker_need_attention(tmp_path: Path, run: Run) -> None:
+    store = finish(tmp_path / "parcelpost.db", source=Source.GATEWAY)
+    out = status(run, store)
+    assert out.startswith("Attention: 1 result to deliver and no worker is running. What to do: start one with ")
+    assert f"'parcelpost run --mode ondemand --gateway URL --store {store}'" in out
+    with holder(store, claims=0):
+        assert status(run, store).startswith("All is well.\n")
+
+
+def test_results_that_nobody_ordered_may_stay_where_no_gateway_is_set(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = finish(tmp_path / "parcelpost.db", source=Source.LOCAL_FILE)
+    assert status(run, store).startswith("All is well.\n")
+    monkeypatch.setenv("PARCELPOST_GATEWAY_URL", "https://gateway.example.org")
+    assert status(run, store).startswith("Attention: 1 result to deliver and no worker is running.")
+
+
+def test_tasks_of_a_file_are_done_without_a_gateway(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "parcelpost.db"
+    assert run("add", "echo", "1", "--state", "CT", "--county", "hartford", "--store", store).code == 0
+    assert f"start one with 'parcelpost run --mode standalone --store {store}'." in status(run, store)
+
+
+def test_a_death_beside_a_worker_that_lives_is_no_reason_to_start_one(store: Path, run: Run) -> None:
+    with holder(store, claims=1), holder(store, claims=1) as sister:
+        sister.send_signal(signal.SIGKILL)
+        sister.wait()
+        out = status(run, store)
+    assert out.startswith("All is well.\n")
+    assert f"\ndied           -{sister.pid}-" in out.replace("holder", "")
+
+
+def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:
+    async def log() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            for kind in ("results", "raw_files"):
+                await lpm.sync_log.record(
+                    SyncRound(direction="upload", record_type=kind, record_count=1, success=True, duration_ms=1)
+                )
+
+    asyncio.run(log())
+    assert "last delivery  0 s ago, 1 result\n" in status(run, store)
+    assert "1 raw file  " in run("log", "--store", store).out

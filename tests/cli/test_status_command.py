@@ -83,7 +83,7 @@ def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run)
     out = status(run, store)
     assert out.startswith(
         "Attention: 3 tasks to do and no worker is running. "
-        f"What to do: start one with 'parcelpost run --mode standalone --store {store}'.\n"
+        f"What to do: start one with 'parcelpost run --mode ondemand --gateway URL --store {store}'.\n"
         "Attention: there is no backup yet. What to do: run 'parcelpost store backup"
     )
     assert "\nworker         no worker is running\n" in out
@@ -133,11 +133,11 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     found = run("status", "--json", "--store", full_store).document
     assert set(found) == {
         "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
-        "workers", "commands", "backup", "broken", "failures", "orders",
+        "workers", "commands", "backup", "broken", "failures", "orders", "left_by_dead",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "held"}
+    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "held"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)

@@ -162,6 +162,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"tasks_ready", "tasks_held", "tasks_ended", "tasks_children"}),
     ("depth and ages", lambda db: queue_state.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
     ("failures lately", lambda db: failures.since(db, NOW), {"tasks_ended"}),
+    ("sources of what waits", queue_state.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
     ("requeue", requeue, {"tasks_ended", "sqlite_autoindex_results_2"}),
     ("list tasks", lambda db: tasks.search(db, dict.fromkeys(TASK_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("save a result", save, {"INTEGER PRIMARY KEY"}),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from parcelpost.cli.options import DEFAULT_STORE, Limit, StorePath
-from parcelpost.cli.output import moment, print_json, printable
+from parcelpost.cli.output import moment, print_json, printable, record_noun
 
 if TYPE_CHECKING:
     from parcelpost.storage.sync_log import LoggedRound
@@ -111,7 +111,7 @@ def _show_text(rounds: Iterable[LoggedRound]) -> None:
         what = one.round
         took = "-" if what.duration_ms is None else f"{what.duration_ms:,} ms"
         end = "ok" if what.success else "failed"
-        kind = f"{what.record_count:>7,} {what.record_type.replace('_', ' '):<16}"
+        kind = f"{what.record_count:>7,} {record_noun(what.record_type, what.record_count):<16}"
         line = f"{moment(one.created_at)}  {what.direction:<8}  {kind}  {took:>10}  {end:<6}  {what.error or ''}"
         print(printable(line.rstrip()))
     sys.stdout.flush()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from parcelpost.model import Source
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -63,10 +66,23 @@ def store_command(words: str, store: Path) -> str:
     return f"parcelpost store {words}{_named(store)}"
 
 
-def run_command(store: Path) -> str:
-    """A `parcelpost run` that works as it is: with no gateway set, there is only standalone work."""
+OF_A_GATEWAY = frozenset({Source.GATEWAY, Source.FIRESTORE})
+
+
+def has_gateway() -> bool:
+    """Whether the settings name one."""
+    return bool(settled().gateway.url)
+
+
+def run_command(store: Path, sources: Collection[Source]) -> str:
+    """A `parcelpost run` that does what came from there. With no gateway set, its tasks and theirs differ."""
     settings = settled()
-    mode = "" if settings.gateway.url or settings.worker.mode == "standalone" else " --mode standalone"
+    if settings.gateway.url:
+        mode = ""
+    elif OF_A_GATEWAY.intersection(sources):
+        mode = " --mode ondemand --gateway URL"
+    else:
+        mode = "" if settings.worker.mode == "standalone" else " --mode standalone"
     return f"parcelpost run{mode}{_named(store)}"
 
 

@@ -76,6 +76,12 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else f"{value:%Y-%m-%d %H:%M:%S} UTC"
 
 
+def record_noun(record_type: str, number: int) -> str:
+    """What a round of sync was about, of `raw_files` so many: `raw file` of one."""
+    words = record_type.replace("_", " ")
+    return words.removesuffix("s") if number == 1 else words
+
+
 def count(number: int, one: str, many: str = "") -> str:
     """`1 task`, `2,000 tasks`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,12 +9,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli import status_report
-from parcelpost.cli.options import run_command
+from parcelpost.cli.options import OF_A_GATEWAY, has_gateway, run_command
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
 from parcelpost.errors import NotAllowed
-from parcelpost.model import Broken, QueueDepth
+from parcelpost.model import Broken, QueueDepth, Source
 from parcelpost.storage import outbox
 from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Usage
@@ -31,7 +30,6 @@ from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
 _BROKEN_COUNTS_FOR = timedelta(days=1)
-_COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
 
 
 class Delivered(Struct, frozen=True):
@@ -49,6 +47,8 @@ class Sync(Struct, frozen=True, kw_only=True):
     """Why the gateway cannot be used at the moment, and when it is tried again; of the sync, if it has tried."""
     denied: str
     """Why the gateway does not let us in, '' while it does."""
+    remedy: str
+    """What to do about that."""
     held: Held | None
     """Why what was delivered cannot be marked, and nothing more is sent."""
 
@@ -89,6 +89,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Of the gateway, that workers obey."""
     broken: list[BrokenField]
     workers: list[Opener]
+    left_by_dead: list[Opener]
+    """A worker brings back what they held."""
     commands: list[Opener]
     """Other commands that have the store open."""
     backup: Backup | None
@@ -97,8 +99,8 @@ class Overview(Struct, frozen=True, kw_only=True):
 async def gather(store: Path) -> Overview:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     status = await status_report.gather(store)
-    commands = [one for one in status.open_in if _COMMAND.fullmatch(one.id)]
-    workers = [one for one in status.open_in if one not in commands]
+    workers = [one for one in status.open_in if status_report.is_worker(one)]
+    commands = [one for one in status.open_in if one not in workers]
     sync = await _sync(store, read_held(store) if workers else None)
     broken = await broken_fields(store)
     orders = await _orders(store, workers)
@@ -130,6 +132,7 @@ async def gather(store: Path) -> Overview:
         orders=orders,
         broken=broken,
         workers=workers,
+        left_by_dead=status.left_by_dead,
         commands=commands,
         backup=_backup(status),
     )
@@ -141,21 +144,23 @@ async def _sync(store: Path, held: Held | None) -> Sync:
         state = WorkerState(database, CLOCK)
         noted = [await state.get(name, Away) for name in (SYNC, COLLECTOR, HEARTBEAT)]
         aways = [one for one in noted if one and one.failures]
+        denied = next((one for one in aways if one.denied), None)
         return Sync(
-            denied=next((one.reason for one in aways if one.denied), ""),
-            last_upload=await _last(log, "upload"),
-            last_download=await _last(log, "download"),
+            denied=denied.reason if denied else "",
+            remedy=(denied.remedy or NotAllowed.hint) if denied else "",
+            last_upload=await _last(log, "upload", "results"),
+            last_download=await _last(log, "download", "tasks"),
             away=aways[0] if aways else None,
             held=held,
         )
 
 
-async def _last(log: SyncLog, direction: str) -> Delivered | None:
+async def _last(log: SyncLog, direction: str, kind: str) -> Delivered | None:
     """The newest round that worked. An outage of days is thousands of rounds long; usually a few are enough."""
     for most in _LOOK_BACK:
         rounds = await log.recent(most, direction=direction)
         for one in rounds:
-            if one.round.success:
+            if one.round.success and one.round.record_type == kind:
                 return _delivered(one)
         if len(rounds) < most:
             break
@@ -224,7 +229,7 @@ def broken_text(field: Broken) -> str:
 def _denials(sync: Sync) -> list[Problem]:
     if not sync.denied:
         return []
-    return [Problem(f"the gateway does not let us in: {sync.denied}", NotAllowed.hint)]
+    return [Problem(f"the gateway does not let us in: {sync.denied}", sync.remedy)]
 
 
 def _held_problems(sync: Sync) -> list[Problem]:
@@ -240,10 +245,19 @@ def _held_problems(sync: Sync) -> list[Problem]:
 
 
 def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
-    if workers or not status.queue.pending:
+    """Results of local tasks may stay here for good, where no gateway is set."""
+    if workers:
         return []
-    what = f"{count(status.queue.pending, 'task')} to do and no worker is running"
-    return [Problem(what, f"start one with '{run_command(Path(status.path))}'")]
+    tasks, results = status.queue.pending, status.queue.unsynced
+    sources = status.waiting.pending if tasks else frozenset[Source]()
+    waiting = [f"{count(tasks, 'task')} to do"] if tasks else []
+    if results and (status.waiting.unsent & OF_A_GATEWAY or has_gateway()):
+        waiting.append(f"{count(results, 'result')} to deliver")
+        sources |= status.waiting.unsent
+    if not waiting:
+        return []
+    start = run_command(Path(status.path), sources)
+    return [Problem(f"{' and '.join(waiting)} and no worker is running", f"start one with '{start}'")]
 
 
 def _backup(status: Status) -> Backup | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
-from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size
+from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, record_noun, size
 from parcelpost.cli.store_status import (
     attention_lines,
     failed_text,
@@ -125,6 +125,7 @@ def selector_lines(broken: list[BrokenField]) -> Iterator[str]:
 def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     usage = found.storage
     yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
+    yield "died", ", ".join(map(opener_text, found.left_by_dead)) or None
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
     yield "ordered", "; ".join(map(_order, found.orders)) or None
     yield "failed", failed_text(found.failures)
@@ -147,7 +148,7 @@ def _round(one: Delivered | None, now: datetime) -> str:
     if one is None:
         return "none yet"
     ago = age((now - one.at).total_seconds())
-    return printable(f"{ago} ago, {one.record_count:,} {one.record_type.replace('_', ' ')}")
+    return printable(f"{ago} ago, {one.record_count:,} {record_noun(one.record_type, one.record_count)}")
 
 
 def _away(found: Overview, now: datetime) -> str | None:

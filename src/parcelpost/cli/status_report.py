@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from parcelpost.model import QueueDepth
 from parcelpost.storage import backup, failures, health, opening, queue_state
 from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Level, Usage
+from parcelpost.storage.queue_state import WaitingSources
 
+_COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
 _BACKUP_IS_OLD = timedelta(days=2)
 _FIRST_BACKUP_IS_DUE = timedelta(hours=26)  # one is made every day at a certain hour
 
@@ -42,6 +45,7 @@ class Status(Struct, frozen=True, kw_only=True):
     queue: QueueDepth
     platforms: dict[str, dict[str, int]]
     paused: dict[str, Pause]
+    waiting: WaitingSources
     failures: Failures
     """Of the last 24 hours."""
     usage: Usage
@@ -62,13 +66,14 @@ async def gather(store: Path) -> Status:
         depth = await database.read(queue_state.depth, now)
         platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
         paused = await database.read(queue_state.paused, iso(now))
+        waiting = await database.read(queue_state.sources)
         failed = await database.read(failures.since, now - LATELY)
         found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
     problems = [
         *_room_problems(store, found.usage),
         *_outbox_problems(store, depth),
-        *_death_problems(store, dead),
+        *_death_problems(store, dead, alive),
         *_backup_problems(store, found),
         *_failure_problems(store, failed),
     ]
@@ -81,6 +86,7 @@ async def gather(store: Path) -> Status:
         queue=depth,
         platforms=platforms,
         paused={name: Pause(until, reason) for name, (until, reason) in paused.items()},
+        waiting=waiting,
         failures=failed,
         usage=found.usage,
         used_percent=round(100 * found.usage.total / found.usage.max_bytes, 1),
@@ -97,7 +103,7 @@ async def gather(store: Path) -> Status:
 def _room_problems(store: Path, usage: Usage) -> list[Problem]:
     if usage.level is Level.FINE:
         return []
-    if usage.disk_free < 2 * usage.min_free_bytes:
+    if usage.lacks_disk:
         what = f"only {size(usage.disk_free)} are free on the disk, so the {usage.level}"
         return [Problem(what, "free disk space; workers go on by themselves")]
     what = f"{size(usage.total)} of at most {size(usage.max_bytes)} are used, so the {usage.level}"
@@ -113,8 +119,14 @@ def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
     return [Problem(what, f"see why with '{see}', send again with '{again}'")]
 
 
-def _death_problems(store: Path, dead: list[Opener]) -> list[Problem]:
-    if not dead:
+def is_worker(opener: Opener) -> bool:
+    """Or another program that keeps the store open; no command of a person's."""
+    return not _COMMAND.fullmatch(opener.id)
+
+
+def _death_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> list[Problem]:
+    """A worker brings back by itself, within seconds, what a sister held that died."""
+    if not dead or any(map(is_worker, alive)):
         return []
     what = f"{count(len(dead), 'process', 'processes')} died with the store open"
     return [Problem(what, f"start a worker, or run '{store_command('clean', store)}': both bring back what was held")]

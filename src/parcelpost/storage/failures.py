@@ -72,7 +72,7 @@ def since(db: sqlite3.Connection, moment: datetime) -> Failures:
 
 
 def _commonest(db: sqlite3.Connection, moment: datetime) -> str:
-    reasons = [error for (error,) in db.execute(_REASONS, (iso(moment), _MOST_REASONS))]
+    reasons: list[str] = [error for (error,) in db.execute(_REASONS, (iso(moment), _MOST_REASONS))]
     kinds = [_PARTICULAR.sub("", reason) for reason in reasons]
     [(kind, _)] = Counter(kinds).most_common(1)
     return next(reason for reason, found in zip(reasons, kinds, strict=True) if found == kind)

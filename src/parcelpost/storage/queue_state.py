@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
-from parcelpost.model import QueueDepth, TaskStatus
+from parcelpost.model import QueueDepth, Source, TaskStatus
 from parcelpost.storage import outbox
 from parcelpost.storage.tasks import READY_PLATFORMS
 
@@ -36,6 +36,19 @@ SELECT min(created_at) FROM (
     FROM ready, json_each('[1,2,3,4]')
     UNION ALL
     SELECT min(created_at) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL)
+"""
+
+_FEW = 1_000
+_PENDING_SOURCES = f"""
+SELECT DISTINCT source FROM (
+    SELECT source FROM (SELECT source FROM tasks WHERE status = 'pending' AND available_at IS NULL LIMIT {_FEW})
+    UNION ALL
+    SELECT source FROM (SELECT source FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL LIMIT {_FEW}))
+"""
+_UNSENT_SOURCES = f"""
+SELECT DISTINCT t.source
+FROM (SELECT task_id FROM results WHERE synced = 0 AND rejected_at IS NULL ORDER BY seq LIMIT {_FEW}) AS waiting
+    JOIN tasks AS t ON t.task_id = waiting.task_id
 """
 
 _READY_COUNTS = f"""
@@ -71,6 +84,22 @@ def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
         per_status = found.setdefault(platform, {})
         per_status[status] = per_status.get(status, 0) + count
     return found
+
+
+class WaitingSources(Struct, frozen=True, kw_only=True):
+    """Where that came from which waits, as far as the first thousand tell."""
+
+    pending: frozenset[Source]
+    """Tasks to do."""
+    unsent: frozenset[Source]
+    """Tasks whose results are to be delivered."""
+
+
+def sources(db: sqlite3.Connection) -> WaitingSources:
+    pending, unsent = (
+        frozenset(Source(name) for (name,) in db.execute(query)) for query in (_PENDING_SOURCES, _UNSENT_SOURCES)
+    )
+    return WaitingSources(pending=pending, unsent=unsent)
 
 
 class Supply(Struct, frozen=True, kw_only=True):
