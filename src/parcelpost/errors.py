@@ -133,7 +133,7 @@ class StoreBusy(StoreError):
 class StoreFull(StoreError):
     """There is no room left on the store's disk."""
 
-    hint = "free disk space; the store goes on by itself as soon as there is room"
+    hint = "free some disk space, then run it again; a worker that runs goes on by itself as soon as there is room"
     retry_helps = True
 
 

@@ -49,6 +49,8 @@ _READER_PRAGMAS = (
     "PRAGMA cache_size = -8000",  # there are several of them
 )
 
+_FROZEN_PRAGMAS = ("PRAGMA locking_mode = EXCLUSIVE",)
+
 _NO_KEYWORDS: dict[str, Any] = {}
 
 
@@ -107,6 +109,30 @@ class LocalDatabase:
             yield database
         finally:
             await database._close()
+
+    @classmethod
+    @asynccontextmanager
+    async def open_frozen(cls, path: Path, options: StoreOptions) -> AsyncIterator[LocalDatabase]:
+        """To `read` on a full disk, where an ordinary opening has no room for SQLite's own files. Writes no byte.
+
+        Only while nobody else has the file open: no lock is taken, no change seen. Raises StoreOutdated and its like.
+        """
+        wal = path.with_name(path.name + "-wal")
+        has_wal = wal.exists() and wal.stat().st_size
+        # With what a dead process left in the WAL, its index is kept in memory: that needs exclusive mode.
+        how, pragmas = ("mode=ro&vfs=unix-none", _FROZEN_PRAGMAS) if has_wal else ("immutable=1", ())
+        lane = await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
+        database = cls(path, options, lane, [])
+        try:
+            with translated(path):
+                todo = await lane.run(lambda db: migrations.pending(db, migrations.load()))
+            if todo:
+                raise StoreOutdated(f"the store needs schema version {todo[-1].version}")
+            database._readers.append(lane)
+            database._reading = asyncio.Semaphore(1)
+            yield database
+        finally:
+            await lane.close()
 
     @property
     def is_closed(self) -> bool:

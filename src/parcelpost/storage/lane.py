@@ -38,10 +38,12 @@ class Lane:
         self._jobs = jobs
 
     @classmethod
-    async def open(cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = ()) -> Lane:
-        """Raises a StoreError that says what is wrong with the file."""
+    async def open(
+        cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = (), how: str = "mode=rw"
+    ) -> Lane:
+        """`how`: as a URI says it. Raises a StoreError that says what is wrong with the file."""
         jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
-        uri = path.absolute().as_uri() + "?mode=rw"
+        uri = f"{path.absolute().as_uri()}?{how}"
 
         class LaneConnection(sqlite3.Connection):
             def __init__(self, *_: Any, **kwargs: Any) -> None:

@@ -71,7 +71,7 @@ def translate(error: Exception, path: Path) -> Exception:
     if meaning is None:
         return error
     if meaning is StoreFailed and _no_room(path):
-        meaning = StoreFull
+        return StoreFull(f"{path}: there is no room left on its disk ({error})")
     return meaning(f"{path}: {error}")
 
 
