@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, settled, store_command
+from parcelpost.cli.given import settled
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, store_command
 from parcelpost.cli.output import age, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from parcelpost.cli.options import store_command
 from parcelpost.cli.output import count
-from parcelpost.storage.failures import Failures
+
+if TYPE_CHECKING:
+    from parcelpost.storage.failures import Failures
 
 LATELY = timedelta(days=1)
 _MOST_REASON_CHARS = 200

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from parcelpost.cli.gateway_options import Database
+from parcelpost.cli.given import settled
 from parcelpost.cli.importing.options import (
     AllowBad,
     CountyOfAll,
@@ -20,7 +21,7 @@ from parcelpost.cli.importing.options import (
     StateOfAll,
     Wishes,
 )
-from parcelpost.cli.options import AnyPlatform, AsJson, settled
+from parcelpost.cli.options import AnyPlatform, AsJson
 
 if TYPE_CHECKING:
     from parcelpost.cli.importing.importer import Sink

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import settled
+from parcelpost.cli.given import settled
 from parcelpost.errors import LedgerError, ParcelpostError
 
 if TYPE_CHECKING:

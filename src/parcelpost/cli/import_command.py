@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parcelpost.cli.given import settled
 from parcelpost.cli.importing.options import (
     AllowBad,
     CountyOfAll,
@@ -20,7 +21,7 @@ from parcelpost.cli.importing.options import (
     StateOfAll,
     Wishes,
 )
-from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, settled
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath
 
 if TYPE_CHECKING:
     from parcelpost.cli.importing.importer import Sink

@@ -27,6 +27,7 @@ from parcelpost.cli import (
     status_command,
     store,
 )
+from parcelpost.cli.given import with_settings
 from parcelpost.cli.output import printable
 from parcelpost.errors import ParcelpostError
 
@@ -42,15 +43,15 @@ app.command("run", epilog=run.EXAMPLES)(run.run)
 app.add_typer(store.app, name="store")
 app.add_typer(config.app, name="config")
 app.add_typer(gateway.app, name="gateway")
-app.command("add", epilog=add_command.EXAMPLES)(add_command.add)
-app.command("import", epilog=import_command.EXAMPLES)(import_command.import_)
-app.command("status", epilog=status_command.EXAMPLES)(status_command.status)
-app.command("log", epilog=log_command.EXAMPLES)(log_command.log)
+app.command("add", epilog=add_command.EXAMPLES)(with_settings(add_command.add))
+app.command("import", epilog=import_command.EXAMPLES)(with_settings(import_command.import_))
+app.command("status", epilog=status_command.EXAMPLES)(with_settings(status_command.status))
+app.command("log", epilog=log_command.EXAMPLES)(with_settings(log_command.log))
 app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
 app.command("scrape", epilog=scrape_command.EXAMPLES)(scrape_command.scrape)
 app.command("platforms", epilog=platforms_command.EXAMPLES)(platforms_command.platforms)
 app.add_typer(simulate_command.app, name="simulate")
-app.command("reparse", epilog=reparse_command.EXAMPLES)(reparse_command.reparse)
+app.command("reparse", epilog=reparse_command.EXAMPLES)(with_settings(reparse_command.reparse))
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 

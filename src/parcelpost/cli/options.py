@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from parcelpost.cli.given import config_given, settled, settled_without_options
 from parcelpost.model import Source
-
-if TYPE_CHECKING:
-    from parcelpost.settings import Settings
 
 DEFAULT_STORE = Path("local_data/parcelpost.db")
 _VARIABLE = "PARCELPOST_STORE"
 
 
-def settled() -> Settings:
-    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
-    from parcelpost.settings.sources import load
-
-    return load(config=None, environment=os.environ, flags={}).settings
-
-
 def settled_store() -> Path:
-    """The store when no option names one: as the environment or parcelpost.toml say. Raises InvalidSettings."""
+    """The store when no option names one: as the settings say. Raises InvalidSettings."""
     return Path(settled().storage.path)
 
 
 def _store(context: typer.Context, value: Path) -> Path:
     source = context.get_parameter_source("store")
-    return settled_store() if source is not None and source.name == "DEFAULT" else value
+    return value if source is not None and source.name == "COMMANDLINE" else settled_store()
 
 
 StorePath = Annotated[
@@ -44,10 +34,12 @@ StorePath = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Show at most this many.")]
-After = Annotated[int, typer.Option("--after", min=0, help="Go on after this one: the number a full list ends with.")]
-Platform = Annotated[str | None, typer.Option("--platform", help="Only of this platform.")]
-Parcel = Annotated[str | None, typer.Option("--parcel", help="Only of this parcel id.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many.")]
+After = Annotated[
+    int, typer.Option("--after", metavar="N", min=0, help="Go on after this one: the number a full list ends with.")
+]
+Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only of this platform.")]
+Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id.")]
 AnyPlatform = Annotated[
     bool, typer.Option("--any-platform", help="Take a platform that is not known here: other workers may have it.")
 ]
@@ -87,4 +79,10 @@ def run_command(store: Path, sources: Collection[Source]) -> str:
 
 
 def _named(store: Path) -> str:
-    return "" if store == settled_store() else f" --store {shlex.quote(str(store))}"
+    """The options that lead there: none where a command without any would look at it."""
+    if store == Path(settled_without_options().storage.path):
+        return ""
+    config = config_given()
+    if config is not None and store == settled_store():
+        return f" --config {shlex.quote(str(config))}"
+    return f" --store {shlex.quote(str(store))}"

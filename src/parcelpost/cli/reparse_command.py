@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, ConfigPath, Platform, SetOptions, StorePath
+from parcelpost.cli.given import settled
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath
 from parcelpost.cli.output import count, print_json, printable
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ def reparse(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
-    config: ConfigPath = None,
-    settings: SetOptions = None,
 ) -> None:
     """Read the stored pages again with the parsers and field maps of now. Nothing is fetched.
 
@@ -46,13 +44,11 @@ def reparse(
     those whose page gives no record any more. Ctrl-C is safe: the same command goes on where it was.
     """
     from parcelpost.cli import running
-    from parcelpost.settings.sources import load, pairs
     from parcelpost.storage.reparsing import Filters
 
-    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
     day = since.replace(tzinfo=UTC) if since else None
     filters = Filters(platform=platform, state=state, county=county, since=day)
-    counts = running.run(store, _reparse(store, filters, loaded.settings, dry=dry_run))
+    counts = running.run(store, _reparse(store, filters, settled(), dry=dry_run))
     if as_json:
         print_json(counts)
         return

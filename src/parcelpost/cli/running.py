@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from parcelpost.cli.given import settled
 from parcelpost.cli.output import count
 from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotAStore, StoreCorrupt, StoreNotFound
+from parcelpost.errors import NotAStore, StoreCorrupt, StoreFull, StoreNotFound
 from parcelpost.events import Event, OwnerDied
-from parcelpost.settings.sources import load
 from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -30,8 +29,8 @@ CLOCK = SystemClock()
 
 
 def options() -> StoreOptions:
-    """As the environment and parcelpost.toml say. Raises InvalidSettings."""
-    return store_options(load(config=None, environment=os.environ, flags={}).settings)
+    """As the settings say. Raises InvalidSettings."""
+    return store_options(settled())
 
 
 class Opener(Struct, frozen=True, kw_only=True):
@@ -54,9 +53,20 @@ def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
 
 @asynccontextmanager
 async def looking(store: Path) -> AsyncIterator[LocalDatabase]:
-    """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead."""
+    """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead.
+
+    Also on a full disk, as long as no other process has it open: then one that has makes room for both.
+    """
     require_store(store)
-    async with LocalDatabase.open(store, options(), CLOCK, create=False, migrate=False) as database:
+    async with AsyncExitStack() as stack:
+        try:
+            database = await stack.enter_async_context(
+                LocalDatabase.open(store, options(), CLOCK, create=False, migrate=False)
+            )
+        except StoreFull:
+            if (await openers(store))[0]:
+                raise
+            database = await stack.enter_async_context(LocalDatabase.open_frozen(store, options()))
         yield database
 
 

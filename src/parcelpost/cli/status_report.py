@@ -71,7 +71,7 @@ async def gather(store: Path) -> Status:
         found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
     problems = [
-        *_room_problems(store, found.usage),
+        *_room_problems(store, found.usage, alive),
         *_outbox_problems(store, depth),
         *_death_problems(store, dead, alive),
         *_backup_problems(store, found),
@@ -100,12 +100,13 @@ async def gather(store: Path) -> Status:
     )
 
 
-def _room_problems(store: Path, usage: Usage) -> list[Problem]:
+def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Problem]:
     if usage.level is Level.FINE:
         return []
     if usage.lacks_disk:
         what = f"only {size(usage.disk_free)} are free on the disk, so the {usage.level}"
-        return [Problem(what, "free disk space; workers go on by themselves")]
+        then = "workers go on by themselves" if any(map(is_worker, alive)) else "then start a worker"
+        return [Problem(what, f"free disk space; {then}")]
     what = f"{size(usage.total)} of at most {size(usage.max_bytes)} are used, so the {usage.level}"
     return [Problem(what, f"run '{store_command('clean --relieve', store)}', which removes what was delivered")]
 

@@ -13,6 +13,7 @@ from parcelpost.cli import (
     store_status,
     store_tasks,
 )
+from parcelpost.cli.given import with_settings
 
 app = typer.Typer(
     help="Look at and care for the local store.",
@@ -27,12 +28,12 @@ app = typer.Typer(
       parcelpost store tasks --status failed
     """,
 )
-app.command("status", epilog=store_status.EXAMPLES)(store_status.status)
-app.command("check", epilog=store_check.EXAMPLES)(store_check.check)
-app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(store_backup.backup)
-app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(store_backup.restore)
-app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(store_clean.clean)
-app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(store_clean.migrate)
-app.command("tasks", epilog=store_tasks.EXAMPLES)(store_tasks.tasks)
-app.command("results", epilog=store_results.EXAMPLES)(store_results.results)
-app.command("requeue", epilog=store_requeue.EXAMPLES)(store_requeue.requeue)
+app.command("status", epilog=store_status.EXAMPLES)(with_settings(store_status.status))
+app.command("check", epilog=store_check.EXAMPLES)(with_settings(store_check.check))
+app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_backup.backup))
+app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
+app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(with_settings(store_clean.clean))
+app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(with_settings(store_clean.migrate))
+app.command("tasks", epilog=store_tasks.EXAMPLES)(with_settings(store_tasks.tasks))
+app.command("results", epilog=store_results.EXAMPLES)(with_settings(store_results.results))
+app.command("requeue", epilog=store_requeue.EXAMPLES)(with_settings(store_requeue.requeue))

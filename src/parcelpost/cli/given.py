@@ -1,0 +1,86 @@
+"""The settings of one command: --config and --set of its command line, the environment, the settings file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+
+_config: ContextVar[Path | None] = ContextVar("config", default=None)
+_pairs: ContextVar[tuple[str, ...]] = ContextVar("pairs", default=())
+
+
+def _take_config(value: Path | None) -> Path | None:
+    _config.set(value)
+    return value
+
+
+def _take_pairs(value: list[str] | None) -> list[str] | None:
+    _pairs.set(tuple(value or ()))
+    return value
+
+
+# Eager: they are taken before --store, whose default depends on them.
+_OPTIONS = {
+    "config": Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="PATH",
+            is_eager=True,
+            callback=_take_config,
+            help="The settings file. Else $PARCELPOST_CONFIG, else parcelpost.toml.",
+        ),
+    ],
+    "set_": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            is_eager=True,
+            callback=_take_pairs,
+            help="Set one setting, as in storage.max_bytes=2000000000. May be repeated.",
+        ),
+    ],
+}
+
+
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command takes --config and --set, as `run` does. `settled` knows them; the command need not."""
+
+    @wraps(command)
+    def taking(*, config: object = None, set_: object = None, **others: Any) -> None:
+        command(**others)
+
+    own = signature(command, eval_str=True)
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in _OPTIONS.items()]
+    taking.__signature__ = own.replace(parameters=[*own.parameters.values(), *added])  # type: ignore[attr-defined]
+    taking.__annotations__ = {name: one.annotation for name, one in own.parameters.items()} | _OPTIONS
+    return taking
+
+
+def settled() -> Settings:
+    """Raises InvalidSettings."""
+    from parcelpost.settings.sources import load, pairs
+
+    return load(config=_config.get(), environment=os.environ, flags=pairs(_pairs.get())).settings
+
+
+def settled_without_options() -> Settings:
+    """As a command finds them that is given no option. Raises InvalidSettings."""
+    from parcelpost.settings.sources import load
+
+    return load(config=None, environment=os.environ, flags={}).settings
+
+
+def config_given() -> Path | None:
+    return _config.get()
