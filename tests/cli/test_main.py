@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,9 +38,15 @@ def test_every_help_has_examples(run: Run, words: str) -> None:
 
 
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words.startswith("store ")])
-def test_every_store_command_takes_json_and_store(words: str) -> None:
+def test_every_store_command_takes_json_store_and_settings(words: str) -> None:
     options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
-    assert {"--json", "--store"} <= options
+    assert {"--json", "--store", "--config", "--set"} <= options
+
+
+@pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "store tasks", "store results"])
+def test_help_names_values_in_words(run: Run, words: str) -> None:
+    out = run(*words.split(), "--help").out
+    assert not re.search(r"\[\[|\.\.\.\}|%Y|--[a-z]+ <(str|int|path)", out), out
 
 
 def test_help_loads_neither_the_store_nor_rich() -> None:

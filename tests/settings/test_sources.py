@@ -136,6 +136,13 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(refused: Refused, giv
     assert refused(flags={given: "5"}) == f"flag --set: there is no setting {given}; the nearest is {nearest}"
 
 
+@pytest.mark.parametrize("given", ["nosection", "zzz", "some.thing"])
+def test_where_nothing_is_near_nothing_is_suggested(refused: Refused, loading: Load, given: str) -> None:
+    assert refused(flags={given: "5"}) == f"flag --set: there is no setting {given}"
+    (warning,) = loading(environment={"PARCELPOST_ZZZ": "5"}).warnings
+    assert warning == "the environment variable PARCELPOST_ZZZ is no setting"
+
+
 def test_an_unknown_key_that_is_like_no_other_is_an_error_too(refused: Refused) -> None:
     assert refused(flags={"x" * 500: "5"}) == f"flag --set: there is no setting {'x' * 80}..."
 

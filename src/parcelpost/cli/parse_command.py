@@ -31,12 +31,12 @@ Examples:
 def parse(
     files: Annotated[
         list[str],
-        typer.Argument(help="Saved pages, gzipped or not; folders of them; - is standard input.", metavar="FILE..."),
+        typer.Argument(help="Saved pages, gzipped or not; folders of them; - is standard input.", metavar="FILE"),
     ],
-    platform: Annotated[str, typer.Option("--platform", help="The platform whose pages they are.")],
-    state: Annotated[str, typer.Option("--state", help="Their state, such as FL.")] = "",
-    county: Annotated[str, typer.Option("--county", help="Their county.")] = "",
-    parcel_id: Annotated[str, typer.Option("--parcel", help="The parcel that was asked for.")] = "",
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform whose pages they are.")],
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Their state, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Their county.")] = "",
+    parcel_id: Annotated[str, typer.Option("--parcel", metavar="ID", help="The parcel that was asked for.")] = "",
     config: ConfigPath = None,
     settings: SetOptions = None,
 ) -> None:

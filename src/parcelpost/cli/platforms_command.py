@@ -28,7 +28,7 @@ Examples:
 
 
 def platforms(
-    only: Annotated[str, typer.Argument(help="Only this one.", metavar="[PLATFORM]")] = "",
+    only: Annotated[str, typer.Argument(help="Only this one.", metavar="PLATFORM")] = "",
     store: Annotated[
         Path | None,
         typer.Option("--store", metavar="PATH", help="The store whose tasks tell; else storage.path, if it is there."),

@@ -29,10 +29,13 @@ Examples:
 
 def reparse(
     platform: Platform = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only pages of this state.")] = None,
-    county: Annotated[str | None, typer.Option("--county", help="Only pages of this county.")] = None,
+    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only pages of this state.")] = None,
+    county: Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only pages of this county.")] = None,
     since: Annotated[
-        datetime | None, typer.Option("--since", formats=["%Y-%m-%d"], help="Only pages fetched on or after that day.")
+        datetime | None,
+        typer.Option(
+            "--since", formats=["%Y-%m-%d"], metavar="DATE", help="Only pages fetched since then: 2026-11-01."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
     store: StorePath = DEFAULT_STORE,

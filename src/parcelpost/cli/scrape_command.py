@@ -27,11 +27,13 @@ Examples:
 
 
 def scrape(
-    platform: Annotated[str, typer.Option("--platform", help="The platform of the county's site.")],
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform of the county's site.")],
     parcel: Annotated[str, typer.Argument(help="The parcel's number.", metavar="PARCEL")] = "",
-    state: Annotated[str, typer.Option("--state", help="Its state, such as FL.")] = "",
-    county: Annotated[str, typer.Option("--county", help="Its county.")] = "",
-    url: Annotated[str, typer.Option("--url", help="Its page, where the platform cannot know the address.")] = "",
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Its state, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Its county.")] = "",
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="Its page, where the platform cannot know the address.")
+    ] = "",
     extra: Annotated[
         list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform. May be repeated.")
     ] = None,

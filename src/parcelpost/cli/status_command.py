@@ -42,7 +42,8 @@ _WATCH_SECONDS = 2.0
 
 def status(
     seconds: Annotated[
-        float | None, typer.Argument(help="With --watch: how often, 2 unless told.", min=0.1, max=86_400)
+        float | None,
+        typer.Argument(metavar="SECONDS", help="With --watch: how often, 2 unless told.", min=0.1, max=86_400),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
     store: StorePath = DEFAULT_STORE,

@@ -29,8 +29,10 @@ def tasks(
     task_id: Annotated[str | None, typer.Argument(help="Show this one in detail.", metavar="TASK_ID")] = None,
     status: Annotated[TaskStatus | None, typer.Option("--status", help="Only in this status.")] = None,
     platform: Platform = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only of this state, such as CT.")] = None,
-    county: Annotated[str | None, typer.Option("--county", help="Only of this county.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="STATE", help="Only of this state, such as CT.")
+    ] = None,
+    county: Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only of this county.")] = None,
     source: Annotated[Source | None, typer.Option("--source", help="Only from this source.")] = None,
     parcel: Parcel = None,
     limit: Limit = 100,

@@ -13,6 +13,8 @@ from parcelpost.settings.keys import FieldMapSettings, PlatformSettings
 
 _SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
 _MOST_SHOWN = 80
+_NEAR = 0.8
+"""How alike a name without its section must be: `batchsize` is meant to be `batch_size`, `nosection` not `seconds`."""
 SEE_PAGE = "docs/settings.md lists every key and its form"
 
 
@@ -83,6 +85,8 @@ def nearest(name: str) -> str:
     _, _, field = name.rpartition(".")
     same = [key.name for key in KEYS.values() if key.field == field]
     close = difflib.get_close_matches(name, same or KEYS, n=1, cutoff=0.0 if same else 0.6)
-    if not close and (fields := difflib.get_close_matches(field, [key.field for key in KEYS.values()], n=1)):
+    if not close and (
+        fields := difflib.get_close_matches(field, [key.field for key in KEYS.values()], n=1, cutoff=_NEAR)
+    ):
         close = [key.name for key in KEYS.values() if key.field == fields[0]]
     return close[0] if close else ""

@@ -130,8 +130,8 @@ def _gather_environment(environment: Mapping[str, str], into: Gathering) -> None
 
 def _unknown(variable: str) -> str:
     known = sorted({*_VARIABLES, *_SHORT_NAMES, *_NO_SETTINGS})
-    close = difflib.get_close_matches(variable, known, n=1, cutoff=0.0)
-    return f"the environment variable {variable} is no setting; the nearest is {close[0]}"
+    close = difflib.get_close_matches(variable, known, n=1, cutoff=0.8)
+    return f"the environment variable {variable} is no setting" + (f"; the nearest is {close[0]}" if close else "")
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
