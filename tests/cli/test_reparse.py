@@ -103,10 +103,11 @@ def test_parsers_of_the_settings_read_again_and_the_others_are_named(
     (tmp_path / "old_one.py").write_text(PARSER.replace("[3:-4]}", "[3:-4].upper()}"))
     ran = run_process("reparse")
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines() == [
-        "2 pages read: 2 records changed, 0 added, 0 the same.",
-        "1 page of record not read: it has no parse function.",
+    read, *not_read = ran.out.splitlines()
+    assert read == "2 pages read: 2 records changed, 0 added, 0 the same."
+    assert sorted(not_read) == [
         "1 page of echo not read: it has no parse function.",
+        "1 page of record not read: it has no parse function.",
     ]
     store = tmp_path / "local_data" / "parcelpost.db"
     owners = "SELECT data ->> 'owner' FROM results WHERE platform IN ('function', 'class')"
