@@ -130,6 +130,8 @@ def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: 
         for one in run("gateway", "workers", "--json", "--database", ledger).document["workers"]
     }
     assert waiting == {"old": [], "w1": ["pause", "sync-now"], "w2": ["sync-now"]}
+    refused = run("gateway", "order", "pause", "--worker", "old", "--database", ledger)
+    assert (refused.code, "worker 'old' is gone" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from parcelpost.gateway.words import ActivityRow, Beat, MetricsSample
 from parcelpost.model import Signal
 from tests.gateway.making import task
 
+MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 
@@ -59,6 +60,27 @@ async def test_a_command_for_all_goes_to_those_alive(ledger: Ledger, now: dateti
     assert await beat(ledger, "silent", now) == []
     assert await beat(ledger, "w1", now) == ["drain"]
     assert await beat(ledger, "w2", now) == ["drain"]
+
+
+async def test_a_command_is_not_for_a_workers_next_start(ledger: Ledger, now: datetime) -> None:
+    await beat(ledger, "w1", now)
+    await ledger.order("stop", "", now + 4 * MINUTE, now)
+    assert await beat(ledger, "w1", now + 10 * MINUTE) == [], "it was ordered too long ago"
+    assert await beat(ledger, "w1", now + 10 * MINUTE) == []
+    await ledger.order("pause", "w1", now + 30 * MINUTE, now + 25 * MINUTE)
+    assert await beat(ledger, "w1", now + 30 * MINUTE) == [], "it was gone when that was ordered"
+
+
+async def test_a_worker_that_leaves_is_gone_at_once_and_leaves_no_command(ledger: Ledger, now: datetime) -> None:
+    await beat(ledger, "w1", now)
+    await ledger.order("pause", "w1", now, now)
+    goodbye = Beat(worker_id="w1", leaving=True)
+    assert await ledger.beat(goodbye, now, now + HOUR, now - DAY) == []
+    assert [await ledger.order("stop", name, now, now) for name in ("", "w1")] == [0, 0]
+    (row,) = await ledger.workers()
+    assert (row.is_alive(now), row.pending_commands) == (False, ())
+    assert await beat(ledger, "w1", now + MINUTE) == []
+    assert await ledger.order("stop", "", now + MINUTE, now) == 1, "it is back"
 
 
 async def test_selectors_are_ranked_over_the_fleet(ledger: Ledger, now: datetime) -> None:
@@ -120,7 +142,7 @@ async def test_workers_silent_for_long_are_forgotten(ledger: Ledger, now: dateti
         await beat(ledger, worker_id, at)
     await ledger.add_tasks([task("a")], now)
     await ledger.grant("holder", ["echo"], 1, now, now + HOUR)
-    await ledger.order("pause", "ordered", now, now)
+    await ledger.order("pause", "ordered", now, now - 9 * DAY)
     await ledger.order("pause", "w1", now - 2 * DAY, now)
     assert [await ledger.prune(now - DAY, now - 7 * DAY, 10) for _ in range(2)] == [2, 0]
     left = {row.beat.worker_id: row.pending_commands for row in await ledger.workers()}

@@ -336,6 +336,15 @@ async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.Async
         assert (await client.post("/v1/commands", json=bad)).status_code == 422
 
 
+async def test_a_worker_that_said_goodbye_is_gone(client: httpx2.AsyncClient) -> None:
+    for leaving in (False, True):
+        beat = {"platforms": ["vgsi"], "leaving": leaving}
+        await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": "w-1"})
+        (worker,) = (await client.get("/v1/workers")).json()["workers"]
+        assert worker["alive"] is not leaving
+    assert (await client.post("/v1/commands", json={"command": "stop", "worker_id": "w-1"})).status_code == 404
+
+
 async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client: httpx2.AsyncClient) -> None:
     good = {"task_id": "t1", "platform": "echo", "target": {"parcel_id": 7, "state": "CT", "county": ""}, "priority": 1}
     bad = [{"task_id": "t2"}, 7, {**good, "task_id": "t3", "priority": 9}]

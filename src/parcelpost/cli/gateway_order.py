@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +13,9 @@ from parcelpost.cli.gateway_options import Database
 from parcelpost.cli.options import AsJson
 from parcelpost.cli.output import count, print_json, printable
 from parcelpost.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from parcelpost.gateway.words import WorkerRow
 
 EXAMPLES = """
 Examples:
@@ -50,11 +55,20 @@ def order(
 
 async def _order(command: str, worker: str, database: str | None) -> int:
     from parcelpost.cli.gateway_options import ledger
-    from parcelpost.cli.gateway_overview import ALIVE
     from parcelpost.cli.running import CLOCK
 
     now = CLOCK.now()
     async with ledger(database) as opened:
-        if worker and worker not in {row.beat.worker_id for row in await opened.workers()}:
-            raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
-        return await opened.order(command, worker, now, now - ALIVE)
+        from parcelpost.gateway.words import AWAY_AFTER
+
+        if worker:
+            _refuse_the_gone(worker, await opened.workers(), now)
+        return await opened.order(command, worker, now, now - AWAY_AFTER)
+
+
+def _refuse_the_gone(worker: str, known: Sequence[WorkerRow], now: datetime) -> None:
+    found = next((row for row in known if row.beat.worker_id == worker), None)
+    if found is None:
+        raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
+    if not found.is_alive(now):
+        raise InvalidInput(f"worker {worker!r} is gone", hint="an order is for workers that are alive")

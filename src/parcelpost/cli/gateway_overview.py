@@ -13,9 +13,6 @@ from parcelpost.cli.status_report import Problem
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import ActivityRow, QueueRow, TaskState, WorkerRow
 
-ALIVE = timedelta(seconds=300)
-"""A worker that has not beaten for so long counts as gone, as the protocol has it."""
-
 _LOOK_BACK = timedelta(minutes=60)
 _RECENT_MINUTES = 5
 
@@ -104,7 +101,7 @@ def _worker(row: WorkerRow, now: datetime) -> Worker:
     silent = now - row.last_seen_at
     return Worker(
         worker_id=beat.worker_id,
-        alive=silent <= ALIVE,
+        alive=row.is_alive(now),
         last_seen_seconds=max(silent.total_seconds(), 0.0),
         leases=row.leases,
         active_tasks=beat.active_tasks,
@@ -115,7 +112,7 @@ def _worker(row: WorkerRow, now: datetime) -> Worker:
         version=beat.version,
         paused=beat.paused,
         platforms=beat.platforms,
-        pending_commands=row.pending_commands,
+        pending_commands=row.awaited_commands(now),
     )
 
 

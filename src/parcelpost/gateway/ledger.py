@@ -86,7 +86,8 @@ class Ledger(Protocol):
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
 
-        Answers the commands that wait for this worker, oldest first; each is answered once.
+        Answers the commands that wait for this worker, oldest first; each is answered once. Those ordered longer ago
+        than AWAY_AFTER are dropped, as are all when it leaves: they were not meant for its next start.
         """
 
     async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
@@ -96,8 +97,8 @@ class Ledger(Protocol):
         """
 
     async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-        """Queues a command for that worker, or with '' for all that have beaten since. Answers for how many: 0 for a
-        worker that has never beaten.
+        """Queues a command for that worker, or with '' for all, that have beaten since and have not left. Answers for
+        how many.
         """
 
     async def workers(self) -> Sequence[WorkerRow]: ...

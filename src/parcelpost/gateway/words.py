@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
@@ -130,6 +130,10 @@ class Ended(Struct, frozen=True):
     state: TaskState
 
 
+AWAY_AFTER = timedelta(seconds=300)
+"""A worker beats every 30 to 60 seconds, and never less often than every 240: one that is silent for longer is gone."""
+
+
 class Beat(Struct, frozen=True, kw_only=True):
     """A worker's heartbeat. What it did not say is 0, '' or empty; `queue` is None where it said nothing of it."""
 
@@ -150,6 +154,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     """Platforms whose sites want no more of this worker for now."""
     broken: tuple[Broken, ...] = ()
     """Fields that sites no longer show this worker where they did."""
+    leaving: bool = False
+    """Its last word: it ends now."""
 
     @property
     def holds_nothing(self) -> bool:
@@ -167,6 +173,13 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     leases: int
     """Open ones."""
     pending_commands: tuple[str, ...]
+
+    def is_alive(self, now: datetime) -> bool:
+        return not self.beat.leaving and now - self.last_seen_at <= AWAY_AFTER
+
+    def awaited_commands(self, now: datetime) -> tuple[str, ...]:
+        """Those that it will hear: one that is gone hears none, also when it comes back."""
+        return self.pending_commands if self.is_alive(now) else ()
 
 
 class QueueRow(Struct, frozen=True, kw_only=True):

@@ -50,6 +50,7 @@ class SentBeat(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int
     blocked: tuple[str, ...]
     broken: tuple[Broken, ...]
+    leaving: bool
 
 
 class SentEnd(Struct, frozen=True):
@@ -94,6 +95,7 @@ def read_beat(body: bytes) -> SentBeat:
         disk_free_bytes=_count(member(found, "disk_free_bytes")),
         blocked=_names(member(found, "blocked")),
         broken=_all_broken(member(found, "broken")),
+        leaving=member(found, "leaving") is True,
     )
 
 

@@ -17,7 +17,7 @@ from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
 from parcelpost.gateway.sql.fleet import Fleet
 from parcelpost.gateway.sql.rows import Row
 from parcelpost.gateway.sql.statements import numbered
-from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored, TaskState
+from parcelpost.gateway.words import AWAY_AFTER, Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored, TaskState
 from parcelpost.model import Task
 
 T = TypeVar("T")
@@ -70,7 +70,8 @@ class PostgresLedger(Fleet):
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         text = rows.encode(beat).decode()
-        found = await self._fetch(fleet.BEAT, beat.worker_id, text, now, until, oldest_grant, not beat.holds_nothing)
+        holds = (until, oldest_grant, not beat.holds_nothing)
+        found = await self._fetch(fleet.BEAT, beat.worker_id, text, now, *holds, beat.leaving, now - AWAY_AFTER)
         return [command for (command,) in found]
 
     async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:

@@ -10,30 +10,31 @@ from parcelpost.gateway.ledger_sqlite.connecting import bound
 from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.care import prunings
 from parcelpost.gateway.sql.fleet import BEAT
-from parcelpost.gateway.words import Beat
+from parcelpost.gateway.words import AWAY_AFTER, Beat
 
 _EXTEND = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at > ? AND expires_at < ?
 """
-_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command"
+_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command, ordered_at"
 
 _ORDER = """
 INSERT INTO commands (worker_id, command, ordered_at)
-SELECT worker_id, ?, ? FROM workers WHERE worker_id = ? OR (? = '' AND last_seen_at >= ?)
+SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
 """
 
 
 def beat(db: sqlite3.Connection, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> list[str]:
     at, end = iso(now), iso(until)
-    db.execute(BEAT, (beat.worker_id, rows.encode(beat).decode(), at, at))
+    db.execute(BEAT, (beat.worker_id, rows.encode(beat).decode(), int(beat.leaving), at, at))
     if not beat.holds_nothing:
         db.execute(_EXTEND, (end, beat.worker_id, iso(oldest_grant), end))
-    return [command for _, command in sorted(db.execute(_TAKE_COMMANDS, (beat.worker_id,)))]
+    taken, oldest_order = sorted(db.execute(_TAKE_COMMANDS, (beat.worker_id,))), iso(now - AWAY_AFTER)
+    return [command for _, command, ordered_at in taken if ordered_at >= oldest_order and not beat.leaving]
 
 
 def order(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
-    return db.execute(_ORDER, (command, iso(now), worker_id, worker_id, iso(alive_since))).rowcount
+    return db.execute(_ORDER, (command, iso(now), worker_id, iso(alive_since))).rowcount
 
 
 def prune(db: sqlite3.Connection, ended_before: datetime, silent_before: datetime, most: int) -> int:

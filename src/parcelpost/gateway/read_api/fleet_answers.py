@@ -12,9 +12,6 @@ from parcelpost.gateway.read_api.answers import Queued
 from parcelpost.gateway.words import ActivityRow, SelectorRow, WorkerRow
 from parcelpost.model import Broken
 
-AWAY_AFTER = timedelta(seconds=300)
-"""A worker beats every 30 to 60 seconds, and never less often than every 240."""
-
 _FAILING_RATE = 0.5
 _ENOUGH_SAMPLES = 20
 _GOOD = ("stored",)
@@ -107,7 +104,7 @@ def worker_answer(row: WorkerRow, now: datetime) -> Worker:
     unsynced = (beat.queue or {}).get("unsynced", 0)
     return Worker(
         worker_id=beat.worker_id,
-        alive=silent <= AWAY_AFTER,
+        alive=row.is_alive(now),
         silent_seconds=silent.total_seconds(),
         first_seen_at=row.first_seen_at,
         last_seen_at=row.last_seen_at,
@@ -126,7 +123,7 @@ def worker_answer(row: WorkerRow, now: datetime) -> Worker:
         unsynced=unsynced,
         lag_seconds=beat.oldest_unsynced_seconds + silent.total_seconds() if unsynced else 0.0,
         leases=row.leases,
-        pending_commands=row.pending_commands,
+        pending_commands=row.awaited_commands(now),
     )
 
 

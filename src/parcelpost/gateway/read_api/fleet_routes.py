@@ -26,9 +26,10 @@ from parcelpost.gateway.read_api.answers import (
     task_answer,
 )
 from parcelpost.gateway.read_api.declaring import answers, body_of
-from parcelpost.gateway.read_api.fleet_answers import AWAY_AFTER, Overview, Workers, worker_answer
+from parcelpost.gateway.read_api.fleet_answers import Overview, Workers, worker_answer
 from parcelpost.gateway.read_api.overview import OverviewDesk
 from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.words import AWAY_AFTER
 from parcelpost.wire.orders import Orders, TaskOrder, read_orders
 
 T = TypeVar("T")
@@ -100,7 +101,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         now = parts.clock.now()
         told = await ledger.order(_command(order), _worker_id(order.worker_id), now, now - AWAY_AFTER)
         if not told and order.worker_id:
-            raise Refusal(404, "no such worker has reported")
+            raise Refusal(404, "no such worker is alive")
         return json_answer(Ordered(told))
 
     @routes.post(

@@ -14,8 +14,9 @@ from parcelpost.gateway.words import ActivityRow, MetricsSample, SelectorRow, Wo
 from parcelpost.model import Signal
 
 BEAT = """
-INSERT INTO workers (worker_id, beat, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?)
-ON CONFLICT (worker_id) DO UPDATE SET beat = excluded.beat, last_seen_at = excluded.last_seen_at
+INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (worker_id) DO UPDATE
+SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
 """
 
 _LET_GO = """
