@@ -327,13 +327,18 @@ async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.Async
     for worker_id in ("w-1", "w-2"):
         await parts.ledger.beat(a_beat(worker_id), now, now, now)
     assert (await client.post("/v1/commands", json={"command": "pause", "worker_id": "w-1"})).json() == {"workers": 1}
-    assert (await client.post("/v1/commands", json={"command": "platforms:a,b"})).json() == {"workers": 2}
+    assert (await client.post("/v1/commands", json={"command": "platforms:a,b", "all": True})).json() == {"workers": 2}
     told = {one["worker_id"]: one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]}
     assert told == {"w-1": ["pause", "platforms:a,b"], "w-2": ["platforms:a,b"]}
     assert (await client.post("/v1/commands", json={"command": "pause", "worker_id": "w-9"})).status_code == 404
     bodies: list[Any] = [{"command": "reboot"}, {"command": "platforms"}, {"worker_id": "w-1"}, []]
-    for bad in (*bodies, {"command": "platforms:a\nb"}):
+    bodies += [{"command": "platforms:a\nb", "all": True}, {"command": "reboot", "all": True}]
+    unclear: list[Any] = [{"command": "stop"}, {"command": "stop", "all": False}, {"command": "stop", "worker_id": ""}]
+    unclear.append({"command": "stop", "worker_id": "w-1", "all": True})
+    for bad in (*bodies, *unclear):
         assert (await client.post("/v1/commands", json=bad)).status_code == 422
+    told = [one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]]
+    assert told == [["pause", "platforms:a,b"], ["platforms:a,b"]], "nobody was told what was refused"
 
 
 async def test_a_worker_that_said_goodbye_is_gone(client: httpx2.AsyncClient) -> None:

@@ -182,7 +182,7 @@ class Page {
     if (choice)
       await this.order(
         "/v1/commands",
-        workerId ? { command: choice, worker_id: workerId } : { command: choice },
+        workerId ? { command: choice, worker_id: workerId } : { command: choice, all: true },
       );
   }
 

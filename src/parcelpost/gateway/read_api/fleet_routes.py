@@ -44,7 +44,8 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
     command: str
     """pause, resume, drain, stop, sync-now, or `platforms:a,b`."""
     worker_id: str = ""
-    """All that are alive, where it is left out."""
+    all: bool = False
+    """All workers that are alive. One of the two must be given: nobody stops a fleet by leaving something out."""
 
 
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,7 +100,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         """Waits for the worker's next heartbeat, or for that of each worker that is alive."""
         order = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Order)
         now = parts.clock.now()
-        told = await ledger.order(_command(order), _worker_id(order.worker_id), now, now - AWAY_AFTER)
+        told = await ledger.order(_command(order), _worker_id(order), now, now - AWAY_AFTER)
         if not told and order.worker_id:
             raise Refusal(404, "no such worker is alive")
         return json_answer(Ordered(told))
@@ -155,7 +156,9 @@ def _command(order: Order) -> str:
     raise Refusal(422, f"command: one of {', '.join(_COMMANDS)} or platforms:a,b")
 
 
-def _worker_id(given: str) -> str:
-    if "\0" in given:
+def _worker_id(order: Order) -> str:
+    if bool(order.worker_id) == order.all:
+        raise Refusal(422, 'which workers? give a worker_id, or "all": true for all that are alive')
+    if "\0" in order.worker_id:
         raise Refusal(422, "worker_id: holds a NUL character")
-    return given
+    return order.worker_id
