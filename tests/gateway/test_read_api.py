@@ -390,8 +390,10 @@ async def test_readers_need_a_token_where_there_is_one(tmp_path: Path, path: str
 @pytest.mark.parametrize("path", ["/v1/commands", "/v1/tasks", "/v1/tasks/requeue"])
 async def test_orders_need_an_admin_token(tmp_path: Path, path: str) -> None:
     async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
-        for headers in ({}, bearer("reading")):
-            assert (await client.post(path, json={}, headers=headers)).status_code in {401, 403}
+        for headers in ({}, bearer("wrong")):
+            assert (await client.post(path, json={}, headers=headers)).status_code == 401
+        refused = await client.post(path, json={}, headers=bearer("reading"))
+        assert (refused.status_code, "needs an admin token" in refused.text) == (403, True)
         assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
 
 

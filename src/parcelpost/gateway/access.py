@@ -55,8 +55,10 @@ class Access:
 
     def admin(self, request: Request) -> None:
         """An admin token."""
-        book = self._tokens.admin
-        self._check([book], _bearer(request), needed=book.configured, request=request)
+        book, given = self._tokens.admin, _bearer(request)
+        if book.configured and given and book.name_of(given) is None and self._tokens.read.name_of(given) is not None:
+            raise Refusal(403, "this needs an admin token, and the token given is a read token")
+        self._check([book], given, needed=book.configured, request=request)
 
     def _check(self, books: list[TokenBook], given: str | None, *, needed: bool, request: Request) -> str:
         """The token's name."""

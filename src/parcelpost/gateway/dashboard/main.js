@@ -200,7 +200,7 @@ class Page {
       await ask(path, { body });
       this.poll();
     } catch (error) {
-      if (error instanceof NeedsToken) {
+      if (error instanceof NeedsToken || (error instanceof Forbidden && token.get())) {
         const sure = await confirm(
           "An admin token is needed",
           "The gateway takes commands only with an admin token. Enter one now?",
