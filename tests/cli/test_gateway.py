@@ -109,6 +109,20 @@ def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> 
     assert [one["what"] for one in found["problems"]] == ["no worker came back with 1 task"]
 
 
+def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, run: Run) -> None:
+    async def fill(opened: Ledger) -> None:
+        now = SystemClock().now()
+        await opened.add_tasks([task("t1"), task("t2", platform="vgsii"), task("t3", platform="vgsii")], now)
+        await opened.beat(Beat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now)
+        await opened.beat(Beat(worker_id="gone", platforms=("vgsii",), leaving=True), now, now, now)
+
+    at(ledger, fill)
+    told = "2 tasks of vgsii wait, and no worker that is alive works on that platform"
+    assert f"Attention: {told}." in run("gateway", "status", "--database", ledger).out
+    found = run("gateway", "status", "--json", "--database", ledger).document
+    assert (found["well"], [one["what"] for one in found["problems"]]) == (False, [told])
+
+
 def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: one.add_tasks([], long_ago()))
     assert "No worker has called yet" in run("gateway", "workers", "--database", ledger).out

@@ -66,7 +66,7 @@ async def gather(ledger: Ledger, now: datetime) -> Overview:
     totals = Counter[str]()
     for row in rows:
         totals[row.state] += row.tasks
-    problems = [*_problems(totals, workers)]
+    problems = [*_problems(totals, workers), *_unwanted(rows, workers)]
     return Overview(
         well=not problems,
         problems=problems,
@@ -93,6 +93,22 @@ def _problems(totals: Counter[str], workers: Sequence[Worker]) -> Iterator[Probl
     if gone := [one for one in workers if not one.alive and one.leases]:
         names = ", ".join(f"{one.worker_id} ({age(one.last_seen_seconds)})" for one in gone[:5])
         yield Problem(f"silent with tasks in hand: {names}", "nothing to do: their tasks come back when leases end")
+
+
+def _unwanted(rows: Sequence[QueueRow], workers: Sequence[Worker]) -> Iterator[Problem]:
+    """Platforms with tasks to do that nobody asks for. A worker that names no platforms may take any."""
+    alive = [one for one in workers if one.alive]
+    if not alive or not all(one.platforms for one in alive):
+        return
+    wanted = {name for one in alive for name in one.platforms}
+    waiting = Counter[str]()
+    for row in rows:
+        if row.state == TaskState.QUEUED and row.platform not in wanted:
+            waiting[row.platform] += row.tasks
+    for platform, tasks in sorted(waiting.items()):
+        verb = "waits" if tasks == 1 else "wait"
+        what = f"{count(tasks, 'task')} of {platform} {verb}, and no worker that is alive works on that platform"
+        yield Problem(what, "check its name, or start a worker that has the platform")
 
 
 def _worker(row: WorkerRow, now: datetime) -> Worker:

@@ -114,7 +114,7 @@ export class OverviewPage {
     this.outcomes.update(rates);
     patch(this.fleet, fleet(overview.workers));
     this.root.querySelector("[data-command='']").hidden = overview.workers.length < 2;
-    patch(this.queue, queue(overview.queue));
+    patch(this.queue, queue(overview.queue, overview.workers));
     this.requeue.hidden = !inState(overview.queue, "failed") && !inState(overview.queue, "dead");
     patch(this.platforms, platforms(overview.platforms));
     if (performance.now() - this.latestAt >= LATEST_EVERY_MS) await this.showLatest(signal);

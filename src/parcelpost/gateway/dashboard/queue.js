@@ -2,7 +2,7 @@
 
 import { h, s } from "./dom.js";
 import { compact, duration, NOTHING, number } from "./format.js";
-import { command, empty, table } from "./table.js";
+import { badge, command, empty, table } from "./table.js";
 
 const PRIORITIES = [
   [1, "urgent"],
@@ -27,8 +27,9 @@ export const legend = () =>
     PRIORITIES.map(([level, name]) => h("li", { class: `level-${level}` }, name)),
   );
 
-export function queue(rows) {
+export function queue(rows, workers) {
   const platforms = gather(rows);
+  const wanted = wantedBy(workers.filter((worker) => worker.alive));
   if (!platforms.length) {
     return empty(
       h("p", null, "No task has been added yet. Add some:"),
@@ -39,7 +40,7 @@ export function queue(rows) {
   return table(
     "Tasks by platform and priority",
     COLUMNS,
-    platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most) })),
+    platforms.map((one) => ({ key: `queue ${one.platform}`, cells: cells(one, most, wanted) })),
   );
 }
 
@@ -69,9 +70,17 @@ function gather(rows) {
   });
 }
 
-function cells(one, most) {
+// Whether somebody asks for a platform's tasks. A worker that names no platforms may take any.
+function wantedBy(workers) {
+  const names = new Set(workers.flatMap((worker) => worker.platforms));
+  const takesAny = !workers.length || workers.some((worker) => !worker.platforms.length);
+  return (platform) => takesAny || names.has(platform);
+}
+
+function cells(one, most, wanted) {
+  const name = h("span", { class: "name" }, one.platform);
   return [
-    h("span", { class: "name" }, one.platform),
+    one.queued && !wanted(one.platform) ? [name, badge("warn", "no worker")] : name,
     bar(one, most),
     compact(one.queued),
     one.oldest === null ? NOTHING : duration(one.oldest),
