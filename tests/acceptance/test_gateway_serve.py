@@ -108,6 +108,18 @@ def test_a_port_that_is_taken_and_a_door_without_lock_are_refused(tmp_path: Path
     assert "no tokens are set" in err
 
 
+def test_what_other_machines_reach_over_plain_http_is_told(tmp_path: Path) -> None:
+    files = []
+    for kind in ("worker", "admin"):
+        (tmp_path / kind).write_text(f"{kind}-token-of-many-characters\n")
+        files += ["--set", f"server.{kind}_tokens_file={tmp_path / kind}"]
+    with serving(tmp_path, "--host", "0.0.0.0", "--port", "0", *files) as process:
+        assert announced(process)["tokens"] == "needed by workers, admins"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert "note: other machines reach it over plain http" in err
+
+
 def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()

@@ -10,11 +10,13 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import AccessDenied, Event, TokensNotRead
-from parcelpost.gateway.access import check_listening, is_loopback
+from parcelpost.gateway.access import is_loopback
+from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.tokens import TokenBook, read_tokens
 from parcelpost.settings.keys import ServerSettings
 from tests.gateway.stage import WORKER, a_client, kinds, some_parts
 
+LONG = "a token of many characters".replace(" ", "-")
 WORK = "/internal/work?platforms=echo"
 
 
@@ -175,10 +177,38 @@ def test_loopback_needs_no_tokens(host: str) -> None:
 def test_elsewhere_tokens_of_workers_and_admins_are_needed(host: str) -> None:
     assert not is_loopback(host)
     settings = ServerSettings(host=host)
-    both = {"PARCELPOST_WORKER_TOKENS": "w", "PARCELPOST_ADMIN_TOKENS": "a"}
+    both = {"PARCELPOST_WORKER_TOKENS": LONG, "PARCELPOST_ADMIN_TOKENS": f"{LONG}er"}
     for missing in both:
         some = {name: text for name, text in both.items() if name != missing}
         with pytest.raises(InvalidSettings) as refused:
             check_listening(settings, read_tokens(settings, some, ManualClock(), lambda _: None))
         assert missing in refused.value.hint
+        told = "admins" if "ADMIN" in missing else "workers"
+        assert str(refused.value).endswith(f"no tokens are set for {told}")
     check_listening(settings, read_tokens(settings, both, ManualClock(), lambda _: None))
+
+
+@pytest.mark.parametrize("kind", ["WORKER", "READ", "ADMIN"])
+def test_elsewhere_a_token_that_can_be_guessed_is_refused(kind: str) -> None:
+    given = {f"PARCELPOST_{one}_TOKENS": LONG + one for one in ("WORKER", "READ", "ADMIN")}
+    given[f"PARCELPOST_{kind}_TOKENS"] += ", abc"
+    for host in ("127.0.0.1", "0.0.0.0"):
+        settings = ServerSettings(host=host)
+        tokens = read_tokens(settings, given, ManualClock(), lambda _: None)
+        if is_loopback(host):
+            check_listening(settings, tokens)
+            continue
+        with pytest.raises(InvalidSettings, match="can be guessed") as refused:
+            check_listening(settings, tokens)
+        assert "parcelpost gateway token" in refused.value.hint
+        assert "abc" not in f"{refused.value} {refused.value.hint}"
+
+
+def test_one_token_for_two_doors_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "admins"
+    file.write_text(f"ann: {LONG}\n")
+    settings = ServerSettings(admin_tokens_file=str(file))
+    tokens = read_tokens(settings, {"PARCELPOST_WORKER_TOKENS": LONG}, ManualClock(), lambda _: None)
+    with pytest.raises(InvalidSettings, match="one token is set for workers and for admins") as refused:
+        check_listening(settings, tokens)
+    assert LONG not in str(refused.value)

@@ -241,7 +241,7 @@ async def test_the_address_it_names_can_be_opened(tmp_path: Path, host: str) -> 
     if host == "::" and not socket.has_dualstack_ipv6():
         pytest.skip("there is no IPv6 here")
     for name in ("worker", "admin"):
-        (tmp_path / name).write_text("secret\n")
+        (tmp_path / name).write_text(f"{name}-token-of-many-characters\n")
     tokens = {"worker_tokens_file": str(tmp_path / "worker"), "admin_tokens_file": str(tmp_path / "admin")}
     async with served(tmp_path, host=host, **tokens) as (address, _, _), httpx2.AsyncClient() as client:
         assert f"//{host}:" not in address.replace("[", "").replace("]", "")

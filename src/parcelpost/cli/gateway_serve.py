@@ -30,6 +30,11 @@ _FLAGS = {"host": "server.host", "port": "server.port", "database": "server.data
 
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
+_PLAIN = (
+    "other machines reach it over plain http: tokens and records can be read on the way. "
+    "Set server.tls_certificate and server.tls_key, or let a proxy on this machine end TLS"
+)
+
 Text = str | None
 
 
@@ -94,6 +99,7 @@ async def _serve(settings: Settings) -> None:
 
 
 def _announce(settings: Settings, address: str) -> None:
+    from parcelpost.gateway.access import is_loopback
     from parcelpost.gateway.serving import shown
 
     server = settings.server
@@ -115,3 +121,5 @@ def _announce(settings: Settings, address: str) -> None:
         )
     )
     sys.stdout.flush()
+    if not server.tls_certificate and not is_loopback(server.host):
+        print(f"note: {_PLAIN}", file=sys.stderr)

@@ -9,11 +9,9 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from parcelpost.errors import InvalidSettings
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.tokens import TokenBook, Tokens
 from parcelpost.settings.keys import ServerSettings
-from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
 _WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _UNKNOWN = "unknown"
@@ -86,21 +84,6 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
-
-
-def check_listening(settings: ServerSettings, tokens: Tokens) -> None:
-    """Raises InvalidSettings where strangers could reach an open door."""
-    if is_loopback(settings.host) or (tokens.worker.configured and tokens.admin.configured):
-        return
-    missing = [
-        f"{name} or server.{book.kind}_tokens_file"
-        for name, book in ((WORKER_TOKENS_VARIABLE, tokens.worker), (ADMIN_TOKENS_VARIABLE, tokens.admin))
-        if not book.configured
-    ]
-    raise InvalidSettings(
-        f"server.host is {settings.host}, which other machines can reach, and no tokens are set for workers and admins",
-        hint=f"set {' and '.join(missing)}, or listen on 127.0.0.1",
-    )
 
 
 def _bearer(request: Request) -> str | None:

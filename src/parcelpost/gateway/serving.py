@@ -17,11 +17,11 @@ from parcelpost import __version__
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, GatewayStarted, GatewayStopped
-from parcelpost.gateway.access import check_listening
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
 from parcelpost.gateway.greeting import greeted
+from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.raw_store import open_raw_store, remove_leftovers

@@ -17,6 +17,9 @@ from parcelpost.events import Emit, TokensNotRead, TokensRead
 from parcelpost.settings.keys import ServerSettings
 from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
+LEAST_CHARS = 16
+"""Of a token that nobody guesses."""
+
 _LOOK_AGAIN_SECONDS = 1.0
 _MOST_BYTES = 1024 * 1024
 _ENTRY = re.compile(r"(?:([\w.@-]{1,64}):\s+)?([\x21-\x7e]{1,8192})", re.ASCII)
@@ -26,6 +29,7 @@ _FORM = "write one token a line, or 'name: token'; a token is printable ASCII wi
 class _Entry(Struct, frozen=True):
     name: str
     digest: bytes
+    is_short: bool
 
 
 class TokenBook:
@@ -53,12 +57,25 @@ class TokenBook:
         """Whether such tokens are asked for: also where a file names none any more."""
         return bool(self._given) or self._file is not None
 
+    @property
+    def short(self) -> Sequence[str]:
+        """The names of those that can be guessed."""
+        return [entry.name for entry in self._entries if entry.is_short]
+
+    def shares_with(self, other: TokenBook) -> bool:
+        """Whether one token is in both."""
+        return not {entry.digest for entry in self._entries}.isdisjoint(entry.digest for entry in other._entries)
+
+    @property
+    def _entries(self) -> Sequence[_Entry]:
+        return (*self._given, *self._from_file)
+
     def name_of(self, given: str) -> str | None:
         """The name of that token; None if it is none of ours. Takes as long for each of them."""
         self._look_again()
         digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
         found = None
-        for entry in (*self._given, *self._from_file):
+        for entry in self._entries:
             if hmac.compare_digest(entry.digest, digest):
                 found = entry.name
         return found
@@ -132,5 +149,6 @@ def _entries(lines: Sequence[str], place: str, where: str) -> Sequence[_Entry]:
         entry = _ENTRY.fullmatch(text)
         if entry is None:
             raise InvalidSettings(f"{where}: number {number} is no token", hint=_FORM)
-        found.append(_Entry(entry[1] or f"{place} {number}", hashlib.sha256(entry[2].encode()).digest()))
+        digest, is_short = hashlib.sha256(entry[2].encode()).digest(), len(entry[2]) < LEAST_CHARS
+        found.append(_Entry(entry[1] or f"{place} {number}", digest, is_short))
     return found
