@@ -35,8 +35,9 @@ def opened(database: str) -> AbstractAsyncContextManager[Ledger]:
 
 
 async def test_a_new_file_and_its_folder_are_for_their_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "gateway.db"
+    path = tmp_path / "above" / "new" / "gateway.db"
     async with opened(str(path)):
+        assert (tmp_path / "above").stat().st_mode & 0o777 == 0o700
         modes = {file.name: file.stat().st_mode & 0o777 for file in (path.parent, *path.parent.iterdir())}
     assert modes["new"] == 0o700
     assert {mode for name, mode in modes.items() if name != "new"} == {0o600}

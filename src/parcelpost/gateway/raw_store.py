@@ -25,6 +25,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, S3Store
 
 from parcelpost.errors import InvalidSettings, RawStoreAway
+from parcelpost.gateway.private_folder import make_private
 
 _CHUNK_BYTES = 256 * 1024
 _MOST_NAME_CHARS = 200
@@ -136,7 +137,7 @@ async def _chunks(found: obstore.GetResult) -> AsyncIterator[bytes]:
 def _in_folder(folder: Path) -> RawStore:
     root = folder.absolute()
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(root / _STAGING)
         root.chmod(0o700)
         store = LocalStore(root, mkdir=True)
     except (BaseError, OSError) as error:
@@ -146,7 +147,7 @@ def _in_folder(folder: Path) -> RawStore:
         staged = f"{_STAGING}/{secrets.token_hex(16)}"
         try:
             await obstore.put_async(store, staged, content, use_multipart=False)
-            await asyncio.to_thread(_settle_file, root / staged)
+            await asyncio.to_thread(_settle_file, root / staged, root / path)
             await obstore.rename_async(store, staged, path)
         except BaseException:
             (root / staged).unlink(missing_ok=True)
@@ -156,7 +157,8 @@ def _in_folder(folder: Path) -> RawStore:
     return RawStore(store, write)
 
 
-def _settle_file(path: Path) -> None:
+def _settle_file(path: Path, target: Path) -> None:
+    make_private(target.parent)
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fchmod(descriptor, 0o600)

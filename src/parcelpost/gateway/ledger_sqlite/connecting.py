@@ -12,6 +12,7 @@ from typing import Any
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
+from parcelpost.gateway.private_folder import make_private
 from parcelpost.gateway.sql import schema
 
 BUSY_SECONDS = 10.0
@@ -62,7 +63,7 @@ def connect(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connectio
 def prepare(path: Path, now: datetime) -> None:
     """Makes the folder (mode 700) and the file (600), and brings its schema up to date, whoever else does the same."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
