@@ -175,6 +175,7 @@ async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: P
     events: list[Event] = []
     clock = ManualClock()
     async with some_parts(tmp_path, clock=clock, events=events) as parts, a_client(parts) as client:
+        (tmp_path / "raw" / "staging").rmdir()
         (tmp_path / "raw" / "staging").write_bytes(b"in the way of a folder")
         for _ in range(3):
             assert (await client.post("/internal/raw-files", **a_form())).status_code == 503
@@ -260,9 +261,11 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, clie
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/heartbeat", json={"active_tasks": 1})
-    await parts.ledger.order("pause", "w-1", parts.clock.now(), parts.clock.now())
     assert isinstance(parts.clock, ManualClock)
-    parts.clock.advance(600)
+    parts.clock.advance(400)
+    await client.post("/internal/heartbeat", json={"active_tasks": 1})
+    await parts.ledger.order("pause", "w-1", parts.clock.now(), parts.clock.now())
+    parts.clock.advance(200)
     beat = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "blocked": ["slow"], "version": "1"}
     answer = await client.post("/internal/heartbeat", json=beat)
     assert answer.json() == {
