@@ -137,9 +137,11 @@ async def test_a_server_that_refuses_is_told_from_one_that_is_away(postgres_serv
         async with opened(uri.replace("/postgres?", "/no_such_database?")):
             pass
     assert not refused.value.retry_helps
-    with pytest.raises(LedgerAway):
-        async with opened("postgresql://postgres@127.0.0.1:1/postgres"):
+    with pytest.raises(LedgerAway, match=r"127\.0\.0\.1:1/postgres does not answer") as away:
+        async with opened("postgresql://postgres:secret@127.0.0.1:1/postgres"):
             pass
+    assert "secret" not in str(away.value)
+    assert "by itself" not in away.value.hint
     with pytest.raises(InvalidSettings):
         async with opened("postgresql://localhost:port/postgres"):
             pass
@@ -168,8 +170,10 @@ async def test_a_locked_file_is_away_and_comes_back(tmp_path: Path, now: datetim
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(LedgerAway):
                 await ledger.add_tasks([task("a")], now)
-            await ledger.check()
+            with pytest.raises(LedgerAway):
+                await ledger.check()
             other.execute("ROLLBACK")
+        await ledger.check()
         assert (await ledger.add_tasks([task("a")], now)).new == 1
     finally:
         await ledger.close()
@@ -185,6 +189,16 @@ async def test_a_full_disk_is_away_and_comes_back(tmp_path: Path, now: datetime)
             await ledger.store([arrival(str(n), pad="x" * 5_000) for n in range(100)], "w1", now)
         assert (await ledger.counts())["results"] == 0
         assert await ledger.store([arrival("a")], "w1", now) == [Stored.INSERTED]  # on a new connection, with room
+
+
+async def test_a_ledger_can_be_opened_and_read_while_nothing_can_be_written(tmp_path: Path, now: datetime) -> None:
+    path = tmp_path / "gateway.db"
+    async with opened(str(path)) as ledger:
+        await ledger.add_tasks([task("a")], now)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with opened(str(path)) as reading:
+                assert [row.tasks for row in await reading.queue()] == [1]
 
 
 async def test_a_server_that_stops_is_away_and_what_it_answered_is_there_when_it_is_back(now: datetime) -> None:

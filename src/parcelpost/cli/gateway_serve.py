@@ -100,7 +100,7 @@ async def _serve(settings: Settings) -> None:
 
 def _announce(settings: Settings, address: str) -> None:
     from parcelpost.gateway.access import is_loopback
-    from parcelpost.gateway.serving import shown
+    from parcelpost.gateway.opening import shown
 
     server = settings.server
     kinds = {

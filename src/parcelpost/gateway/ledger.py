@@ -164,4 +164,4 @@ class Ledger(Protocol):
         """
 
     async def check(self) -> None:
-        """Returns if the database answers. Raises LedgerAway."""
+        """Returns if the database answers; an SQLite file must take a page, too. Raises LedgerAway."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import InvalidSettings, LedgerAway
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
 
 _POSTGRES = ("postgresql://", "postgres://")
+_START_AGAIN = "check that server.database names it, that it runs, and that it has room; then start again"
 
 
 @asynccontextmanager
@@ -33,9 +34,16 @@ async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIt
             yield ledger
 
 
+def shown(database: str) -> str:
+    """The ledger's address without what may be a password."""
+    scheme, separator, rest = database.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else database
+
+
 @asynccontextmanager
 async def _sqlite(path: Path, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
-    await asyncio.to_thread(prepare, path, clock.now())
+    with _at_the_start(str(path)):
+        await asyncio.to_thread(prepare, path, clock.now())
     ledger = SqliteLedger(path, max_attempts)
     try:
         yield ledger
@@ -52,5 +60,16 @@ async def _postgres(url: str, max_attempts: int, clock: Clock) -> AsyncIterator[
             f"server.database is PostgreSQL, and {error.name} is not installed",
             hint="install it with: pip install 'parcelpost[postgres]'",
         ) from error
-    async with connected(url, clock.now()) as pool:
+    async with AsyncExitStack() as stack:
+        with _at_the_start(url):
+            pool = await stack.enter_async_context(connected(url, clock.now()))
         yield PostgresLedger(pool, max_attempts)
+
+
+@contextmanager
+def _at_the_start(database: str) -> Iterator[None]:
+    """Who has not begun does not go on by itself."""
+    try:
+        yield
+    except LedgerAway as error:
+        raise LedgerAway(f"the ledger {shown(database)} does not answer: {error}", hint=_START_AGAIN) from error

@@ -22,7 +22,7 @@ from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
 from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.listening import check_listening
-from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.opening import open_ledger, shown
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.raw_store import open_raw_store, remove_leftovers
 from parcelpost.gateway.sweeping import Sweeper
@@ -98,12 +98,6 @@ def new_loop(server: ServerSettings) -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
-
-
-def shown(database: str) -> str:
-    """The ledger's address without what may be a password."""
-    scheme, separator, rest = database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else database
 
 
 class _Server(uvicorn.Server):

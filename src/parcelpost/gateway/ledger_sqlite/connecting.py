@@ -36,6 +36,8 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
 )
 
+_SCHEMA = Path(__file__).with_name("schema")
+
 _AWAY = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -84,11 +86,13 @@ def _refuse_others(db: sqlite3.Connection, path: Path) -> None:
 
 
 def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
+    if _is_up_to_date(db):
+        return
     db.execute("BEGIN EXCLUSIVE")
     try:
         db.execute(schema.VERSION_TABLE)
         (version,) = db.execute(schema.VERSION).fetchone()
-        for step in schema.steps_after(version, Path(__file__).with_name("schema")):
+        for step in schema.steps_after(version, _SCHEMA):
             for statement in _statements(step.sql):
                 db.execute(statement)
             db.execute(schema.NOTE_VERSION, (step.version, iso(now)))
@@ -98,6 +102,15 @@ def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def _is_up_to_date(db: sqlite3.Connection) -> bool:
+    """Looks only: who wants to read can do so while another writes, and where there is no room to write."""
+    (mark, _) = db.execute(_IDENTITY).fetchone()
+    if mark != _APPLICATION_ID:
+        return False
+    (version,) = db.execute(schema.VERSION).fetchone()
+    return not schema.steps_after(version, _SCHEMA)
 
 
 def _statements(sql: str) -> Iterator[str]:
