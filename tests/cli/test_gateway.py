@@ -148,6 +148,15 @@ def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: 
     assert (refused.code, "worker 'old' is gone" in refused.err) == (1, True)
 
 
+def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:
+    now = SystemClock().now()
+    at(ledger, lambda one: one.beat(Beat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now))
+    order = ("gateway", "order", "platforms:vgsi,nosuch", "--all", "--json", "--database", ledger)
+    ran = run(*order)
+    assert (ran.code, ran.document["workers"]) == (0, 1)
+    assert ran.err == "note: no worker that is alive works on 'nosuch'; is that its name?\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -54,7 +54,7 @@ async def test_a_task_is_handed_out_under_a_lease(parts: Parts, client: httpx2.A
     assert (await client.get("/internal/work?capacity=5&platforms=echo")).json() == {"tasks": [], "retry_after": 30}
 
 
-@pytest.mark.parametrize(("asked", "given"), [("0", 1), ("-5", 1), ("3", 3), ("100000000", 100)])
+@pytest.mark.parametrize(("asked", "given"), [("0", 1), ("-5", 1), ("3", 3), ("100000000", 100), ("9" * 30, 100)])
 async def test_capacity_is_taken_as_one_to_a_hundred(
     parts: Parts, client: httpx2.AsyncClient, asked: str, given: int
 ) -> None:

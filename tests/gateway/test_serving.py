@@ -24,8 +24,8 @@ from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import InvalidSettings, NotAllowed, Refused
 from parcelpost.events import Event
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.serving import serve, shown
+from parcelpost.gateway.opening import open_ledger, shown
+from parcelpost.gateway.serving import serve
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.model import Signal
 from parcelpost.settings.keys import GatewaySettings, ServerSettings, Settings
@@ -132,6 +132,25 @@ async def test_settings_that_cannot_be_served_are_refused(tmp_path: Path, server
     with pytest.raises(InvalidSettings):
         async with served(tmp_path, **server):
             pass
+
+
+@pytest.mark.parametrize("missing", ["tls_certificate", "tls_key"])
+async def test_a_tls_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
+    certificate, key = a_certificate(tmp_path)
+    files = {"tls_certificate": str(certificate), "tls_key": str(key), missing: str(tmp_path / "nowhere.pem")}
+    with pytest.raises(InvalidSettings, match=rf"server\.{missing} .*nowhere\.pem cannot be read: No such file"):
+        async with served(tmp_path, **files):
+            pass
+
+
+async def test_a_form_that_makes_no_sense_is_answered_and_nothing_else_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path) as (address, _, _), httpx2.AsyncClient() as client:
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+        answer = await client.post(f"{address}/internal/raw-files", content=b"no form at all", headers=headers)
+    assert answer.status_code == 400
+    assert [record.name for record in caplog.records if "multipart" in record.name] == []
 
 
 async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:

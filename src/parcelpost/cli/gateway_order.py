@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -46,14 +47,17 @@ def order(
         raise InvalidInput(f"{command!r} is no order", hint=f"give one of {', '.join(_COMMANDS)} or platforms:A,B")
     if bool(worker) == all_:
         raise InvalidInput("which workers?", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them")
-    told = asyncio.run(_order(command, worker, database))
+    told, unknown = asyncio.run(_order(command, worker, database))
+    for platform in unknown:
+        print(printable(f"note: no worker that is alive works on {platform!r}; is that its name?"), file=sys.stderr)
     if as_json:
         print_json({"command": command, "workers": told})
     else:
         print(printable(f"{command}: {count(told, 'worker')} will hear it with the next heartbeat."))
 
 
-async def _order(command: str, worker: str, database: str | None) -> int:
+async def _order(command: str, worker: str, database: str | None) -> tuple[int, list[str]]:
+    """How many workers will hear it, and the platforms it names that none of those alive has told of."""
     from parcelpost.cli.gateway_options import ledger
     from parcelpost.cli.running import CLOCK
 
@@ -61,9 +65,10 @@ async def _order(command: str, worker: str, database: str | None) -> int:
     async with ledger(database) as opened:
         from parcelpost.gateway.words import AWAY_AFTER
 
+        known = await opened.workers()
         if worker:
-            _refuse_the_gone(worker, await opened.workers(), now)
-        return await opened.order(command, worker, now, now - AWAY_AFTER)
+            _refuse_the_gone(worker, known, now)
+        return await opened.order(command, worker, now, now - AWAY_AFTER), _unknown(command, known, now)
 
 
 def _refuse_the_gone(worker: str, known: Sequence[WorkerRow], now: datetime) -> None:
@@ -72,3 +77,10 @@ def _refuse_the_gone(worker: str, known: Sequence[WorkerRow], now: datetime) -> 
         raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
     if not found.is_alive(now):
         raise InvalidInput(f"worker {worker!r} is gone", hint="an order is for workers that are alive")
+
+
+def _unknown(command: str, known: Sequence[WorkerRow], now: datetime) -> list[str]:
+    """A worker tells what it works on now: one that was told less before may know them all the same."""
+    told = {name for row in known if row.is_alive(now) for name in row.beat.platforms}
+    named = command.partition(":")[2].split(",")
+    return [name for name in named if name and name not in told] if told else []

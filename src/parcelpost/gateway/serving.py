@@ -108,7 +108,8 @@ class _Server(uvicorn.Server):
 
 
 def _server(parts: Parts, connections: Connections, tls: ssl.SSLContext | None, waiting: int) -> _Server:
-    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # events say what there is to say
+    for name in ("uvicorn", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # events and answers say what there is to say
     plain = protocol(connections)
     config = uvicorn.Config(
         make_app(parts),
@@ -195,6 +196,8 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     if not settings.tls_certificate or not settings.tls_key:
         raise InvalidSettings("TLS needs both server.tls_certificate and server.tls_key")
+    for name in ("tls_certificate", "tls_key"):
+        _check_readable(f"server.{name}", getattr(settings, name))
     try:
         context.load_cert_chain(Path(settings.tls_certificate), Path(settings.tls_key))
     except (OSError, ssl.SSLError) as error:
@@ -203,3 +206,11 @@ def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
             hint="both are PEM files, the key without a password and of this certificate",
         ) from None
     return context
+
+
+def _check_readable(key: str, file: str) -> None:
+    try:
+        Path(file).open("rb").close()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidSettings(f"{key} {file} cannot be read: {reason}", hint="check the path and its owner") from None

@@ -33,7 +33,7 @@ _MOST_PLATFORMS = 500
 _MOST_SELECTORS = 10_000
 _SELECTORS_OF = timedelta(days=30)
 _MOST_SMALL_BYTES = 64 * 1024
-_NUMBER = re.compile(r"[+-]?\d{1,9}", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -205,7 +205,7 @@ def _wish(request: Request) -> tuple[int, list[str]]:
     """Capacity and platforms. Raises Refusal."""
     given = request.query_params.get("capacity", "1")
     if not _NUMBER.fullmatch(given):
-        raise Refusal(422, "capacity must be a whole number from 1 to 100")
+        raise Refusal(422, "capacity must be a whole number; it is taken as 1 to 100")
     platforms = [name for name in request.query_params.getlist("platforms") if name]
     if not platforms:
         raise Refusal(422, "platforms must be given, once for each: ?platforms=a&platforms=b")
