@@ -337,8 +337,8 @@ async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.Async
     unclear.append({"command": "stop", "worker_id": "w-1", "all": True})
     for bad in (*bodies, *unclear):
         assert (await client.post("/v1/commands", json=bad)).status_code == 422
-    told = [one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]]
-    assert told == [["pause", "platforms:a,b"], ["platforms:a,b"]], "nobody was told what was refused"
+    waiting = [one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]]
+    assert waiting == [["pause", "platforms:a,b"], ["platforms:a,b"]], "nobody was told what was refused"
 
 
 async def test_a_worker_that_said_goodbye_is_gone(client: httpx2.AsyncClient) -> None:
