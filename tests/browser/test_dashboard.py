@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 
 from parcelpost.clock import SystemClock
 from tests.browser.conftest import a_page
-from tests.gateway.filling import a_beat, an_arrival, fill
+from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
@@ -158,6 +158,46 @@ async def test_it_says_when_the_gateway_is_away_and_recovers_by_itself(browser: 
             async with served(tmp_path, port=port):
                 await is_live(watched.page)
                 await expect(watched.page.locator("#notice")).to_be_empty()
+
+
+async def test_a_search_while_the_gateway_is_away_says_so_and_offers_no_export(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        port = int(gateway.address.rpartition(":")[2])
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            gateway.stop.set()
+            await expect(page.locator("#state")).to_have_text("Gateway away", timeout=20_000)
+            await page.get_by_role("link", name="Parcels", exact=True).click()
+            await expect(page.get_by_text("as soon as the gateway answers")).to_be_visible(timeout=20_000)
+            await expect(page.get_by_role("link", name="CSV")).to_be_hidden()
+            async with served(tmp_path, port=port):
+                await expect(page.locator(".results tbody tr")).to_have_count(12, timeout=20_000)
+                await expect(page.get_by_role("link", name="CSV")).to_be_visible()
+
+
+async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_marked(
+    browser: Browser, tmp_path: Path
+) -> None:
+    async with served(tmp_path) as gateway:
+        now = SystemClock().now()
+        many = ("vgsi", "beacon", *(f"quiet_{number}" for number in range(13)))
+        await gateway.ledger.beat(a_beat("w1", platforms=many, blocked=("beacon",)), now, now, now)
+        await gateway.ledger.add_tasks([a_task(1, "vgsi"), a_task(2, "vgsii")], now)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await is_live(page)
+            health = page.get_by_role("table", name="Platform health")
+            await expect(health.get_by_role("rowheader")).to_have_text(["beacon", "vgsi"])
+            await expect(page.get_by_text("quiet_12")).to_be_hidden()
+            await page.get_by_text("13 more without work").click()
+            await expect(page.get_by_text("quiet_12")).to_be_visible()
+            queue = page.get_by_role("table", name="Tasks by platform")
+            await expect(queue.get_by_role("row", name="vgsii")).to_contain_text("no worker")
+            await expect(queue.get_by_role("row").filter(has_text="no worker")).to_have_count(1)
 
 
 async def test_it_asks_for_a_token_says_when_it_is_wrong_and_keeps_it_for_the_tab(

@@ -116,7 +116,7 @@ export class OverviewPage {
     this.root.querySelector("[data-command='']").hidden = overview.workers.length < 2;
     patch(this.queue, queue(overview.queue, overview.workers));
     this.requeue.hidden = !inState(overview.queue, "failed") && !inState(overview.queue, "dead");
-    patch(this.platforms, platforms(overview.platforms));
+    patch(this.platforms, platforms(overview.platforms, overview.queue));
     if (performance.now() - this.latestAt >= LATEST_EVERY_MS) await this.showLatest(signal);
   }
 

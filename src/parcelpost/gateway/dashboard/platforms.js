@@ -1,7 +1,7 @@
 // How the platforms' sites treat us.
 
 import { h, s } from "./dom.js";
-import { compact, NOTHING, percent, plural } from "./format.js";
+import { compact, NOTHING, number, percent, plural } from "./format.js";
 import { badge, empty, table } from "./table.js";
 
 const COLUMNS = [
@@ -12,15 +12,34 @@ const COLUMNS = [
   { label: "Failing selectors" },
 ];
 
-export function platforms(rows) {
+// Those with tasks, results or problems; the rest is folded.
+export function platforms(rows, queue) {
   if (!rows.length)
     return empty(h("p", null, "Nothing is known of any platform yet. Figures come with the first worker."));
-  return table(
-    "Platform health",
-    COLUMNS,
-    rows.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })),
-  );
+  const withTasks = new Set(queue.map(({ platform }) => platform));
+  const busy = rows.filter((row) => withTasks.has(row.platform) || hasNews(row));
+  const idle = rows.filter((row) => !busy.includes(row)).map(({ platform }) => platform);
+  return [
+    busy.length
+      ? table(
+          "Platform health",
+          COLUMNS,
+          busy.map((row) => ({ key: `platform ${row.platform}`, cells: cells(row) })),
+        )
+      : empty(h("p", null, "No platform has had work yet. Figures come with the first tasks.")),
+    idle.length
+      ? h(
+          "details",
+          { class: "idle", "data-key": "idle platforms" },
+          h("summary", null, `${number(idle.length)}${busy.length ? " more" : ""} without work`),
+          h("p", null, idle.join(", ")),
+        )
+      : null,
+  ];
 }
+
+const hasNews = (row) =>
+  row.succeeded || row.failed || row.blocked_workers.length || row.failing_selectors.length;
 
 function cells(row) {
   return [

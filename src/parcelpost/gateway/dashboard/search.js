@@ -175,6 +175,7 @@ export class SearchPage {
   show() {
     const filtered = this.asked().size > 0;
     this.more.hidden = !this.next;
+    this.exports.hidden = false;
     this.count.textContent = this.found.length ? this.counted(filtered) : filtered ? "Nothing found" : "";
     const nothing = filtered
       ? [
@@ -193,6 +194,11 @@ export class SearchPage {
     } else {
       this.page.failed(error);
       this.retry = true;
+      this.exports.hidden = true;
+      if (!this.found.length) {
+        this.count.textContent = "No answer yet";
+        patch(this.results, empty(h("p", null, `${this.title} are shown here as soon as the gateway answers.`)));
+      }
     }
   }
 
