@@ -235,3 +235,10 @@ def test_taxes_are_those_of_the_newest_year_and_dues_are_summed_if_all_are_told(
     halves = grid(heads, ("2023", "$45.00", "$0.00"), ("2023", "$45.50", ""))
     found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, tax_history=halves))
     assert (found["tax_year"], found["tax_amount"], found["tax_due"]) == (None, None, None)
+
+
+def test_brackets_that_never_close_are_read_in_one_go() -> None:
+    """Looked for from each bracket to the end, so many would take minutes."""
+    for count in (500, 100_000):
+        summary = two_columns(parcel_id="1", legal_description="(not " * count)
+        assert record("qpublic", qpublic(summary=summary, owner=OWNER))["legal_description"] == ("(not " * count).strip()

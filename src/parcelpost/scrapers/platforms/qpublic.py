@@ -6,6 +6,7 @@ The numbers in its ids differ by county and by which modules have data, so every
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
@@ -26,9 +27,10 @@ from parcelpost.scrapers.ways import IdEnd, Label
 _USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
 _CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
 _NOTE = re.compile(
-    r"\s*\((?:note|not)\b[^)]*\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
+    r"\s*\((?:note|not)\b[^()]{0,300}\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
     re.IGNORECASE,
 )
+_MOST_CHARS_WITH_A_NOTE = 20_000
 _ACRES = re.compile(r"(-?[\d,]{0,12}\.?\d{1,12})\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood")
 """In a title: sales of other parcels."""
@@ -36,7 +38,8 @@ _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(_NOTE.sub("", piece.text))
+    text = piece.text
+    return values.words(_NOTE.sub("", text) if len(text) <= _MOST_CHARS_WITH_A_NOTE else text)
 
 
 def _element(piece: Piece) -> Element | None:
@@ -218,13 +221,14 @@ def _no_record(document: Document) -> Found:
 def _modules(document: Document) -> dict[str, Element]:
     """Each module's section by its title; of several with the same one the second is `title (2)`."""
     found: dict[str, Element] = {}
+    counts: Counter[str] = Counter()
     for section in document.root.iter("section"):
         header = next(section.iter("header"), section)
         titles = (one for one in header.iter("div", "h2", "h3", "span") if "title" in (one.get("class") or "").split())
         title = next(titles, None)
         if title is not None and (name := label(text_of(title))):
-            count = sum(1 for one in found if one == name or one.startswith(f"{name} ("))
-            found[f"{name} ({count + 1})" if count else name] = section
+            counts[name] += 1
+            found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
     return found
 
 
