@@ -157,3 +157,10 @@ def test_several_buildings_are_summed_and_the_first_has_the_year() -> None:
 
 def test_a_page_without_its_values_is_no_record() -> None:
     assert isinstance(outcome("grizzly_gis", page(values="")), Retry)
+
+
+def test_names_of_values_by_the_thousand_are_read_in_one_go() -> None:
+    """Compared each with each, so many would take minutes."""
+    lone = "".join(f"<table><tr><td>{name}</td></tr></table>" * 40_000 for name in ("Just", "Assessed"))
+    found = record("grizzly_gis", page().replace("</body>", f"{lone}</body>"))
+    assert (found["market_value"], len(found["valuations"])) == (14_100, 1)

@@ -67,3 +67,21 @@ def test_a_table_with_one_of_the_headings_is_another_table() -> None:
 def test_spans_that_are_none_count_as_one(span: str) -> None:
     heading = f'<td rowspan="{span}" colspan="{span}">Sale Date</td><td>Sale Price</td>'
     assert rows(heading, "<td>1/2/2020</td><td>$5</td>") == [{"date": "1/2/2020", "price": "$5"}]
+
+
+def of(body: str) -> Document:
+    document = Document.of(Page(body=f"<html><body>{body}</body></html>".encode()))
+    assert document is not None
+    return document
+
+
+def test_a_heading_that_fills_a_table_has_the_table_looked_at_once() -> None:
+    """Looked at for each cell, it would take minutes."""
+    document = of(f"<table>{'<tr>' + '<td>Date</td>' * 20_000 + '</tr>'}</table>")
+    assert tables.with_headings(document, HEADINGS) is None
+
+
+def test_a_heading_that_fills_a_row_has_the_row_below_looked_at_once() -> None:
+    cells = 10_000
+    document = of(f"<table><tr>{'<td>Date</td>' * cells}</tr><tr>{'<td>1</td>' * cells}</tr></table>")
+    assert sum(1 for _ in tables.below(document, "Date")) == cells

@@ -46,26 +46,32 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
 
 def with_headings(document: Document, headings: Mapping[str, Sequence[str]]) -> Element | None:
     """The first table in whose first rows these headings are found."""
-    for texts in headings.values():
-        for text in texts:
-            for element in document.labelled(text):
-                table = next(element.iterancestors("table"), None)
-                if table is not None and _is_headed(table, headings):
-                    return table
+    looked_at: set[Element] = set()
+    for text in (text for texts in headings.values() for text in texts):
+        for element in document.labelled(text):
+            table = next(element.iterancestors("table"), None)
+            if table is None or table in looked_at:
+                continue
+            if _is_headed(table, headings):
+                return table
+            looked_at.add(table)
     return None
 
 
 def below(document: Document, text: str, within: Element | None = None) -> Iterator[Piece]:
     """What stands in the next row under a heading that reads so, where a table has several rows of headings."""
+    columns: dict[Element, tuple[dict[Element, int], dict[int, Element]]] = {}
     for element in document.labelled(text):
         cell = element if element.tag in _CELLS else next(element.iterancestors(*_CELLS), None)
         row = cell.getparent() if cell is not None else None
         following = row.getnext() if row is not None else None
         if cell is None or row is None or following is None or not _is_in(cell, within):
             continue
-        cells = [one for one in following.iterchildren(etree.Element) if one.tag in _CELLS]
-        starts = {id(one): at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
-        found = _starting(cells).get(starts.get(id(cell), -1))
+        if row not in columns:
+            starts = {one: at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
+            columns[row] = starts, _starting(following.iterchildren(*_CELLS))
+        above, under = columns[row]
+        found = under.get(above.get(cell, -1))
         if found is not None and found.tag == "td":
             yield Piece(found)
 

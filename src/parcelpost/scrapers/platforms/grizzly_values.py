@@ -24,15 +24,15 @@ def valuations(document: Document) -> Iterator[Valuation]:
 
     Where a page shows one year only, its column is cut in two tables side by side.
     """
-    seen: list[Element] = []
-    assessed = [set(one.iterancestors("table")) for one in _labelled(document, "Assessed")]
+    seen: set[Element] = set()
+    assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
+    of_page = _title_of_page(document)
     for element in _labelled(document, "Just"):
-        above = list(element.iterancestors("table"))
-        table = next((one for one in above if any(one in tables_of for tables_of in assessed)), None)
+        table = next((one for one in element.iterancestors("table") if one in assessed), None)
         if table is None or table in seen:
             continue
-        seen.append(table)
-        titles = _titles(text_of(table)) or _title_of_page(document)
+        seen.add(table)
+        titles = _titles(text_of(table)) or of_page
         rows = _rows(table)
         for at, title in enumerate(titles):
             yield _valuation(rows, title, at, len(titles))
