@@ -241,4 +241,41 @@ def test_brackets_that_never_close_are_read_in_one_go() -> None:
     """Looked for from each bracket to the end, so many would take minutes."""
     for count in (500, 100_000):
         summary = two_columns(parcel_id="1", legal_description="(not " * count)
-        assert record("qpublic", qpublic(summary=summary, owner=OWNER))["legal_description"] == ("(not " * count).strip()
+        assert (
+            record("qpublic", qpublic(summary=summary, owner=OWNER))["legal_description"] == ("(not " * count).strip()
+        )
+
+
+PARTS = ("Land", "Improvements", "Total")
+
+
+def sections(*titled: tuple[str, tuple[str, str, str]]) -> str:
+    rows = [row for title, amounts in titled for row in ((title, ""), *zip(PARTS, amounts, strict=True))]
+    return grid(("", "2024"), *rows)
+
+
+def test_values_of_the_same_name_are_told_by_their_section() -> None:
+    appraised = ("Appraised Value (100%)", ("$100", "$200", "$300"))
+    assessed = ("Assessed Value (35%)", ("$35", "$70", "$105"))
+    for values in (sections(appraised, assessed), sections(assessed, appraised)):
+        found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+        assert (found["land_value"], found["building_value"]) == (100, 200)
+        assert (found["market_value"], found["assessed_value"]) == (300, 105)
+
+
+def test_values_of_the_same_name_are_none_where_no_section_tells_them_apart() -> None:
+    values = sections(("First", ("$100", "$200", "$300")), ("Second", ("$35", "$200", "$105")))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+    assert (found["land_value"], found["building_value"], found["market_value"]) == (None, 200, None)
+
+
+def test_a_section_may_be_named_in_a_cell_of_its_own() -> None:
+    values = grid(
+        ("", "", "2024"),
+        ("Assessed", "Land", "$35"),
+        ("", "Total", "$105"),
+        ("Market", "Land", "$100"),
+        ("", "Total", "$300"),
+    )
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
+    assert (found["land_value"], found["market_value"], found["assessed_value"]) == (100, 300, 105)

@@ -107,6 +107,9 @@ _ROWS: dict[str, tuple[str, ...]] = {
 _BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
 """Iowa's: where people live, and what else stands on the land."""
 _EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
+_MARKET, _ASSESSED = ("apprais", "market", "just"), ("assess",)
+"""In the title of a section: what its rows are parts of."""
+_TOTALS, _ASSESSED_TOTAL = ("total", "total value"), "total assessed value"
 
 
 Column = tuple[int, int, str]
@@ -120,7 +123,7 @@ def valuations(module: Element | None) -> Iterator[Valuation]:
         at, columns = _heading(grid)
         if columns:
             width = max(behind for behind, _, _ in columns) + 1
-            rows = {_name(row, width): row for row in grid[at + 1 :] if len(row) > width}
+            rows = _named(grid[at + 1 :], width)
             shown = [_valuation(rows, *column) for column in columns]
         else:
             shown = list(_by_row(table))
@@ -155,9 +158,30 @@ def _columns(cells: list[str]) -> list[Column]:
     ]
 
 
-def _name(row: list[str], width: int) -> str:
-    before = [label(_SIGN.sub("", cell)) for cell in row[:-width]]
-    return next((text for text in reversed(before) if text), "")
+def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
+    """The rows by their names. Of several different ones with the same name that of the market's section, else none."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    section = ""
+    for row in grid:
+        texts = [text for cell in row[:-width] or row if (text := label(_SIGN.sub("", cell)))]
+        if texts and (len(texts) > 1 or not any(row[-width:]) or len(row) <= width):
+            section = texts[0]
+        if len(row) > width:
+            name = texts[-1] if texts else ""
+            is_assessed = name in _TOTALS and _is_of(section, _ASSESSED)
+            found.setdefault(_ASSESSED_TOTAL if is_assessed else name, []).append((section, row))
+    return {name: only for name, rows in found.items() if (only := _only(rows, width)) is not None}
+
+
+def _only(rows: list[tuple[str, list[str]]], width: int) -> list[str] | None:
+    if all(row[-width:] == rows[0][1][-width:] for _, row in rows):
+        return rows[0][1]
+    market = [row for section, row in rows if _is_of(section, _MARKET)]
+    return market[0] if len(market) == 1 else None
+
+
+def _is_of(section: str, words: tuple[str, ...]) -> bool:
+    return any(word in section for word in words) and (words is _MARKET or not _is_of(section, _MARKET))
 
 
 def _valuation(rows: dict[str, list[str]], behind: int, year: int, status: str) -> Valuation:
