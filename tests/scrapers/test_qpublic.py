@@ -279,3 +279,24 @@ def test_a_section_may_be_named_in_a_cell_of_its_own() -> None:
     )
     found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, valuation=values))
     assert (found["land_value"], found["market_value"], found["assessed_value"]) == (100, 300, 105)
+
+
+def test_previous_owners_are_not_those_of_now() -> None:
+    summary = two_columns(parcel_id="1", owner="BLOOM CLARA")
+    for title in ("previous_owners", "prior_owner_information", "owner_history", "ownership_history"):
+        page = qpublic(summary=summary, **{title: "OLDE PETER<br>9 ELM ST<br>BOONE, IA 50036"})
+        assert record("qpublic", page)["owner_names"] == ["BLOOM CLARA"], title
+
+
+def test_tax_sales_are_no_sales_of_the_parcel() -> None:
+    sales = grid(("Sale Date", "Sale Price"), ("1/2/2020", "$5"))
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, tax_sales=sales))
+    assert (found["sales"], found["last_sale_date"]) == ([], None)
+
+
+def test_taxes_on_other_things_are_not_the_parcel_s() -> None:
+    bills = grid(("Tax Year", "Total Tax"), ("2023", "$912.50"))
+    for title in ("personal_property_tax", "special_taxes", "tax_sale_tax_history"):
+        found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, **{title: bills}))
+        assert (found["tax_amount"], found["tax_bills"]) == (None, []), title
+    assert record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, property_taxes=bills))["tax_amount"] == 912.5

@@ -32,8 +32,10 @@ _NOTE = re.compile(
 )
 _MOST_CHARS_WITH_A_NOTE = 20_000
 _ACRES = re.compile(r"(-?[\d,]{0,12}\.?\d{1,12})\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
-_OTHERS = ("area", "search", "comparable", "nearby", "neighborhood")
-"""In a title: sales of other parcels."""
+_OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
+"""In a title: sales of other parcels, or of what is owed."""
+_NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
+_OTHER_TAXES = ("personal", "special", "sale", "vehicle")
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
@@ -193,7 +195,7 @@ def read(reading: Reading) -> Found:
         homestead=look.value(HOMESTEAD, summary),
         valuations=_valuations(modules),
         sales=list(_sales(modules)),
-        tax_bills=list(bills(_module(modules, *TAX_TITLES))),
+        tax_bills=list(bills(_module(_without(modules, _OTHER_TAXES), *TAX_TITLES))),
     )
     _split_use(record, modules)
     _take_situs(record, look.value(SITUS, summary) or [])
@@ -238,17 +240,21 @@ def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
     return next(exact, None) if any(name in modules for name in names) else next(similar, None)
 
 
+def _without(modules: Mapping[str, Element], words: tuple[str, ...]) -> dict[str, Element]:
+    return {title: one for title, one in modules.items() if not any(word in title for word in words)}
+
+
 def _owners_module(modules: Mapping[str, Element]) -> Element | None:
     names = ("owners", "owner", "owner information", "current owner", "ownership", "deed holder")
-    return _module({title: one for title, one in modules.items() if "list" not in title}, *names)
+    return _module(_without(modules, _NOT_THE_OWNERS), *names)
 
 
 def _valuations(modules: Mapping[str, Element]) -> list[Valuation]:
     """Of the first module that has a grid of values by year."""
     names = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
     exact = [modules[name] for name in names if name in modules]
-    titles = [title for title in modules if not any(word in title for word in _NO_VALUES)]
-    similar = [modules[title] for title in titles if "valu" in title or "assessment" in title]
+    others = _without(modules, _NO_VALUES)
+    similar = [one for title, one in others.items() if "valu" in title or "assessment" in title]
     found = (list(valuations(module)) for module in (*exact, *similar))
     return next((listed for listed in found if listed), [])
 
@@ -281,8 +287,7 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
 
 
 def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
-    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHERS)}
-    module = _module(own, "sales", "sale information", "sales history", "recent sales")
+    module = _module(_without(modules, _OTHERS), "sales", "sale information", "sales history", "recent sales")
     for table in module.iter("table") if module is not None else ():
         for row in tables.records(table, _SALES):
             date = values.day(_text(row, "date").lstrip("+ "))
