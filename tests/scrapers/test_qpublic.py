@@ -300,3 +300,22 @@ def test_taxes_on_other_things_are_not_the_parcel_s() -> None:
         found = record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, **{title: bills}))
         assert (found["tax_amount"], found["tax_bills"]) == (None, []), title
     assert record("qpublic", qpublic(summary=SUMMARY, owner=OWNER, property_taxes=bills))["tax_amount"] == 912.5
+
+
+def test_a_doctor_s_title_is_no_state() -> None:
+    first, second = "JONES ROBERT, MD", "BLOOM CLARA"
+    for street in ("12 ELM ST", "RIVER ROAD"):
+        owner = f"{first}<br>{street}<br>BOONE, IA 50036"
+        found = record("qpublic", qpublic(summary=SUMMARY, owner=owner))
+        assert (found["owner_names"], found["mailing_lines"], found["mailing_city"]) == ([first], [street], "BOONE")
+    found = record("qpublic", qpublic(summary=SUMMARY, owner=f"{second}<br>{first}<br>12 ELM ST<br>BOONE, IA 50036"))
+    assert found["owner_names"] == [second, first]
+    found = record("qpublic", qpublic(summary=two_columns(parcel_id="1", owner=first), land=""))
+    assert (found["owner_names"], found["mailing_city"]) == ([first], None)
+
+
+def test_addresses_without_a_zip_end_an_owner_too() -> None:
+    owner = "BLOOM CLARA<br>12 PINE ST<br>AMES, IA<br>CARVER LOUIS<br>9 ELM ST<br>BOONE, IA"
+    found = record("beacon", qpublic(summary=SUMMARY, owner_information=owner), "IA")
+    assert found["owner_names"] == ["BLOOM CLARA", "CARVER LOUIS"]
+    assert (found["mailing_lines"], found["mailing_city"]) == (["12 PINE ST"], "AMES")

@@ -32,6 +32,8 @@ _COUNTRIES = frozenset(
     }
 )
 _DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
+_FEWEST_LINES = 3
+"""Name, street and place."""
 _OPEN_END = ("&", " AND", " OR", ",")
 
 
@@ -48,12 +50,20 @@ def owners_and_mailing(
     if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
         rest = rest[:-1]
     last = place(rest[-1]) if rest else None
+    if last is not None and last.zip is None and names is None and len(rest) < _FEWEST_LINES:
+        last = last if is_last_of_address(rest) else None
     if last is not None:
         rest = rest[:-1]
     elif len(rest) > 1 and (found := place(f"{rest[-2]} {rest[-1]}")) is not None and place(rest[-2]) is None:
         last, rest = found, rest[:-2]  # the zip in a line of its own
     count = names if names is not None else _names(rest, at_least)
     return joined_names(rest[:count]), rest[count:], last
+
+
+def is_last_of_address(lines: Sequence[str]) -> bool:
+    """Whether the last one says the place. Without a zip it does only below a street: `JONES ROBERT, MD` is a name."""
+    found = place(lines[-1]) if lines else None
+    return found is not None and (found.zip is not None or any(_STREET.match(clean(one)) for one in lines[:-1]))
 
 
 def country_of(lines: Sequence[str]) -> str | None:

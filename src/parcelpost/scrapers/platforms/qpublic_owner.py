@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from parcelpost.scrapers import values
-from parcelpost.scrapers.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.addresses import country_of, is_last_of_address, owners_and_mailing
 from parcelpost.scrapers.document import Element, label, lines_of
 from parcelpost.scrapers.record import Record
 
@@ -68,7 +68,7 @@ def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
             heading, lines = label(line), []
         else:
             lines.append(line)
-            if values.place(line) is not None:
+            if is_last_of_address(lines):
                 yield heading, lines
                 lines = []
     yield heading, lines
