@@ -151,3 +151,9 @@ def test_what_is_no_answer_is_told_apart() -> None:
     assert isinstance(outcome("arcgis", answer({"OBJECTID": 1})), GiveUp)
     assert isinstance(outcome("socrata", {"error": True, "message": "Request throttled"}), Retry)
     assert isinstance(outcome("socrata", {"error": True, "message": "No such column"}), GiveUp)
+
+
+def test_a_table_whose_quotes_do_not_match_is_asked_for_again() -> None:
+    good = "taxkey,owner_name_1,c_a_total\n" + "1,BLOOM,5\n" * 20_000
+    assert not isinstance(outcome("socrata", good), Retry)
+    assert isinstance(outcome("socrata", good.replace("1,BLOOM", '1,"BLOOM', 1)), Retry)

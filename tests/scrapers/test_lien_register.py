@@ -91,3 +91,25 @@ def test_a_lien_without_a_certificate_is_kept_with_its_amount() -> None:
 def test_what_is_no_register_is_no_record() -> None:
     assert isinstance(outcome("lien_register", "a,b\n1,2\n"), Retry)
     assert isinstance(outcome("lien_register", HEADING), NotFound)
+
+
+@pytest.mark.parametrize("rows", [40, 21_000])
+@pytest.mark.parametrize("stray", ['9,"9,11/14/07,N,,2006,1', '"9,9,11/14/07,N,,2006,1', '9,9,11/14/07,N,,2006,"1'])
+def test_a_stray_quote_does_not_end_the_register_early(rows: int, stray: str) -> None:
+    lines = [f"{number},{number},11/14/07,N,,2006,100.10" for number in range(rows)]
+    page = "\n".join([HEADING, *lines[:20], stray, *lines[20:], ""])
+    assert isinstance(outcome("lien_register", page), Retry)
+    closed = page.replace(f"\n{lines[30]}\n", f'\n{lines[30]}"\n')
+    assert isinstance(outcome("lien_register", closed), Retry)
+
+
+def test_quotes_around_cells_and_inside_of_them_are_read() -> None:
+    heading = f"{HEADING},OWNER"
+    found = outcome("lien_register", f'{heading}\n"77","400",11/14/07,N,,2006,1,"BLOOM ""BIL""\nAND CO, AMES, IA"')
+    assert isinstance(found, Done)
+    assert isinstance(found.data, dict)
+    assert (found.data["parcel_id"], found.more) == ("77", ())
+
+
+def test_a_number_that_goes_over_several_lines_is_none() -> None:
+    assert isinstance(outcome("lien_register", 'PARCEL,CERT,FACE\n1,"2\n3,4",5\n'), Retry)

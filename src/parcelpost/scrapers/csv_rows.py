@@ -10,6 +10,9 @@ from io import StringIO
 _MOST_ROWS = 1_000_000
 _MOST_LINES_ABOVE = 10
 _LOOK_CHARS = 4_096
+_FEWEST_DELIMITERS = 3
+"""In a line that stands in a cell, to be one of the table; an address has fewer."""
+_END = "-- the end --"
 _DELIMITERS = ",\t;|"
 _PLAIN = re.compile(r"[^A-Z0-9]")
 
@@ -37,9 +40,10 @@ class Table:
 def rows(text: str, names: Mapping[str, Sequence[str]]) -> Table | None:
     """With the columns that any of their names is found for; a title may stand above them. None: there are no headings.
 
-    The first line in which two columns are found (or all, if there are fewer) is that of the headings.
+    The first line in which two columns are found (or all, if there are fewer) is that of the headings. Raises csv.Error
+    where quotes do not match, as does going through the table.
     """
-    lines = _lines(text)
+    lines = lines_of(text, max(_DELIMITERS, key=text[:_LOOK_CHARS].count))
     for cells, _ in zip(lines, range(_MOST_LINES_ABOVE), strict=False):
         heading = [plain(cell) for cell in cells]
         found = {name: heading.index(one) for name, known in names.items() for one in known[::-1] if one in heading}
@@ -53,15 +57,20 @@ def plain(heading: str) -> str:
     return _PLAIN.sub("", heading.upper())
 
 
-def _lines(text: str) -> Iterator[list[str]]:
-    """Broken quoting ends the file early instead of failing."""
-    reader = csv.reader(StringIO(text.replace("\0", ""), newline=""), delimiter=_delimiter(text))
-    while True:
-        try:
-            yield next(reader)
-        except (StopIteration, csv.Error):
+def lines_of(text: str, delimiter: str = ",") -> Iterator[list[str]]:
+    """The cells of each. Raises csv.Error where one stray quote has made a cell of many lines."""
+    ended = text if text.endswith(("\n", "\r")) else f"{text}\n"
+    width = 0
+    for line in csv.reader(StringIO(ended.replace("\0", "") + _END, newline=""), delimiter=delimiter):
+        if line == [_END]:
             return
+        width = max(width, len(line))
+        if any(_holds_lines(cell, width, delimiter) for cell in line):
+            raise csv.Error("a cell holds whole lines: a quote is missing or too many")
+        yield line
+    raise csv.Error("the file ends inside of quotes")
 
 
-def _delimiter(text: str) -> str:
-    return max(_DELIMITERS, key=text[:_LOOK_CHARS].count)
+def _holds_lines(cell: str, width: int, delimiter: str) -> bool:
+    fewest = max(_FEWEST_DELIMITERS, width - 1)
+    return ("\n" in cell or "\r" in cell) and any(one.count(delimiter) >= fewest for one in cell.splitlines())

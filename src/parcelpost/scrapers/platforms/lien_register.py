@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
@@ -39,10 +40,15 @@ Row = Mapping[str, str]
 
 
 def read(reading: Reading) -> Found:
-    table = rows(decoded(reading.page.body, reading.page.content_type), _COLUMNS)
+    try:
+        table = rows(decoded(reading.page.body, reading.page.content_type), _COLUMNS)
+        listed = list(table or ())
+    except csv.Error as error:
+        return Retry(f"the register cannot be read: {error}")
     if table is None or any(name not in table.columns for name in _NEEDED):
         return Retry("the file is no register of liens: it has no column of parcels and certificates")
-    listed = list(table)
+    if any("\n" in row.get(name, "").strip() for row in listed for name in _NEEDED):
+        return Retry("the register cannot be read: a parcel or a certificate goes over several lines")
     if table.is_cut_off:
         return Retry("the register was cut off: its last line is not whole")
     sold = _years_sold(listed)

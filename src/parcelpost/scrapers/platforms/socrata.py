@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from io import StringIO
+from itertools import zip_longest
 from urllib.parse import urlencode
 
 import msgspec
@@ -15,6 +15,7 @@ from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.charset import decoded
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.csv_rows import lines_of
 from parcelpost.scrapers.json_values import at, words
 
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
@@ -34,7 +35,7 @@ def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
     if start.startswith(b"<"):
         return Retry("the answer is a web page")
     if not start.startswith((b"[", b"{")):
-        return list(_csv(decoded(reading.page.body, reading.page.content_type)))
+        return _csv(decoded(reading.page.body, reading.page.content_type))
     found = reading.json
     if isinstance(found, Mapping):
         message = words(at(found, "message")) or words(at(found, "code")) or "no"
@@ -47,12 +48,12 @@ def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
     )
 
 
-def _csv(text: str) -> list[Mapping[str, Json]]:
+def _csv(text: str) -> list[Mapping[str, Json]] | Retry:
     try:
-        found = csv.DictReader(StringIO(text.replace("\0", ""), newline=""), restkey="", restval="")
-        return [{name: value for name, value in row.items() if name} for row in found]
-    except csv.Error:
-        return []
+        names, *lines = lines_of(text) if text.strip() else [[]]
+    except csv.Error as error:
+        return Retry(f"the table cannot be read: {error}")
+    return [{name: cell for name, cell in zip_longest(names, line, fillvalue="") if name} for line in lines if line]
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
