@@ -89,3 +89,9 @@ def test_an_owner_abroad_has_a_country_and_no_state() -> None:
 def test_an_unknown_folio_is_not_found() -> None:
     assert isinstance(outcome("miamidade_pa", {"Completed": True, "PropertyInfo": None}), NotFound)
     assert isinstance(outcome("miamidade_pa", {"PropertyInfo": None}), Retry)
+
+
+def test_a_site_in_trouble_has_not_said_that_there_is_no_folio() -> None:
+    for completed in (None, False, True):
+        trouble = {"Message": "An error has occurred.", "Completed": completed}
+        assert isinstance(outcome("miamidade_pa", trouble), Retry)

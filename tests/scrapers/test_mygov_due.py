@@ -97,3 +97,8 @@ def test_a_face_amount_in_dollars_would_be_read_as_cents_so_it_is_not_read() -> 
 def test_no_bills_is_no_record() -> None:
     assert isinstance(outcome("mygov_due", answer()), NotFound)
     assert isinstance(outcome("mygov_due", {"anything": 1}), Retry)
+
+
+@pytest.mark.parametrize("trouble", [{"status": 500}, {"status": 500, "due": {}}, {"due": {}, "error": "down"}])
+def test_a_site_in_trouble_has_not_said_that_there_is_no_account(trouble: dict[str, Any]) -> None:
+    assert isinstance(outcome("mygov_due", trouble), Retry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcelpost.model import Retry
+from parcelpost.model import NotFound, Retry
 from tests.scrapers.reading import grid, outcome, qpublic, record, two_columns
 
 SUMMARY = two_columns(parcel_number="045B010022", location_address="12 PINE ST", acres="1.25")
@@ -319,3 +319,12 @@ def test_addresses_without_a_zip_end_an_owner_too() -> None:
     found = record("beacon", qpublic(summary=SUMMARY, owner_information=owner), "IA")
     assert found["owner_names"] == ["BLOOM CLARA", "CARVER LOUIS"]
     assert (found["mailing_lines"], found["mailing_city"]) == (["12 PINE ST"], "AMES")
+
+
+def test_only_the_site_s_own_words_say_that_there_is_no_parcel() -> None:
+    for text, kind in (
+        ("No results found.", NotFound),
+        ("No data available for the following modules: Summary, Photos.", Retry),
+        ("Image not found", Retry),
+    ):
+        assert isinstance(outcome("qpublic", f"<html><body><p>{text}</p></body></html>"), kind), text

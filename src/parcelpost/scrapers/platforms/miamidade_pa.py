@@ -10,15 +10,18 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
+_TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
+"""In a message: the site could not look."""
+
 
 def read(reading: Reading) -> Found:
     found = reading.json
     folio = words(at(found, "PropertyInfo", "FolioNumber"))
     if folio is None:
         message = words(at(found, "Message"))
-        if at(found, "Completed") is True or message:
+        if at(found, "Completed") is True and not any(word in (message or "").lower() for word in _TROUBLE):
             return NotFound(f"the site has no such parcel: {message}" if message else "the site has no such parcel")
-        return Retry("the answer holds no parcel")
+        return Retry(f"the answer holds no parcel: {message}" if message else "the answer holds no parcel")
     columns = list(_valuations(found))
     info = at(found, "PropertyInfo")
     if not columns and "delet" in (words(at(info, "Status")) or "").lower():

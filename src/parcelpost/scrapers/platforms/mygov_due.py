@@ -26,7 +26,8 @@ def read(reading: Reading) -> Found:
     found = reading.json
     bills = objects(found, "due", "PPT", "bills")
     if not bills:
-        if at(found, "due") is not None or at(found, "status") is not None:
+        is_answer = at(found, "due") is not None and words(at(found, "status")) in (None, "0", "1")
+        if is_answer and at(found, "error") is None:
             return NotFound("the site has no such account, or no bill of it")
         return Retry("the answer holds no bills")
     bills = sorted(bills, key=lambda bill: year(bill.get("taxYear")) or 0, reverse=True)

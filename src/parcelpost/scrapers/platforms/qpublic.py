@@ -36,6 +36,7 @@ _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "per
 """In a title: sales of other parcels, or of what is owed."""
 _NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
+_NO_SUCH_PARCEL = ("no results found", "no records found", "parcel not found", "no data available for this parcel")
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
@@ -215,7 +216,7 @@ def read(reading: Reading) -> Found:
 
 def _no_record(document: Document) -> Found:
     text = text_of(document.root)[:50_000].lower()
-    if "no results found" in text or "no data available" in text or "not found" in text:
+    if any(words in text for words in _NO_SUCH_PARCEL):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its summary is missing")
 
