@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scrapers.reading import record
+from tests.scrapers.reading import grid, record
 
 VALUES = {"LandJustValue": "$100", "ImprovementsJustValue": "$200", "TotalJustValue": "$300"}
 
@@ -123,3 +123,10 @@ def test_a_homestead_is_told_by_what_is_exempt() -> None:
     assert record("collier_pa", page(amounts(HmstdExemptAmount="$25,000")))["homestead"] is True
     assert record("collier_pa", page(amounts(HmstdExemptAmount="$0")))["homestead"] is False
     assert record("collier_pa", page())["homestead"] is None
+
+
+def test_a_table_of_permits_is_none_of_sales() -> None:
+    permits = grid(("Date", "Permit", "Amount"), ("01/02/20", "ROOF", "$500"))
+    sales = grid(("Date", "Book-Page", "Amount"), ("03/04/21", "12-34", "$900"))
+    assert record("collier_pa", page(permits))["sales"] == []
+    assert [one["price"] for one in record("collier_pa", page(permits, sales))["sales"]] == [900]

@@ -164,3 +164,11 @@ def test_names_of_values_by_the_thousand_are_read_in_one_go() -> None:
     lone = "".join(f"<table><tr><td>{name}</td></tr></table>" * 40_000 for name in ("Just", "Assessed"))
     found = record("grizzly_gis", page().replace("</body>", f"{lone}</body>"))
     assert (found["market_value"], len(found["valuations"])) == (14_100, 1)
+
+
+def test_extra_features_are_no_buildings() -> None:
+    features = "<table><tr><td>Description</td><td>Year Blt</td><td>Value</td></tr>"
+    features += "<tr><td>FENCE</td><td>2001</td><td>$100</td></tr></table>"
+    without = page(buildings="").replace("Base SF", "x").replace("Actual SF", "y").replace("_BldgTable", "_X")
+    found = record("grizzly_gis", without.replace("</body>", f"{features}</body>"))
+    assert (found["buildings"], found["year_built"], found["building_count"]) == ([], None, None)

@@ -90,3 +90,7 @@ def test_the_cap_is_what_is_assessed_and_a_proposal_is_not_final() -> None:
     found = record("leepa", page(values=values))
     assert (found["value_year"], found["market_value"], found["assessed_value"]) == (2024, 300, 250)
     assert found["valuations"][1]["status"] == "preliminary"
+
+
+def test_a_table_of_permits_is_none_of_sales() -> None:
+    assert record("leepa", page(grid(("Type", "Date"), ("ROOF", "1/2/2020"))))["sales"] == []

@@ -44,15 +44,18 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
             yield found
 
 
-def with_headings(document: Document, headings: Mapping[str, Sequence[str]]) -> Element | None:
-    """The first table in whose first rows these headings are found."""
+def with_headings(document: Document, headings: Mapping[str, Sequence[str]], *telling: str) -> Element | None:
+    """The first table in whose first rows these headings are found, and among them one of the `telling` columns.
+
+    Those are the ones that other tables do not have: a date and a type stand above permits, too.
+    """
     looked_at: set[Element] = set()
     for text in (text for texts in headings.values() for text in texts):
         for element in document.labelled(text):
             table = next(element.iterancestors("table"), None)
             if table is None or table in looked_at:
                 continue
-            if _is_headed(table, headings):
+            if _is_headed(table, headings, telling):
                 return table
             looked_at.add(table)
     return None
@@ -113,10 +116,10 @@ def _starting(cells: Iterable[Element], held: Mapping[int, int] = {}) -> dict[in
     return found
 
 
-def _is_headed(table: Element, headings: Mapping[str, Sequence[str]]) -> bool:
-    return any(
-        _columns(starting, headings) for _, starting in zip(range(_MOST_HEADING_ROWS), _grid(table), strict=False)
-    )
+def _is_headed(table: Element, headings: Mapping[str, Sequence[str]], telling: Sequence[str]) -> bool:
+    first = (starting for _, starting in zip(range(_MOST_HEADING_ROWS), _grid(table), strict=False))
+    columns = next((found for starting in first if (found := _columns(starting, headings))), {})
+    return any(name in columns for name in telling or columns)
 
 
 def _may_be_heading(

@@ -56,7 +56,7 @@ def _building(row: Mapping[str, str]) -> Building | None:
 def _rows(document: Document) -> Iterator[Mapping[str, str]]:
     """Each in cells with numbered ids, else the rows below the headings."""
     if document.by_id("BLDGCLASS1") is None:
-        table = tables.with_headings(document, _COLUMNS)
+        table = tables.with_headings(document, _COLUMNS, "area", "adjusted")
         shown = tables.records(table, _COLUMNS) if table is not None else iter(())
         yield from ({name: piece.text for name, piece in row.items()} for row in shown if "desc" in row)
         return

@@ -153,7 +153,7 @@ def _sales(document: Document, roll: int) -> Iterator[Sale]:
 def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
     """Each in three cells with numbered ids, else the rows below the headings."""
     if document.by_id("SaleDate1") is None:
-        table = tables.with_headings(document, _SALES)
+        table = tables.with_headings(document, _SALES, "book_page")
         for shown in tables.records(table, _SALES) if table is not None else ():
             texts = {name: piece.text for name, piece in shown.items()}
             yield texts.get("date", ""), texts.get("book_page", ""), texts.get("price", "")

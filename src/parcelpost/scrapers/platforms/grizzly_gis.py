@@ -157,7 +157,7 @@ def _sum_up(record: Record, document: Document) -> None:
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.year_built = built[0].year_built if built else None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    if _table(document, "parcelDetails_BldgTable", _BUILDINGS) is not None:
+    if _buildings_table(document) is not None:
         record.building_count = len(record.buildings)
 
 
@@ -170,15 +170,23 @@ def _has_sales(document: Document) -> bool:
     return bool(document.labelled("Sales History")) or document.by_id("parcelDetails_SalesTable") is not None
 
 
-def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]]) -> Element | None:
+def _sales_table(document: Document) -> Element | None:
+    return _table(document, "parcelDetails_SalesTable", _SALES, "price", "book_page")
+
+
+def _buildings_table(document: Document) -> Element | None:
+    return _table(document, "parcelDetails_BldgTable", _BUILDINGS, "base_sqft", "actual_sqft")
+
+
+def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]], *telling: str) -> Element | None:
     frame = document.by_id(name)
     if frame is not None:
         return frame if frame.tag == "table" else next(frame.iter("table"), None)
-    return tables.with_headings(document, headings)
+    return tables.with_headings(document, headings, *telling)
 
 
 def _sales(document: Document) -> Iterator[Sale]:
-    table = _table(document, "parcelDetails_SalesTable", _SALES)
+    table = _sales_table(document)
     for row in tables.records(table, _SALES) if table is not None else ():
         date = values.day(_text(row, "date"))
         if date is None:
@@ -194,7 +202,7 @@ def _sales(document: Document) -> Iterator[Sale]:
 
 
 def _buildings(document: Document) -> Iterator[Building]:
-    table = _table(document, "parcelDetails_BldgTable", _BUILDINGS)
+    table = _buildings_table(document)
     for row in tables.records(table, _BUILDINGS) if table is not None else ():
         year, value = values.year(_text(row, "year_built")), values.money(_text(row, "value"))
         if year is None and value is None:

@@ -240,7 +240,7 @@ def _status(words: str) -> str:
 
 
 def _sales(document: Document) -> Iterator[Sale]:
-    table = _headed(document, _SALES)
+    table = _headed(document, _SALES, "price", "instrument")
     for row in _from_heading(table, _SALES):
         date = values.day(_text(row, "date"))
         if date is None:
@@ -254,8 +254,8 @@ def _sales(document: Document) -> Iterator[Sale]:
         )
 
 
-def _headed(document: Document, headings: Mapping[str, tuple[str, ...]]) -> Element | None:
-    return tables.with_headings(document, headings)
+def _headed(document: Document, headings: Mapping[str, tuple[str, ...]], *telling: str) -> Element | None:
+    return tables.with_headings(document, headings, *telling)
 
 
 def _from_heading(table: Element | None, headings: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Piece]]:

@@ -219,7 +219,7 @@ def _sales(document: Document) -> list[Sale]:
     """The history; where a town shows none, how the owner of now came by it."""
     table = document.by_id("MainContent_grdSales")
     if table is None:
-        table = tables.with_headings(document, _SALES)
+        table = tables.with_headings(document, _SALES, "price", "book_page")
     rows: Iterable[Mapping[str, Piece]] = tables.records(table, _SALES) if table is not None else ()
     return list(_sold(rows)) or [sale for sale in _sold([_last_sale(document)]) if sale.date]
 
