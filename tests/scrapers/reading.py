@@ -10,11 +10,11 @@ from parcelpost.model import Done, Outcome, Page, Target
 from parcelpost.scrapers.platforms import county_platform
 
 
-def outcome(platform: str, page: str | dict[str, Any], state: str = "FL") -> Outcome:
+def outcome(platform: str, page: str | dict[str, Any], state: str = "FL", asked: str = "") -> Outcome:
     found = county_platform(platform)
     assert found is not None
     body = page.encode() if isinstance(page, str) else msgspec.json.encode(page)
-    return found.parse(Page(body=body), Target(parcel_id="", state=state, county="invented")).outcome
+    return found.parse(Page(body=body), Target(parcel_id=asked, state=state, county="invented")).outcome
 
 
 def record(platform: str, page: str | dict[str, Any], state: str = "FL") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.model import NotFound, Retry
+from parcelpost.model import Done, NotFound, Retry
 from tests.scrapers.reading import outcome, record
 
 COUNTY = {"description": "C1 MARIGOLD COUNTY GENERAL", "just": "900", "assessed": "800", "exempt": "50", "taxable": 750}
@@ -102,3 +102,17 @@ def test_no_bills_is_no_record() -> None:
 @pytest.mark.parametrize("trouble", [{"status": 500}, {"status": 500, "due": {}}, {"due": {}, "error": "down"}])
 def test_a_site_in_trouble_has_not_said_that_there_is_no_account(trouble: dict[str, Any]) -> None:
     assert isinstance(outcome("mygov_due", trouble), Retry)
+
+
+@pytest.mark.parametrize("asked", ["R-1", "3-2", "1-3"])
+def test_the_bills_of_another_account_are_no_answer(asked: str) -> None:
+    assert isinstance(outcome("mygov_due", answer(bill(2023, 8)), asked=asked), Retry)
+
+
+@pytest.mark.parametrize("asked", ["1-2", "12", " 1 2 ", "R1-2", "1-2-0"])
+def test_an_account_may_be_asked_for_as_others_write_it(asked: str) -> None:
+    other = bill(2024, 7, account_number="9-9")
+    found = outcome("mygov_due", answer(other, bill(2023, 8)), asked=asked)
+    assert isinstance(found, Done)
+    assert isinstance(found.data, dict)
+    assert found.data["parcel_id"] == "1-2"

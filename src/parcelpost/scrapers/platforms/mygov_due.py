@@ -31,9 +31,11 @@ def read(reading: Reading) -> Found:
             return NotFound("the site has no such account, or no bill of it")
         return Retry("the answer holds no bills")
     bills = sorted(bills, key=lambda bill: year(bill.get("taxYear")) or 0, reverse=True)
+    if all(words(bill.get("account_number")) is None for bill in bills):
+        return Retry("the answer came only in part: its account is missing")
     account = _account(bills, reading.target)
     if account is None:
-        return Retry("the answer came only in part: its account is missing")
+        return Retry("the answer is of another account than the one asked for")
     bills = [bill for bill in bills if words(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
     owner = words(newest.get("owner"))
@@ -50,11 +52,15 @@ def read(reading: Reading) -> Found:
 
 
 def _account(bills: Sequence[Bill], target: Target) -> str | None:
-    """That of the target, if the answer has several; else that of the newest bill."""
+    """That of the target, or one whose number goes on before or behind it; for a target without a number the newest."""
     accounts = [account for bill in bills if (account := words(bill.get("account_number")))]
     wanted = values.parcel_norm(target.parcel_id)
-    named = (account for account in accounts if values.parcel_norm(account) == wanted)
-    return next(named, accounts[0] if accounts else None)
+    if not wanted:
+        return accounts[0]
+    norms = {account: norm for account in accounts if (norm := values.parcel_norm(account))}
+    exact = (account for account, norm in norms.items() if norm == wanted)
+    longer = (account for account, norm in norms.items() if norm in wanted or wanted in norm)
+    return next(exact, next(longer, None))
 
 
 def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
