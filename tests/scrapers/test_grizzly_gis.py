@@ -172,3 +172,11 @@ def test_extra_features_are_no_buildings() -> None:
     without = page(buildings="").replace("Base SF", "x").replace("Actual SF", "y").replace("_BldgTable", "_X")
     found = record("grizzly_gis", without.replace("</body>", f"{features}</body>"))
     assert (found["buildings"], found["year_built"], found["building_count"]) == ([], None, None)
+
+
+def test_a_note_that_names_a_year_is_no_title() -> None:
+    values = column("Values")
+    assert record("grizzly_gis", page(values=values))["value_year"] == 2025
+    noted = page(values=values).replace("2025 Working Values", "Updated after 2019 Certified roll")
+    found = record("grizzly_gis", noted)
+    assert (found["value_year"], found["value_status"], found["market_value"]) == (None, None, 14_100)

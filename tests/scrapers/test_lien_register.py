@@ -113,3 +113,9 @@ def test_quotes_around_cells_and_inside_of_them_are_read() -> None:
 
 def test_a_number_that_goes_over_several_lines_is_none() -> None:
     assert isinstance(outcome("lien_register", 'PARCEL,CERT,FACE\n1,"2\n3,4",5\n'), Retry)
+
+
+@pytest.mark.parametrize("total", ["Total 2024", "TOTALS: 2", "Grand Total 2024", "Subtotal 7"])
+def test_a_total_is_no_parcel(total: str) -> None:
+    (found,) = liens(HEADING, "77,400,11/14/07,N,,2006,100.10", f"{total},,,,,,99999")
+    assert found["parcel_id"] == "77"

@@ -130,3 +130,10 @@ def test_a_city_s_own_letters_are_no_state(cells: str, line: str, city: str | No
     (found,) = records("realauction", {"retHTML": text, "rlist": "1"})
     assert (found["case_number"], found["parcel_id"], found["situs_address"]) == ("2024-7", "12-3", "9 ELM ST")
     assert (found["situs_city"], found["situs_zip"]) == (city, zip_code)
+
+
+def test_which_of_several_amounts_is_the_opening_bid_is_not_guessed() -> None:
+    (found,) = records("govease", live("01-02-03", "BLOOM CLARA", "$700.00", "$50.00", AUCTION))
+    assert (found["parcel_id"], found["liens"][0]["opening_bid"]) == ("01-02-03", None)
+    (found,) = records("govease", live("01-02-03", "BLOOM CLARA", "$50.00", AUCTION, "$700.00"))
+    assert found["liens"][0]["opening_bid"] == 50

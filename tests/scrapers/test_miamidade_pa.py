@@ -95,3 +95,10 @@ def test_a_site_in_trouble_has_not_said_that_there_is_no_folio() -> None:
     for completed in (None, False, True):
         trouble = {"Message": "An error has occurred.", "Completed": completed}
         assert isinstance(outcome("miamidade_pa", trouble), Retry)
+
+
+def test_values_that_a_note_calls_preliminary_are_not_certified() -> None:
+    years = [{"Year": one, "LandValue": 5, "TotalValue": 12, "AssessedValue": 10} for one in (2024, 2023)]
+    notes = [{"Year": 2024, "Message": "The values are PRELIMINARY and may change."}, {"Year": 2023, "Message": ""}]
+    found = record("miamidade_pa", answer(Assessment={"AssessmentInfos": years, "Messages": notes}))
+    assert [one["status"] for one in found["valuations"]] == ["preliminary", "certified"]

@@ -34,21 +34,24 @@ def _rows(document: Document) -> Iterator[Sequence[Element]]:
 
 
 def _record(cells: Sequence[Element]) -> Record | None:
-    """By what a cell holds: a link to the item with its parcel, that parcel, an amount, the auction's name."""
+    """By what a cell holds: a link to the item with its parcel, that parcel, an amount, the auction's name.
+
+    Which of several amounts is the opening bid, no cell says.
+    """
     link = next((one for cell in cells for one in cell.iter("a") if _ITEM.search(one.get("href") or "")), None)
     item = _ITEM.search(link.get("href") or "") if link is not None else None
     if link is None or item is None:
         return None
     at = next(number for number, cell in enumerate(cells) if link in cell.iter("a"))
     following = cells[at + 1 :]
-    bid = next((amount for cell in following if (amount := _amount(cell)) is not None), None)
-    if bid is None:
+    amounts = {amount for cell in following[: _auction_name(following)] if (amount := _amount(cell)) is not None}
+    if not amounts:
         return None
     named = unquote(item[3])
     parcels = [number for number, cell in enumerate(following) if parcel_norm(text_of(cell)) == parcel_norm(named)]
     details = next((text_of(cell) for cell in following if "Use Code:" in text_of(cell)), "")
     use = _USE.search(details)
-    lien = Lien(case_number=item[2], opening_bid=bid, status=None)
+    lien = Lien(case_number=item[2], opening_bid=amounts.pop() if len(amounts) == 1 else None, status=None)
     return Record(
         parcel_id=values.words(text_of(following[parcels[0]])) if parcels else values.words(named),
         record_kind=LIEN,
@@ -61,6 +64,11 @@ def _record(cells: Sequence[Element]) -> Record | None:
 
 def _amount(cell: Element) -> Decimal | None:
     return values.money(text_of(cell)) if "$" in text_of(cell)[:2] else None
+
+
+def _auction_name(cells: Sequence[Element]) -> int | None:
+    """Where it stands. Behind it come what was bid so far and the time that is left."""
+    return next((number for number, cell in enumerate(cells) if "auctionname" in (cell.get("class") or "")), None)
 
 
 def _owners(after: Sequence[Element]) -> list[str]:
@@ -77,7 +85,7 @@ def _owners(after: Sequence[Element]) -> list[str]:
 def _situs(cells: Sequence[Element]) -> str | None:
     """Between the amount and the auction's name, in the last cell that is no list of details."""
     amount = next((number for number, cell in enumerate(cells) if _amount(cell) is not None), None)
-    name = next((number for number, cell in enumerate(cells) if "auctionname" in (cell.get("class") or "")), None)
+    name = _auction_name(cells)
     if amount is None or name is None:
         return None
     between = [cell for cell in cells[amount + 1 : name] if next(cell.iter("p"), None) is None]

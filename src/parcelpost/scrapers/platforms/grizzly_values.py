@@ -11,6 +11,8 @@ from parcelpost.scrapers.document import Document, Element, beside, label, text_
 from parcelpost.scrapers.record import Valuation
 
 _TITLE = re.compile(r"\b(\d{4})\s+(Certified|Final|Working|Preliminary|Proposed|Tentative)\b", re.IGNORECASE)
+_WHOLE_TITLE = re.compile(r"\d{4}\s+\w+(?:\s+values?\b.*)?$", re.ASCII)
+"""A note that names a year among other words is none."""
 _STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
 _CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
 _VALUE = re.compile(r"\s*\bvalues?$")
@@ -48,7 +50,7 @@ def _titles(text: str) -> list[Title]:
 
 
 def _title_of_page(document: Document) -> list[Title]:
-    found = (titles[0] for text in document.labels() if (titles := _titles(text)))
+    found = (titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text)))
     return [next(found, (None, None))]
 
 

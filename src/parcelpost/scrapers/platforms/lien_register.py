@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
@@ -36,6 +37,7 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = {
     "owner": ("OWNER", "OWNERNAME"),
 }
 _NEEDED = ("parcel", "certificate")
+_TOTAL = re.compile(r"(?:grand[\s-]*|sub[\s-]*)?totals?\b", re.IGNORECASE)
 Row = Mapping[str, str]
 
 
@@ -75,10 +77,12 @@ def _key(row: Row) -> tuple[str, str]:
 
 
 def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | None:
-    """Each line is a lien of its own, whatever it shares with others. None: it names no parcel, as below a total."""
+    """Each line is a lien of its own, whatever it shares with others. None: it names no parcel, or is a total."""
     parcel, number = values.words(row.get("parcel")), values.words(row.get("certificate"))
     face_amount, tax_year = values.money(row.get("face_amount")), values.year(row.get("tax_year"))
     if parcel is None or not any(sign.isdigit() for sign in parcel) or (number is None and face_amount is None):
+        return None
+    if _TOTAL.match(parcel):
         return None
     owner = values.words(row.get("owner"))
     lien = Lien(

@@ -80,7 +80,7 @@ def _valuations(found: Json) -> Iterator[Valuation]:
         taxed: Mapping[str, Json] = taxable.get(of_year, {})
         yield Valuation(
             year=of_year,
-            status="certified",
+            status="preliminary" if "preliminary" in _notes(one, found).lower() else "certified",
             land_value=money(one.get("LandValue")),
             building_value=money(one.get("BuildingOnlyValue")),
             extra_feature_value=money(one.get("ExtraFeatureValue")),
@@ -95,12 +95,19 @@ def _valuations(found: Json) -> Iterator[Valuation]:
 
 def _is_valued(one: Mapping[str, Json], found: Json) -> bool:
     """Zeros stand for a year whose values are not out yet, which a note or a flag tells."""
-    total, of_year = money(one.get("TotalValue")), year(one.get("Year"))
+    total = money(one.get("TotalValue"))
     if total or any(money(one.get(name)) for name in ("LandValue", "AssessedValue")):
         return total is not None
-    notes = (note for note in objects(found, "Assessment", "Messages") if year(note.get("Year")) == of_year)
     is_hidden = words(at(found, "PropertyInfo", "ShowCurrentValuesFlag")) == "N"
-    return total is not None and not is_hidden and not any(words(note.get("Message")) for note in (one, *notes))
+    return total is not None and not is_hidden and not _notes(one, found)
+
+
+def _notes(one: Mapping[str, Json], found: Json) -> str:
+    """What is said of that year."""
+    notes = (
+        note for note in objects(found, "Assessment", "Messages") if year(note.get("Year")) == year(one.get("Year"))
+    )
+    return " ".join(message for note in (one, *notes) if (message := words(note.get("Message"))))
 
 
 def _exemptions(found: Json, of_year: int) -> list[str] | None:
