@@ -61,7 +61,7 @@ def scraping(site: Website, lpm: LocalPersistenceManager) -> Scraping:
 
 def _layer(site: Website, parcels: int, page: int) -> None:
     def query(asked: Asked) -> Reply:
-        start = int(asked.query["resultOffset"])
+        start = int(asked.query.get("resultOffset", 0))
         rows = range(start, min(start + page, parcels))
         more = {"exceededTransferLimit": True} if start + page < parcels else {}
         given = {"OWN_NAME": "DOE", "JV": 1.10, "DOR_UC": "000"}
@@ -98,6 +98,17 @@ async def test_an_answer_of_too_many_rows_is_refused(site: Website, scraping: Sc
     outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, GiveUp)
     assert "20,000" in outcome.reason
+
+
+@pytest.mark.parametrize(("part", "found"), [("", 25), ("&resultRecordCount=10", 10)])
+async def test_a_query_that_is_given_whole_is_answered_whole(
+    site: Website, scraping: Scraping, part: str, found: int
+) -> None:
+    _layer(site, parcels=25, page=10)
+    url = f"{site.url}/rest/0/query?where=1%3D1&f=json{part}"
+    outcome = await scraping("arcgis", "", url=url, entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, Done), outcome
+    assert 1 + len(outcome.more) == found
 
 
 async def test_socrata_pages_are_joined(site: Website, scraping: Scraping) -> None:

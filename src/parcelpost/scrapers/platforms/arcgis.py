@@ -15,6 +15,7 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.json_values import at, objects, words
 
+_PART = ("resultoffset=", "resultrecordcount=")
 _BUSY = ("429", "500", "503", "504")
 
 
@@ -41,12 +42,24 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     """The site of an entry is the layer's address: `https://host/arcgis/rest/services/Parcels/MapServer/0`."""
     layer = given_url(target, county) or needed(county, target).base
     if "/query?" in layer:
-        return await fetcher.get(layer)
+        return await _answer(layer, fetcher)
     asked = {"where": where_of(target, county), "outFields": "*", "returnGeometry": "false", "f": "json"}
 
     async def ask(start: int) -> tuple[Page, Rows | None, bool]:
         paging = {"resultOffset": str(start), "resultRecordCount": str(PAGE_ROWS)}
         page = await fetcher.get(f"{layer.rstrip('/')}/query?{urlencode(asked | paging)}")
+        return (page, *_features(page))
+
+    return await all_rows(ask, _join)
+
+
+async def _answer(query: str, fetcher: Fetcher) -> Page:
+    """To a query that was given whole: all of its rows, unless it says itself which part it wants."""
+    if any(name in query.lower() for name in _PART):
+        return await fetcher.get(query)
+
+    async def ask(start: int) -> tuple[Page, Rows | None, bool]:
+        page = await fetcher.get(f"{query}&resultOffset={start}" if start else query)
         return (page, *_features(page))
 
     return await all_rows(ask, _join)
