@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -13,6 +15,17 @@ from parcelpost.scrapers.ways import Label, Way
 T = TypeVar("T")
 
 _SIMILAR = 0.6
+_NEVER_GUESSED = "parcel_id"
+"""A record of the wrong parcel is worse than none."""
+_WORD = re.compile("[a-z]+")
+_CHANGING = frozenset(
+    _WORD.findall(
+        "owner owners co mailing billing previous prior old former past parent child new next alternate secondary other"
+        " exempt exemption exemptions taxable assessed appraised deferred market land building buildings improvement"
+        " improvements school city county state zip effective neighbor adjacent grantor grantee buyer seller"
+    )
+)
+"""With one of these words a label means something else than without."""
 
 
 class Field(Struct, Generic[T], frozen=True):
@@ -62,9 +75,12 @@ class Look:
         self.document = document
         self.tries: list[Try] = []
         self._order = order
+        self._asked: dict[str, tuple[Way, ...]] = {}
+        """The ways of the fields asked for so far."""
 
     def value(self, field: Field[T], within: Element | None = None) -> T | None:
         """The field's value; None: no way led to one."""
+        self._asked[field.name] = field.ways
         ways = self._order.ways(field.name, field.ways)
         for place, way in enumerate(ways):
             value = self._try(field, way, within)
@@ -88,10 +104,12 @@ class Look:
 
     def _guess(self, field: Field[T], within: Element | None) -> T | None:
         """By a label that resembles one of the field's, if what is beside it has the field's shape."""
-        own = [label(way.selector) for way in field.ways if isinstance(way, Label)]
+        if field.name == _NEVER_GUESSED:
+            return None
+        own = _labels(field.ways)
         wanted = [set(text.split()) for text in own]
         for text in self.document.labels_with(set().union(*wanted)):
-            if text in own or not _resembles(text, wanted):
+            if text in own or not _resembles(text, wanted) or self._is_owned(text):
                 continue
             way = Label(text)
             value = self._found(field, way, within)
@@ -100,7 +118,22 @@ class Look:
                 return value
         return None
 
+    def _is_owned(self, text: str) -> bool:
+        return any(text in _labels(ways) for ways in self._asked.values())
+
+
+@lru_cache(maxsize=1_024)
+def _labels(ways: tuple[Way, ...]) -> Sequence[str]:
+    return [label(way.selector) for way in ways if isinstance(way, Label)]
+
 
 def _resembles(text: str, wanted: Sequence[set[str]]) -> bool:
-    found = set(text.split())
-    return any(words and len(words & found) / len(words | found) >= _SIMILAR for words in wanted)
+    found, changing = set(text.split()), _changing(text)
+    return any(
+        words and len(words & found) / len(words | found) >= _SIMILAR and _changing(" ".join(words)) == changing
+        for words in wanted
+    )
+
+
+def _changing(text: str) -> frozenset[str]:
+    return _CHANGING.intersection(_WORD.findall(text))
