@@ -58,8 +58,10 @@ def test_every_try_is_a_signal_with_its_task_and_site() -> None:
 
 
 def test_a_guess_is_marked_as_one() -> None:
-    guess = signals(read(Ranking(), RENAMED))[-1]
-    assert (guess.selector_type, guess.context) == ("label", "CT/hartford guess")
+    ranking = Ranking()
+    for _ in range(3):  # and stays one, however often it led to the field
+        guess = signals(read(ranking, RENAMED))[-1]
+        assert (guess.selector_type, guess.success, guess.context) == ("label", True, "CT/hartford guess")
 
 
 def test_a_page_without_the_field_tells_its_failures_too() -> None:
@@ -84,7 +86,7 @@ def test_what_signals_tell_brings_back_the_order_and_what_is_broken() -> None:
     assert [broken] == list(first.broken())
     assert (broken.field, broken.found_otherwise, broken.since) == ("owner_names", True, NOW)
     assert broken.failing == ("css #o",)
-    assert [one.selector for one in signals(read(again, RENAMED))] == ["name of owner"]
+    assert [one.selector for one in signals(read(again, RENAMED))][-1] == "name of owner"
 
 
 def test_the_fleets_experience_counts_where_a_site_is_not_known() -> None:

@@ -74,9 +74,43 @@ def test_when_every_way_fails_a_label_that_resembles_is_guessed_and_remembered()
     found, _ = read(ranking, RENAMED)
     assert found == "CY"
     assert [way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)][-1] == "name of owner"
-    for _ in range(20):
+    assert read(ranking, RENAMED) == ("CY", 4)
+
+
+def test_what_was_learned_gives_way_to_what_is_written_at_once() -> None:
+    ranking = Ranking()
+    for _ in range(30):
         read(ranking, RENAMED)
-    assert read(ranking, RENAMED) == ("CY", 1)
+    both = f"{RENAMED}<table><tr><td>Owner Name</td><td>DI</td></tr></table>"
+    assert [read(ranking, both)[0] for _ in range(3)] == ["DI"] * 3
+
+
+@pytest.mark.parametrize("pages", [0, 200])
+def test_a_label_that_the_fleet_learned_is_behind_all_that_are_written(pages: int) -> None:
+    ranking, html = Ranking(), "<table><tr><td>Owner Name</td><td>DI</td></tr><tr><td>Who</td><td>NO</td></tr></table>"
+    for _ in range(pages):
+        read(ranking, html)
+    ranking.take_fleet(SITE[0], [("owner_names", "label", "Who", 1.0)])
+    assert read(ranking, html)[0] == "DI"
+    assert read(ranking, "<table><tr><td>Who</td><td>EL</td></tr></table>")[0] == "EL"
+
+
+def test_what_works_on_the_site_is_not_left_for_what_works_elsewhere() -> None:
+    ranking = Ranking()
+    ways = (Id("gone"), Css(".elsewhere"), Label("Owner"))
+    for _ in range(30):
+        ranking.note(SITE, [Try("owner_names", Id("gone"), False), Try("owner_names", Label("Owner"), True)])
+    ranking.take_fleet(SITE[0], [("owner_names", "css", ".elsewhere", 1.0)])
+    order = ranking.order(SITE).ways("owner_names", ways)
+    assert [way.selector for way in order] == ["Owner", ".elsewhere", "#gone"]
+
+
+@pytest.mark.parametrize(("field", "name"), [("parcel_id", "Number"), ("owner_names", "Previous Owner")])
+def test_what_the_fleet_learned_is_no_more_than_a_guess(field: str, name: str) -> None:
+    ranking = Ranking()
+    ranking.take_fleet(SITE[0], [(field, "label", name, 1.0)])
+    look = Look(page(f"<table><tr><td>{name}</td><td>00-99</td></tr></table>"), ranking.order(SITE))
+    assert look.value(Field(field, OWNER.ways, _words)) is None
 
 
 def test_a_guess_is_marked() -> None:

@@ -17,7 +17,7 @@ from parcelpost.scrapers.ways import Label, Way, from_name, name_of
 _QUICK, _SLOW = 0.12, 0.01
 """How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
 _MARGIN = 0.2
-"""By so much another way must be better to go before one that was written before it."""
+"""By so much another way must be better to go before one that was written before it, or is known on the site."""
 _EXPLORE_EVERY = 100
 _FALLEN = 0.5
 _SEEN_ENOUGH = 20
@@ -122,13 +122,29 @@ class _FieldState:
         return self.standings[name]
 
     def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
-        """It holds until something is noted that is not only counted."""
+        """Labels that were learned come last, however well they do: what was written down is surer.
+
+        It holds until something is noted that is not only counted.
+        """
         self.settle()
-        ways = [*known, *(way for way in self.learned if way not in known)]
-        ranks = [self._rank(way, fleet) for way in ways]
-        if max(ranks) - ranks[0] < _MARGIN:
-            return ways
-        return [way for _, way in sorted(zip(ranks, ways, strict=True), key=lambda pair: -pair[0])]
+        others = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
+        learned = dict.fromkeys(way for way in (*self.learned, *others) if way not in known)
+        ranked = sorted(learned, key=lambda way: -self._rank(way, fleet))
+        return [*self._written(known, fleet), *ranked[:_MOST_LEARNED]]
+
+    def _written(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
+        """Of those that do about as well as the best, one that this site knows goes first, then as they are written."""
+        left = [(self._rank(way, fleet), way) for way in known]
+        if max(rank for rank, _ in left) - left[0][0] < _MARGIN:
+            return known
+        found = []
+        while left:
+            enough = max(rank for rank, _ in left) - _MARGIN
+            good = [pair for pair in left if pair[0] > enough]
+            first = next((pair for pair in good if name_of(pair[1]) in self.standings), good[0])
+            left.remove(first)
+            found.append(first[1])
+        return found
 
     def _rank(self, way: Way, fleet: Fleet) -> float:
         name = name_of(way)
@@ -162,17 +178,21 @@ class _FieldState:
         listed = tries if isinstance(tries, list) else [tries]
         for one in listed:
             self.standing(one.way, fleet).note(one.success)
-            if one.guess and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
-                self.learned.append(one.way)
         led = {name_of(one.way) for one in listed if one.success}
         for name in {name_of(one.way) for one in listed} - led if led else ():
             self.standings[name].miss(task_id, at)
-        success = any(one.success and not one.guess for one in listed)
+        success = any(one.success and (not one.guess or one.way in self.learned) for one in listed)
+        self._learn(listed)
         if not success:
             self.example = task_id
             self.since = self.since or at
         self._note_pages(success, 1)
         self._last = tries if not led or (success and len(listed) == 1) else None
+
+    def _learn(self, tries: Sequence[Try]) -> None:
+        for one in tries:
+            if one.guess and one.success and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
+                self.learned.append(one.way)
 
     def _note_pages(self, success: bool, times: int) -> None:
         self.lately = _moved(self.lately, success, times) if self.pages else float(success)
@@ -240,7 +260,8 @@ class Ranking:
     def take_fleet(self, platform: str, ranked: Iterable[tuple[str, str, str, float]]) -> None:
         """How ways do in the whole fleet: field, kind, selector, success rate. It counts where a site's own is unknown.
 
-        Labels that other workers have learned are tried here too; other selectors from outside are not run.
+        Labels that other workers have learned are tried here too, behind all that are written; other selectors from
+        outside are not run.
         """
         fields: dict[str, dict[tuple[str, str], float]] = {}
         for field, kind, selector, rate in ranked:
@@ -291,19 +312,14 @@ class SiteOrder:
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
         state, fleet = self._fields.get(field), self._fleet.get(field, _NOTHING_KNOWN)
         if state is None:
-            return self._ordered(_FieldState(), known, fleet) if fleet else known
+            return _FieldState().order(known, fleet) if fleet else known
         before = state.ordered
         if before is not None and before[0] is known and before[1] is fleet:
             return before[2]
         with self._lock:
-            found = self._ordered(state, known, fleet)
+            found = state.order(known, fleet)
             state.ordered = known, fleet, found
         return found
-
-    def _ordered(self, state: _FieldState, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
-        learned = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
-        all_known = [*known, *(way for way in learned if way not in known)][: len(known) + _MOST_LEARNED]
-        return state.order(all_known, fleet)
 
 
 def _by_field(tries: Iterable[Try]) -> dict[str, Tries]:

@@ -44,12 +44,12 @@ class Try(Struct, frozen=True):
     way: Way
     success: bool
     guess: bool = False
-    """Nobody wrote this way down: it was made from a label that resembles the field's own."""
+    """Nobody wrote this way down: it is a label that resembles the field's own, found on this page or before."""
 
 
 class Order(Protocol):
     def ways(self, field: str, known: Sequence[Way]) -> Sequence[Way]:
-        """The ways to try, best first: those known, and those learned on this site."""
+        """The ways to try: those known, best first, and behind them those learned."""
 
     @property
     def explores(self) -> bool:
@@ -83,17 +83,24 @@ class Look:
         self._asked[field.name] = field.ways
         ways = self._order.ways(field.name, field.ways)
         for place, way in enumerate(ways):
+            if way not in field.ways and not self._may_be(field, label(way.selector)):
+                continue
             value = self._try(field, way, within)
             if value is not None:
-                if self._order.explores and place + 1 < len(ways):
+                if self._order.explores and place + 1 < len(ways) and ways[place + 1] in field.ways:
                     self._try(field, ways[place + 1], within)
                 return value
         return self._guess(field, within)
 
     def _try(self, field: Field[T], way: Way, within: Element | None) -> T | None:
         value = self._found(field, way, within)
-        self.tries.append(Try(field.name, way, value is not None))
+        self.tries.append(Try(field.name, way, value is not None, guess=way not in field.ways))
         return value
+
+    def _may_be(self, field: Field[T], text: str) -> bool:
+        """Whether a label that was learned, here or elsewhere, may be the field's."""
+        own = " ".join(_labels(field.ways))
+        return field.name != _NEVER_GUESSED and not self._is_owned(text) and _changing(text) <= _changing(own)
 
     def _found(self, field: Field[T], way: Way, within: Element | None) -> T | None:
         for piece in way.find(self.document, within):
