@@ -94,3 +94,33 @@ def test_a_page_nested_ten_thousand_deep_is_read_or_refused() -> None:
 )
 def test_a_page_is_decoded_as_it_is_not_as_it_says(body: bytes, content_type: str, text: str) -> None:
     assert decoded(body, content_type) == text
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<div><span>Zoning</span><span></span></div><div><span>Subdivision</span><span>ELM ACRES</span></div>",
+        "<div><span>Zoning</span><span></span><span>Subdivision</span><span>ELM ACRES</span></div>",
+        "<div><b>Zoning</b>: <span> </span></div><div><b>Subdivision</b>: <span>ELM ACRES</span></div>",
+        "<dl><dt>Zoning</dt><dt>Subdivision</dt><dd>ELM ACRES</dd></dl>",
+        "<dl><dt>Zoning</dt></dl><dl><dt>Subdivision</dt><dd>ELM ACRES</dd></dl>",
+        "<dl><dt>Zoning</dt><dd></dd><dt>Subdivision</dt><dd>ELM ACRES</dd></dl>",
+    ],
+)
+def test_a_value_that_is_empty_is_not_taken_from_the_next_label(html: str) -> None:
+    assert not value(html, "Zoning")
+    assert value(html, "Subdivision") == "ELM ACRES"
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<b>Owner</b><i class=icon></i><span>ANN LEE</span>",
+        "<b>Owner</b><span>:</span><span>ANN LEE</span>",
+        "<table><tr><td><b>Owner</b><span class=hint></span></td><td>ANN LEE</td></tr></table>",
+        "<table><tr><td><div><b>Owner</b><span class=hint></span></div></td><td>ANN LEE</td></tr></table>",
+        "<div><div>Owner</div></div><div>ANN LEE</div>",
+    ],
+)
+def test_what_only_adorns_a_label_is_not_its_value(html: str) -> None:
+    assert value(html, "Owner") == "ANN LEE"

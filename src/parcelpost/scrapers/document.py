@@ -19,6 +19,8 @@ MOST_BYTES = 16 * 1024**2
 _MOST_LABEL_CHARS = 80
 _MOST_ANCESTORS = 4
 _MOST_LABEL_PARTS = 6
+_MOST_PARTS_AROUND = 40
+"""Of text, in what is around a label and holds nothing else: the rest would be blanks."""
 _HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
 _BLOCKS = frozenset(
     {"p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6"},
@@ -26,6 +28,9 @@ _BLOCKS = frozenset(
 BREAK = "\N{LINE SEPARATOR}"
 """Stands wherever the page breaks a line: in the tree in each `br`, and in what is read of it around blocks."""
 _CELLS = frozenset({"td", "th"})
+_NAMES = _CELLS | {"dt"}
+"""What is a label as a whole: its value stands beside it, not beside what is around it."""
+_ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
 
 
@@ -170,7 +175,7 @@ def beside(element: Element) -> Piece | None:
         if piece is not None:
             return piece
         parent = node.getparent()
-        if parent is None or node.tag in _CELLS or label(text_of(parent)) != label(text_of(node)):
+        if parent is None or node.tag in _NAMES or not _reads_as(parent, node):
             return None
         node = parent
     return None
@@ -186,18 +191,31 @@ def _named(node: Element) -> Piece | None:
 
 
 def _next(node: Element) -> Piece | None:
-    if node.tag not in _CELLS and node.tag != "dt" and (tail := clean(node.tail)).strip(": "):
+    if node.tag not in _NAMES and (tail := clean(node.tail)).strip(": "):
         return Piece(None, tail.lstrip(": "))
     for sibling in node.itersiblings(etree.Element):
         if node.tag in _CELLS and sibling.tag not in _CELLS:
             continue
-        if sibling.tag == "br":
+        if sibling.tag == "br" or sibling.tag == node.tag == "dt":
             return None
-        if (text := text_of(sibling)).strip(": "):
+        text = text_of(sibling)
+        if text.strip(": "):
             return Piece(sibling, text)
-        if node.tag in _CELLS or node.tag == "dt":
-            return Piece(sibling)  # an empty cell is the answer: the page does not say
+        if node.tag in _NAMES or not (text or sibling.tag in _ADORNING or _is_all_of_a_name(node)):
+            return Piece(sibling)  # the page does not say
     return None
+
+
+def _is_all_of_a_name(node: Element) -> bool:
+    """Whether a cell or a `dt` holds it and no other text."""
+    around = next(node.iterancestors(*_NAMES), None)
+    return around is not None and _reads_as(around, node)
+
+
+def _reads_as(around: Element, node: Element) -> bool:
+    """Whether it holds no other text than that."""
+    parts = list(islice(_texts(around), _MOST_PARTS_AROUND))
+    return len(parts) < _MOST_PARTS_AROUND and label("".join(parts)) == label(text_of(node))
 
 
 def _texts(element: Element) -> Iterator[str]:
