@@ -124,3 +124,11 @@ def test_a_value_that_is_empty_is_not_taken_from_the_next_label(html: str) -> No
 )
 def test_what_only_adorns_a_label_is_not_its_value(html: str) -> None:
     assert value(html, "Owner") == "ANN LEE"
+
+
+def test_a_heading_of_a_column_labels_nothing_beside_it() -> None:
+    html = (
+        "<table><tr><th>Use Code</th><th>Description</th><th>Zone</th></tr><tr><td>0100</td><td>HOUSE</td></tr></table>"
+    )
+    assert value(html, "Use Code") is None
+    assert value("<table><tr><th>Use Code</th><td>0100</td><th>Zone</th><td>RD</td></tr></table>", "Use Code") == "0100"

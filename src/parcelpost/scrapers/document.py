@@ -196,8 +196,8 @@ def _next(node: Element) -> Piece | None:
     for sibling in node.itersiblings(etree.Element):
         if node.tag in _CELLS and sibling.tag not in _CELLS:
             continue
-        if sibling.tag == "br" or sibling.tag == node.tag == "dt":
-            return None
+        if sibling.tag == "br" or (sibling.tag == node.tag and node.tag in ("dt", "th")):
+            return None  # a heading beside a heading
         text = text_of(sibling)
         if text.strip(": "):
             return Piece(sibling, text)
