@@ -167,11 +167,14 @@ def lines_of(element: Element) -> list[str]:
     return [line for line in lines if line]
 
 
-def beside(element: Element) -> Piece | None:
-    """What a label labels: the next cell, the `dd` of a `dt`, a `label`'s field, the next element, the text behind."""
+def beside(element: Element, document: Document | None = None) -> Piece | None:
+    """What a label labels: the next cell, the `dd` of a `dt`, the next element, the text behind.
+
+    With the document, also the field that a `label` names.
+    """
     node = element
     for _ in range(_MOST_ANCESTORS):
-        piece = _named(node) or _next(node)
+        piece = (_named(node, document) if document is not None else None) or _next(node)
         if piece is not None:
             return piece
         parent = node.getparent()
@@ -181,12 +184,9 @@ def beside(element: Element) -> Piece | None:
     return None
 
 
-def _named(node: Element) -> Piece | None:
+def _named(node: Element, document: Document) -> Piece | None:
     name = node.get("for") if node.tag == "label" else None
-    if not name:
-        return None
-    root = node.getroottree().getroot()
-    found = next((one for one in root.iter(etree.Element) if one.get("id") == name), None)
+    found = document.by_id(name) if name else None
     return Piece(found) if found is not None else None
 
 

@@ -87,7 +87,8 @@ class Label(Struct, frozen=True):
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         for element in document.labelled(self.selector):
-            if _is_in(element, within) and (piece := beside(element)) is not None and not piece.text.endswith(":"):
+            piece = beside(element, document) if _is_in(element, within) else None
+            if piece is not None and not piece.text.endswith(":"):
                 yield piece  # what ends in a colon is the next label: this one's value is missing
 
 
