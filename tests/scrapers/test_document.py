@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.model import Page
 from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.document import MOST_BYTES, Document, beside, lines_of, text_of
+from parcelpost.scrapers.document import MOST_BYTES, Document, beside, label, lines_of, text_of
 
 
 def document(html: str) -> Document:
@@ -17,9 +17,9 @@ def document(html: str) -> Document:
     return found
 
 
-def value(html: str, label: str) -> str | None:
+def value(html: str, name: str) -> str | None:
     page = document(html)
-    elements = page.labelled(label)
+    elements = page.labelled(name)
     piece = beside(elements[0], page) if elements else None
     return piece.text if piece else None
 
@@ -163,3 +163,13 @@ def _steps(html: str) -> int:
 )
 def test_twice_as_many_labels_take_no_more_than_twice_the_work(one: str) -> None:
     assert _steps(one * 800) < 3 * _steps(one * 400)
+
+
+def test_a_text_too_long_for_a_label_is_none_and_blanks_do_not_count() -> None:
+    assert label("Owner " * 100) == ""
+    assert label(f"{' ' * 400}Owner:{' ' * 400}") == "owner"
+
+
+def test_beside_a_text_too_long_for_a_label_is_nothing_of_what_is_around() -> None:
+    html = f"<div><div>Owner <p>{'long ' * 100}</p></div><br>other</div><div>ANN LEE</div>"
+    assert value(html, "Owner") is None

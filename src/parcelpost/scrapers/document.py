@@ -17,6 +17,8 @@ MOST_BYTES = 16 * 1024**2
 """A county's page of one parcel has a tenth of a megabyte."""
 
 _MOST_LABEL_CHARS = 80
+_MOST_TEXT_CHARS = 4 * _MOST_LABEL_CHARS
+"""Of a label, with its decoration and its blanks."""
 _MOST_ANCESTORS = 4
 _MOST_LABEL_PARTS = 6
 _MOST_PARTS_AROUND = 40
@@ -104,7 +106,7 @@ class Document:
         found: dict[str, list[Element]] = {}
         for element in self.root.iter():
             text = element.text
-            if not text or len(text) > 4 * _MOST_LABEL_CHARS or not (own := label(text)):
+            if not text or len(text) > _MOST_TEXT_CHARS or not (own := label(text)):
                 continue
             if len(own) <= _MOST_LABEL_CHARS:
                 if own in found:
@@ -148,9 +150,15 @@ class Document:
         return [texts[place] for place in sorted(places)]
 
 
-@lru_cache(maxsize=8_192)
 def label(text: str) -> str:
-    """Text as labels are compared."""
+    """Text as labels are compared; empty if it is too long to be one."""
+    if len(text) > _MOST_TEXT_CHARS and len(text := clean(text)) > _MOST_TEXT_CHARS:
+        return ""  # what is remembered stays small
+    return _label(text)
+
+
+@lru_cache(maxsize=8_192)
+def _label(text: str) -> str:
     return clean(text).rstrip(_DECORATION_BEHIND).lstrip(_DECORATION_BEFORE).lower()
 
 
@@ -214,8 +222,8 @@ def _is_all_of_a_name(node: Element) -> bool:
 
 def _reads_as(around: Element, node: Element) -> bool:
     """Whether it holds no other text than that."""
-    parts = list(islice(_texts(around), _MOST_PARTS_AROUND))
-    return len(parts) < _MOST_PARTS_AROUND and label("".join(parts)) == label(text_of(node))
+    own, parts = label(text_of(node)), list(islice(_texts(around), _MOST_PARTS_AROUND))
+    return own != "" and len(parts) < _MOST_PARTS_AROUND and label("".join(parts)) == own
 
 
 def _texts(element: Element) -> Iterator[str]:
