@@ -72,6 +72,16 @@ async def test_a_site_without_rules_allows_everything(site: Website, status: int
         assert (await one.session.get(f"{site.url}/a")).body == b"ok"
 
 
+@pytest.mark.parametrize("leads_to", ["/Error.aspx", "/login", "/Disclaimer.aspx", "/robots.txt"])
+async def test_rules_that_lead_elsewhere_are_none(site: Website, leads_to: str) -> None:
+    site.page("/robots.txt", b"", 302, Location=leads_to)
+    site.page("/a", b"ok")
+    async with fetching(obey_robots=True) as one:
+        for _ in range(2):
+            assert (await one.session.get(f"{site.url}/a")).body == b"ok"
+    assert leads_to == "/robots.txt" or site.paths == ["/robots.txt", "/a", "/a"]
+
+
 @pytest.mark.parametrize("status", [500, 503, 429])
 async def test_rules_that_cannot_be_had_are_waited_for(site: Website, status: int) -> None:
     clock = ManualClock()

@@ -16,7 +16,7 @@ from parcelpost.model import Page, Task
 from parcelpost.scrapers.answers import REDIRECTS, away_from_the_page, page_of, problem, rest_seconds
 from parcelpost.scrapers.connecting import open_pool
 from parcelpost.scrapers.exchange import Answer, Exchange, FetchOptions
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway
+from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, NotThere, TryLater, TurnedAway
 from parcelpost.scrapers.guard import Guard, Resolve, origin_of, port_of, resolve
 from parcelpost.scrapers.keeping import Keeping, PageCache, Stored
 from parcelpost.scrapers.politeness import Politeness
@@ -120,38 +120,33 @@ class PageFetcher:
 
     async def _page(self, visit: Visit, request: httpx2.Request) -> Answer:
         answer = await self._follow(visit, request, ask_robots=self._options.obey_robots)
+        if isinstance(answer, FetchFailed):
+            raise answer
         if failure := problem(answer, self._clock.now()):
             raise failure
         return answer
 
-    async def _follow(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Answer:
-        """The answer at the end of all redirects, each of them checked as the first address was."""
+    async def _follow(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Answer | FetchFailed:
+        """The answer at the end of all redirects, each of them checked as the first address was.
+
+        A failure: they lead away from what was asked for.
+        """
         for _ in range(_MOST_REDIRECTS + 1):
             answer = await self._ask(visit, request, ask_robots=ask_robots)
             location = answer.headers.get("location", "")
             if answer.status not in REDIRECTS or not location:
                 return answer
-            request = self._next(request, answer, location)
-        raise TryLater(f"{request.url.host} redirects more than {_MOST_REDIRECTS} times")
+            leads_to = self._leads_to(answer, location)
+            if failure := away_from_the_page(answer.url, leads_to):
+                return failure
+            request = _next(request, answer, leads_to)
+        return TryLater(f"{request.url.host} redirects more than {_MOST_REDIRECTS} times")
 
-    def _next(self, request: httpx2.Request, answer: Answer, location: str) -> httpx2.Request:
+    def _leads_to(self, answer: Answer, location: str) -> httpx2.URL:
         try:
-            leads_to = self._guard.url(str(answer.url.join(location)))
+            return self._guard.url(str(answer.url.join(location)))
         except (httpx2.InvalidURL, UnicodeError, ValueError):
             raise CannotFetch(f"{answer.url.host} redirects to what is no address") from None
-        if failure := away_from_the_page(answer.url, leads_to):
-            raise failure
-        keeps_form = answer.status in (307, 308) and request.method == "POST"
-        same_site = origin_of(leads_to) == origin_of(answer.url)
-        headers = {
-            name: value
-            for name, value in request.headers.items()
-            if name in ("accept", "accept-encoding", "user-agent")
-            or (keeps_form and name == "content-type")
-            or (same_site and name not in ("cookie", "host", "content-length", "content-type", "transfer-encoding"))
-        }
-        content = request.content if keeps_form else None
-        return httpx2.Request("POST" if keeps_form else "GET", leads_to, headers=headers, content=content)
 
     async def _ask(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Answer:
         origin = origin_of(request.url)
@@ -197,12 +192,18 @@ class PageFetcher:
         if stored is not None and stored.is_fresh:
             return stored.page.body
         answer = await self._follow(Visit(0.0), self._request(url, "GET", {}), ask_robots=False)
-        failure = None if answer.is_good else problem(answer, self._clock.now())
-        if failure is not None and not isinstance(failure, NotThere | TurnedAway | CannotFetch):
+        body = b"" if isinstance(answer, FetchFailed) else self._rules_in(origin, answer)
+        page = Page(body=body, content_type="text/plain", url=str(url))
+        await self._keeping.keep([Stored.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
+        return body
+
+    def _rules_in(self, origin: str, answer: Answer) -> bytes:
+        if answer.is_good:
+            return answer.body
+        failure = problem(answer, self._clock.now())
+        if not isinstance(failure, NotThere | TurnedAway | CannotFetch):
             raise TryLater(f"robots.txt of {origin} cannot be had: {failure}", getattr(failure, "after_seconds", None))
-        page = Page(body=answer.body if answer.is_good else b"", content_type="text/plain", url=str(url))
-        await self._keeping.keep([Stored.new(str(url), page, answer.headers, self._clock.now(), _ROBOTS_SECONDS)])
-        return page.body
+        return b""
 
 
 class Visit:
@@ -264,3 +265,17 @@ class Session:
             work.close()
             raise TryLater("the worker is ending")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
+
+
+def _next(request: httpx2.Request, answer: Answer, leads_to: httpx2.URL) -> httpx2.Request:
+    keeps_form = answer.status in (307, 308) and request.method == "POST"
+    same_site = origin_of(leads_to) == origin_of(answer.url)
+    headers = {
+        name: value
+        for name, value in request.headers.items()
+        if name in ("accept", "accept-encoding", "user-agent")
+        or (keeps_form and name == "content-type")
+        or (same_site and name not in ("cookie", "host", "content-length", "content-type", "transfer-encoding"))
+    }
+    content = request.content if keeps_form else None
+    return httpx2.Request("POST" if keeps_form else "GET", leads_to, headers=headers, content=content)
