@@ -177,6 +177,50 @@ async def test_a_bomb_is_not_unpacked(site: Website) -> None:
             await one.session.get(f"{site.url}/")
 
 
+def raw_deflate(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(body) + packer.flush()
+
+
+@pytest.mark.parametrize("pack", [zlib.compress, raw_deflate, gzip.compress])
+async def test_deflate_is_understood_with_and_without_its_head(site: Website, pack: Any) -> None:
+    packed = pack(b"record " * 10_000)
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: Asked) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: deflate\r\nContent-Length: {len(packed)}\r\n\r\n"
+        writer.write(head.encode())
+        for part in (packed[:1], packed[1:2], packed[2:]):
+            writer.write(part)
+            await writer.drain()
+
+    site.streams["/"] = drip
+    async with fetching() as one:
+        assert (await one.session.get(f"{site.url}/")).body == b"record " * 10_000
+
+
+@pytest.mark.parametrize("status", [200, 500])
+async def test_what_unpacks_to_nothing_is_not_read_to_its_end(site: Website, status: int) -> None:
+    site.page("/", gzip.compress(b"") * 500_000, status, Content_Encoding="gzip")
+    site.page("/stuffed", b"".join(_stuffed_gzip() for _ in range(40)), status, Content_Encoding="gzip")
+    async with fetching(max_page_bytes=100_000) as one:
+        for path in ("/", "/stuffed"):
+            with pytest.raises(CannotFetch if status == 200 else TryLater, match="longer" if status == 200 else "500"):
+                await one.session.get(f"{site.url}{path}")
+
+
+async def test_endlessly_many_parts_are_not_unpacked(site: Website) -> None:
+    site.page("/", gzip.compress(b"") * 10_001, Content_Encoding="gzip")
+    async with fetching() as one:
+        with pytest.raises(TryLater, match="10,000 parts"):
+            await one.session.get(f"{site.url}/")
+
+
+def _stuffed_gzip() -> bytes:
+    """Of nothing, with a long name of a file in its head."""
+    packed = gzip.compress(b"")
+    return packed[:3] + b"\x08" + packed[4:10] + b"n" * 50_000 + b"\0" + packed[10:]
+
+
 async def test_a_slow_drip_ends_with_the_time(site: Website) -> None:
     async def stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter, __: Asked) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")

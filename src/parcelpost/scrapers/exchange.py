@@ -14,8 +14,10 @@ from parcelpost import __version__
 from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 
 _MOST_OF_A_REFUSAL = 64 * 1024
-_ENCODINGS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": 47}
-"""Names of encodings -> how zlib calls them; 47 finds out by itself."""
+_MOST_PARTS = 10_000
+_WITH_HEAD, _WITHOUT_HEAD = 47, -15
+_ENCODINGS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": _WITH_HEAD}
+"""Names of encodings -> how zlib calls them."""
 
 
 class FetchOptions(Struct, frozen=True, kw_only=True):
@@ -80,9 +82,11 @@ class Exchange:
         limit = self._limit if good else _MOST_OF_A_REFUSAL
         unpacker = _unpacker(url, headers.get("content-encoding", ""))
         received = bytearray()
+        packed = 0
         async for chunk in response.aiter_stream():
+            packed += len(chunk)
             received += unpacker.unpack(chunk, limit + 1 - len(received))
-            if len(received) > limit:
+            if max(packed, len(received)) > limit:
                 if good:
                     raise CannotFetch(f"{_place(url)} is longer than {limit:,} bytes")
                 return bytes(received[:limit])
@@ -111,21 +115,28 @@ class _Unzip:
     def __init__(self, wbits: int) -> None:
         self._wbits = wbits
         self._zlib = zlib.decompressobj(wbits)
-        self._begun = False
+        self._parts = 0
 
     @property
     def is_complete(self) -> bool:
-        return self._zlib.eof or not self._begun
+        return self._zlib.eof or not self._parts
 
     def unpack(self, chunk: bytes, room: int) -> bytes:
         made = b""
         while chunk and len(made) < room:
-            if self._zlib.eof:  # a file of several parts
-                self._zlib, self._begun = zlib.decompressobj(self._wbits), False
-            self._begun = True
+            if self._zlib.eof or not self._parts:
+                self._begin_part(chunk[0])
             made += self._zlib.decompress(chunk, room - len(made))
             chunk = self._zlib.unused_data
         return made
+
+    def _begin_part(self, first: int) -> None:
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise zlib.error(f"packed in more than {_MOST_PARTS:,} parts")
+        # Some servers send "deflate" without its head, by whose first byte it is known.
+        is_bare = self._wbits == _WITH_HEAD and first & 0x0F != 0x08 and first != 0x1F
+        self._zlib = zlib.decompressobj(_WITHOUT_HEAD if is_bare else self._wbits)
 
 
 def _unpacker(url: httpx2.URL, encoding: str) -> _Unpacker:
