@@ -12,7 +12,7 @@ from msgspec.json import decode
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Done, OutboxEntry, Page, Result, Target, TaskStatus
-from parcelpost.scrapers.platform import NotReadable
+from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import listed
 from parcelpost.storage.reparsing import Filters
@@ -167,6 +167,52 @@ async def test_records_that_an_old_parser_did_not_see_are_added(rig: Rig) -> Non
     assert {entries[-1]["parcel_id"] for entries in rig.gateway.submissions.values()} == {"parcel-list", "found"}
     assert len(names) == 1
     assert_whole(rig.lpm.path)
+
+
+def numbered(*numbers: str) -> Parse:
+    """Reads one record for each, whatever the page says."""
+
+    def parse(page: Page, target: Target) -> Done:
+        first, *more = ({"parcel_id": number, "owner": f"of {number}", "county": "new"} for number in numbers)
+        return Done(data=first, more=tuple(more), page=page, lists=True)
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("numbers", "counted", "kept"),
+    [
+        (["p-0", "p-1", "p-2"], (3, 0, 0), "p-0"),
+        (["P 0", "P 1", "P 2"], (3, 0, 0), "P 0"),
+        (["x", "y", "z"], (3, 0, 0), "x"),
+        (["p-2", "p-1", "p-0"], (3, 0, 0), "p-0"),
+        (["p-0", "y", "p-2"], (3, 0, 0), "p-0"),
+        (["new", "p-0", "p-1", "p-2"], (3, 1, 0), "p-0"),
+        (["p-1", "p-2"], (2, 0, 1), "p-0"),
+    ],
+)
+async def test_a_record_whose_number_is_read_differently_takes_the_place_of_its_own(
+    rig: Rig, numbers: list[str], counted: tuple[int, int, int], kept: str
+) -> None:
+    await save(rig.lpm, "list", b"ann;bo;cy", parcel_id="p")
+    await deliver_all(rig.lpm)
+    rig.clock.advance(60)
+    for run in range(2):
+        counts = await Reparse(rig.lpm, lambda _: numbered(*numbers), ALL, rig.clock).run(f"{run}")
+        said = (counts.changed, counts.added, counts.not_found)
+        assert said == (counted if run == 0 else (0, 0, counted[2]))
+        rig.clock.advance(60)
+    records = dict(look(rig.lpm.path, "SELECT task_id, data ->> 'parcel_id' FROM results"))
+    assert sorted(records.values()) == sorted({*numbers} | ({"p-0"} if counted[2] else set()))
+    assert records["list"] == kept
+
+
+async def test_a_record_of_another_parcel_does_not_take_the_place_of_the_only_one(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann", parcel_id="p")
+    rig.clock.advance(60)
+    counts = await Reparse(rig.lpm, lambda _: numbered("other", "p"), ALL, rig.clock).run("x")
+    assert (counts.changed, counts.added) == (1, 1)
+    assert look(rig.lpm.path, "SELECT data ->> 'parcel_id' FROM results WHERE task_id = 't1'") == [("p",)]
 
 
 async def test_only_what_was_asked_for_is_read(rig: Rig) -> None:

@@ -14,9 +14,10 @@ from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Done, Encoded, GiveUp, Json, Listed, Outcome
 from parcelpost.scrapers.platform import NotReadable
-from parcelpost.storage.listing import child_id, listed
+from parcelpost.storage.listing import listed
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.reparsing import Change, Filters, NewRecord, StoredPage, StoredRecord
+from parcelpost.worker.matching import matched
 from parcelpost.worker.reading import PageReader, Parsers
 
 STATE = "reparse"
@@ -176,27 +177,6 @@ class Reparse:
         self.counts.unreadable += 1
         if len(self.counts.problems) < _MOST_NAMED:
             self.counts.problems.append((stored.html_path, reason))
-
-
-def matched(stored: StoredPage, found: list[Listed]) -> tuple[list[tuple[StoredRecord, Listed]], list[Listed]]:
-    """What the page said before beside what it says now, and what it did not say before."""
-    own, *others = stored.records
-    if not others:
-        return [(own, found[0])], found[1:]
-    by_task = {one.task_id: one for one in others}
-    pairs: list[tuple[StoredRecord, Listed]] = []
-    added: list[Listed] = []
-    is_own_found = False
-    for record in found:
-        child = by_task.get(child_id(stored.task_id, record.key))
-        if child is not None:
-            pairs.append((child, record))
-        elif record.parcel_id == own.parcel_id and not is_own_found:
-            is_own_found = True
-            pairs.append((own, record))
-        else:
-            added.append(record)
-    return pairs, added
 
 
 def _plain(data: Mapping[str, Json] | Encoded) -> Mapping[str, Json]:
