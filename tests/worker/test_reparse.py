@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Awaitable
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from msgspec.json import decode
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Done, OutboxEntry, Page, Result, Target, TaskStatus
+from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Target, TaskStatus
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import listed
-from parcelpost.storage.reparsing import Filters
+from parcelpost.storage.reparsing import Filters, NewRecord
 from parcelpost.worker.reparse import Counts, Reparse
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
@@ -27,9 +28,11 @@ ALL = Filters()
 ROOT = Path(__file__).parents[2]
 
 
-async def save(lpm: LocalPersistenceManager, task_id: str, body: bytes, parcel_id: str = "", county: str = "") -> None:
+async def save(
+    lpm: LocalPersistenceManager, task_id: str, body: bytes, parcel_id: str = "", county: str = "hartford"
+) -> None:
     """As the first version of the parser read it."""
-    task = a_task(task_id, platform="echo", parcel_id=parcel_id or f"parcel-{task_id}", county=county or "hartford")
+    task = a_task(task_id, platform="echo", parcel_id=parcel_id or f"parcel-{task_id}", county=county)
     await lpm.add_task(task)
     (claim,) = await lpm.claim()
     page = Page(body=body, content_type="text/html; charset=utf-8")
@@ -213,6 +216,53 @@ async def test_a_record_of_another_parcel_does_not_take_the_place_of_the_only_on
     counts = await Reparse(rig.lpm, lambda _: numbered("other", "p"), ALL, rig.clock).run("x")
     assert (counts.changed, counts.added) == (1, 1)
     assert look(rig.lpm.path, "SELECT data ->> 'parcel_id' FROM results WHERE task_id = 't1'") == [("p",)]
+
+
+async def test_a_result_has_the_number_and_county_of_its_record(rig: Rig) -> None:
+    await save(rig.lpm, "list", b"ann;bo", parcel_id="p", county="")
+    rig.clock.advance(60)
+    await Reparse(rig.lpm, lambda _: numbered("x", "y"), ALL, rig.clock).run("x")
+    found = look(rig.lpm.path, "SELECT county, parcel_id, data ->> 'parcel_id' FROM results ORDER BY seq")
+    assert found == [("new", "x", "x"), ("new", "y", "y")]
+
+
+async def test_a_record_is_sent_before_later_ones_of_the_parcel_that_it_turns_out_to_be_of(rig: Rig) -> None:
+    await save(rig.lpm, "old", b"ann;bo", parcel_id="p")
+    await save(rig.lpm, "new", b"same", parcel_id="q-0")
+    await deliver_all(rig.lpm)
+    rig.clock.advance(60)
+
+    def parse(page: Page, target: Target) -> Outcome | Awaitable[Outcome]:
+        return numbered("q-0", "q-1")(page, target) if target.parcel_id == "p" else reading(1)(page, target)
+
+    await Reparse(rig.lpm, lambda _: parse, ALL, rig.clock).run("x")
+    waiting = await rig.lpm.get_unsynced_results()
+    assert [entry.parcel_id for entry in waiting] == ["q-0", "q-1", "q-0"]
+    assert waiting[-1].task_id == "new"
+
+
+async def test_one_record_of_the_parcel_asked_for_keeps_the_number_it_was_asked_by(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann", parcel_id="p")
+    rig.clock.advance(60)
+
+    def parse(page: Page, target: Target) -> Outcome:
+        return Done(data={"parcel_id": "P-0", "owner": "ANN"}, page=page)
+
+    assert (await Reparse(rig.lpm, lambda _: parse, ALL, rig.clock).run("x")).changed == 1
+    assert look(rig.lpm.path, "SELECT parcel_id, data ->> 'parcel_id' FROM results") == [("p", "P-0")]
+
+
+async def test_a_change_that_comes_too_late_leaves_the_records_file_alone(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    rig.clock.advance(60)
+    (stored,) = await rig.lpm.reparsing.pages(ALL, rig.clock.now(), 0, 10)
+    (own,) = stored.records
+    late = NewRecord(replaces=own, key="", county=own.county, parcel_id=own.parcel_id, data=b'{"owner":"late"}')
+    await again(rig)
+    assert await rig.lpm.reparsing.replace([(stored, [late])]) == [False]
+    path = rig.lpm.raw_path(stored.json_path)
+    assert decode(path.read_bytes())["owner"] == "ANN"
+    assert [file.name for file in path.parent.iterdir() if file.name.endswith((".new", ".partial"))] == []
 
 
 async def test_only_what_was_asked_for_is_read(rig: Rig) -> None:

@@ -8,12 +8,14 @@ upstream that keeps what came last keeps the newest scrape.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -39,9 +41,11 @@ WHERE r.seq > :after AND r.created_at < :before AND r.json_path IS NOT NULL AND 
     AND (:since IS NULL OR r.scraped_at >= :since)
 ORDER BY r.seq LIMIT :limit
 """
-_RECORD = """SELECT result_id, task_id, parcel_id, idempotency_key, data FROM results
-    WHERE html_path = ? AND data IS NOT NULL"""
-_OWNER, _SHARERS = f"{_RECORD} AND json_path IS NOT NULL", f"{_RECORD} AND json_path IS NULL ORDER BY seq"
+_RECORD = """
+SELECT r.result_id, r.task_id, r.county, r.parcel_id, r.idempotency_key, r.data
+FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id WHERE r.html_path = ? AND r.data IS NOT NULL
+"""
+_OWNER, _SHARERS = f"{_RECORD} AND r.json_path IS NOT NULL", f"{_RECORD} AND r.json_path IS NULL ORDER BY t.seq"
 _LATER = """
 SELECT r.seq, r.result_id, r.platform, r.state, r.county, r.parcel_id
 FROM results AS r NOT INDEXED JOIN tasks AS t ON t.task_id = r.task_id
@@ -56,7 +60,8 @@ UPDATE results SET seq = (SELECT max(seq) + 1 FROM results), result_id = ?, sync
 WHERE result_id = ?
 """
 _REPLACE = """
-UPDATE results SET data = ?, idempotency_key = ?, created_at = ?, raw_bytes = raw_bytes + ? WHERE result_id = ?
+UPDATE results SET county = ?, parcel_id = ?, data = ?, idempotency_key = ?, created_at = ?, raw_bytes = raw_bytes + ?
+WHERE result_id = ?
 """
 
 
@@ -70,6 +75,7 @@ class Filters(Struct, frozen=True, kw_only=True):
 class StoredRecord(Struct, frozen=True, kw_only=True, gc=False):
     result_id: str
     task_id: str
+    county: str
     parcel_id: str
     idempotency_key: str
     data: bytes
@@ -88,7 +94,7 @@ class StoredPage(Struct, frozen=True, kw_only=True):
     content_type: str
     scraped_at: datetime
     records: tuple[StoredRecord, ...]
-    """The task's own first."""
+    """The task's own first, the others as the page has them."""
 
 
 class NewRecord(Struct, frozen=True, kw_only=True):
@@ -98,11 +104,14 @@ class NewRecord(Struct, frozen=True, kw_only=True):
     """None: a further record of the page."""
     key: str
     parcel_id: str
+    """Of the result, as the county."""
     county: str
     data: bytes
 
 
 Change = tuple[StoredPage, Sequence[NewRecord]]
+_Written = Mapping[int, tuple[Path, Path]]
+"""By the page's seq: a record's new file, and the name it is to have."""
 
 
 class Reparsing:
@@ -127,15 +136,20 @@ class Reparsing:
 
     async def replace(self, changes: Sequence[Change]) -> list[bool]:
         """In one transaction. False: the page's task has brought something else meanwhile, and nothing changed."""
-        # The records' files before the rows: should this stop in between, the rows differ still, and are found again.
-        await asyncio.to_thread(self._write_records, changes)
-        return await self._db.write(_replace, changes, self._clock.now())
+        written = await asyncio.to_thread(self._write_records, changes)
+        return await self._db.write(_replace, changes, written, self._clock.now())
 
-    def _write_records(self, changes: Sequence[Change]) -> None:
+    def _write_records(self, changes: Sequence[Change]) -> _Written:
+        """Beside the files whose place they take if the change is still right."""
+        written: dict[int, tuple[Path, Path]] = {}
         for stored, new in changes:
             own = next((one for one in new if one.replaces is stored.records[0]), None)
             if own is not None:
-                durable_files.replace(self._raw.path(stored.json_path), own.data)
+                path = self._raw.path(stored.json_path)
+                beside = path.with_name(f"{path.name}.new")
+                durable_files.replace(beside, own.data)
+                written[stored.seq] = beside, path
+        return written
 
 
 def _pages(db: sqlite3.Connection, filters: Filters, before: str, after: int, limit: int) -> list[StoredPage]:
@@ -160,13 +174,20 @@ def _page(db: sqlite3.Connection, row: Sequence[Any]) -> StoredPage:
         content_type=content_type or "text/html",
         scraped_at=from_iso(scraped_at),
         records=tuple(
-            StoredRecord(result_id=result_id, task_id=name, parcel_id=number, idempotency_key=key, data=data.encode())
-            for result_id, name, number, key, data in records
+            StoredRecord(
+                result_id=result_id,
+                task_id=name,
+                county=county,
+                parcel_id=number,
+                idempotency_key=key,
+                data=data.encode(),
+            )
+            for result_id, name, county, number, key, data in records
         ),
     )
 
 
-def _replace(db: sqlite3.Connection, changes: Sequence[Change], now: datetime) -> list[bool]:
+def _replace(db: sqlite3.Connection, changes: Sequence[Change], written: _Written, now: datetime) -> list[bool]:
     answers = [_is_as_read(db, stored) for stored, _ in changes]
     changed: dict[str, NewRecord] = {}
     owners: set[str] = set()
@@ -178,12 +199,24 @@ def _replace(db: sqlite3.Connection, changes: Sequence[Change], now: datetime) -
             if added:
                 _share(db, stored.records[0], changed)
                 _add(db, stored, added, now)
-    for result_id in _with_later(db, list(changed)):
+    for result_id in _with_later(db, changed):
         fresh = new_id(now)
         db.execute(_MOVE, (fresh, result_id))
         if result_id in changed:
             _say(db, fresh, changed[result_id], iso(now), is_owner=result_id in owners)
+    for (stored, _), is_as_read in zip(changes, answers, strict=True):
+        if stored.seq in written:
+            _put_in_place(*written[stored.seq], is_right=is_as_read)
     return answers
+
+
+def _put_in_place(beside: Path, path: Path, *, is_right: bool) -> None:
+    """Before the rows are on disk: should this stop in between, they differ still, and are found again."""
+    with contextlib.suppress(FileNotFoundError):  # a transaction may be tried again
+        if is_right:
+            beside.replace(path)
+        else:
+            beside.unlink()
 
 
 def _share(db: sqlite3.Connection, owner: StoredRecord, changed: dict[str, NewRecord]) -> None:
@@ -191,7 +224,7 @@ def _share(db: sqlite3.Connection, owner: StoredRecord, changed: dict[str, NewRe
     query = "SELECT page_shared FROM results WHERE result_id = ?"
     if not db.execute(query, (owner.result_id,)).fetchone()[0]:
         db.execute(_SHARE, (owner.result_id,))
-        same = NewRecord(replaces=owner, key="", parcel_id=owner.parcel_id, county="", data=owner.data)
+        same = NewRecord(replaces=owner, key="", parcel_id=owner.parcel_id, county=owner.county, data=owner.data)
         changed.setdefault(owner.result_id, same)
 
 
@@ -203,13 +236,15 @@ def _is_as_read(db: sqlite3.Connection, stored: StoredPage) -> bool:
     )
 
 
-def _with_later(db: sqlite3.Connection, result_ids: Sequence[str]) -> list[str]:
-    """These, and what was scraped later of the same parcels, in the order stored."""
+def _with_later(db: sqlite3.Connection, changed: Mapping[str, NewRecord]) -> list[str]:
+    """These, and what was scraped later of the parcels that they were of or are of now, in the order stored."""
     query = "SELECT seq, result_id, platform, state, county, parcel_id FROM results WHERE result_id = ?"
-    moved = [db.execute(query, (result_id,)).fetchone() for result_id in result_ids]
+    moved = [db.execute(query, (result_id,)).fetchone() for result_id in changed]
     first: dict[tuple[Any, ...], int] = {}
-    for seq, _, *parcel in moved:
-        first[tuple(parcel)] = min(seq, first.get(tuple(parcel), seq))
+    for seq, result_id, platform, state, *before in moved:
+        now = changed[result_id].county, changed[result_id].parcel_id
+        for parcel in ((platform, state, *before), (platform, state, *now)):
+            first[parcel] = min(seq, first.get(parcel, seq))
     numbers = encode([parcel[-1] for parcel in first]).decode()
     later = db.execute(_LATER, (min(first.values(), default=0), numbers)).fetchall()
     moved += [row for row in later if row[0] > first.get(tuple(row[2:]), row[0])]
@@ -221,7 +256,7 @@ def _say(db: sqlite3.Connection, result_id: str, new: NewRecord, now: str, *, is
         return
     key = f"{new.replaces.task_id}:{hashlib.sha256(new.data).hexdigest()}"
     grown = on_disk(new.data) - on_disk(new.replaces.data) if is_owner else 0
-    db.execute(_REPLACE, (new.data.decode(), key, now, grown, result_id))
+    db.execute(_REPLACE, (new.county, new.parcel_id, new.data.decode(), key, now, grown, result_id))
     db.execute("UPDATE storage_usage SET bytes = bytes + ? WHERE kind = 'raw'", (grown,))
 
 
@@ -233,7 +268,7 @@ def _add(db: sqlite3.Connection, stored: StoredPage, added: Sequence[NewRecord],
             result_id=new_id(now),
             task_id=child_id(stored.task_id, one.key),
             parcel_id=one.parcel_id,
-            county=stored.target.county or one.county,
+            county=one.county,
             idempotency_key=f"{child_id(stored.task_id, one.key)}:{hashlib.sha256(one.data).hexdigest()}",
             created_at=iso(now),
             data=one.data.decode(),

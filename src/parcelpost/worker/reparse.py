@@ -123,7 +123,8 @@ class Reparse:
             self._note_unreadable(stored, outcome.reason)
             return None
         try:
-            return stored, self._new_records(stored, listed([_plain(outcome.data), *outcome.more]))
+            found = listed([_plain(outcome.data), *outcome.more])
+            return stored, self._new_records(stored, found, lists=outcome.lists)
         except InvalidInput as error:
             self._note_unreadable(stored, str(error))
             return None
@@ -153,12 +154,14 @@ class Reparse:
             self.counts.not_readable.append(known)
         known.pages += 1
 
-    def _new_records(self, stored: StoredPage, found: list[Listed]) -> list[NewRecord]:
+    def _new_records(self, stored: StoredPage, found: list[Listed], *, lists: bool) -> list[NewRecord]:
         pairs, added = matched(stored, found)
         new = [one for old, record in pairs if (one := self._changed(old, record)) is not None]
         self.counts.unchanged += len(pairs) - len(new)
         self.counts.not_found += len(stored.records) - len(pairs)
-        return [*new, *(self._new(None, record, _plain(record.data)) for record in added)]
+        new += [self._new(None, record, _plain(record.data)) for record in added]
+        by_their_own = len(found) > 1 or lists or not stored.target.parcel_id
+        return [_as_stored(stored, one, by_its_own=by_their_own) for one in new]
 
     def _changed(self, old: StoredRecord, record: Listed) -> NewRecord | None:
         before, now = _decode(old.data), dict(_plain(record.data))
@@ -177,6 +180,13 @@ class Reparse:
         self.counts.unreadable += 1
         if len(self.counts.problems) < _MOST_NAMED:
             self.counts.problems.append((stored.html_path, reason))
+
+
+def _as_stored(stored: StoredPage, new: NewRecord, *, by_its_own: bool) -> NewRecord:
+    """With county and number as a scrape would store them today."""
+    county = stored.target.county or new.county or (new.replaces.county if new.replaces else "")
+    number = new.parcel_id if by_its_own or new.replaces is None else new.replaces.parcel_id
+    return msgspec.structs.replace(new, county=county, parcel_id=number)
 
 
 def _plain(data: Mapping[str, Json] | Encoded) -> Mapping[str, Json]:
