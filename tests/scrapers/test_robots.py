@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater, TurnedAway
 from tests.scrapers.fetching import fetching
 from tests.website import Website
 
@@ -50,6 +50,25 @@ async def test_its_delay_is_kept(site: Website) -> None:
         for _ in range(3):
             await one.session.get(f"{site.url}/a", cached=False)
     assert 14.0 <= clock.monotonic() <= 17.0
+
+
+async def test_an_attempt_that_has_begun_waits_for_a_long_delay_and_others_do_not_begin(site: Website) -> None:
+    clock = ManualClock()
+    site.page("/robots.txt", b"User-agent: *\nCrawl-delay: 120")
+    site.page("/a", b"", 302, Location="/b")
+    site.page("/b", b"ok")
+    async with fetching(clock, obey_robots=True) as one:
+        session = one.session
+        await session.get(f"{site.url}/a")
+        assert (await session.get(f"{site.url}/b")).body == b"ok"
+        assert 240.0 <= clock.monotonic() <= 290.0
+        with pytest.raises(TurnedAway):
+            await one.session.get(f"{site.url}/b")
+        site.page("/busy", b"", 429, Retry_After="600")
+        with pytest.raises(TryLater):
+            await session.get(f"{site.url}/busy")
+        with pytest.raises(TurnedAway):
+            await session.get(f"{site.url}/b")
 
 
 async def test_it_is_asked_for_once_a_day(site: Website) -> None:

@@ -157,7 +157,8 @@ class PageFetcher:
             visit.not_yet_admitted = None
         delay = await self._robots.delay(origin, str(request.url)) if ask_robots else 0.0
         visit.cookies.set_cookie_header(request)
-        async with self._politeness.turn(origin, max(visit.pace_seconds, delay)):
+        async with self._politeness.turn(origin, max(visit.pace_seconds, delay), has_begun=visit.has_begun):
+            visit.has_begun = True
             started = self._clock.monotonic()
             answer = await self._exchange.send(request)
             self._report(request, answer, self._clock.monotonic() - started)
@@ -212,7 +213,9 @@ class Visit:
     def __init__(self, pace_seconds: float, task: Task | None = None) -> None:
         self.pace_seconds = pace_seconds
         self.not_yet_admitted = task
-        """Whose first request is still to come; None: requests wait for their turn, however long."""
+        """Whose first request is still to come."""
+        self.has_begun = False
+        """A site has been asked: further requests wait for their turn, as long as the attempt may take."""
         self.cookies = httpx2.Cookies()
         self.to_keep: list[Stored] = []
         self.from_cache: list[str] = []

@@ -49,10 +49,11 @@ class Politeness:
         self._hosts: dict[str, _Host] = {}
 
     @asynccontextmanager
-    async def turn(self, host: str, pace: float = 0.0) -> AsyncIterator[None]:
+    async def turn(self, host: str, pace: float = 0.0, *, has_begun: bool = False) -> AsyncIterator[None]:
         """A request's time with a host, which is given in order of arrival. `pace`: what this host asks for, if longer.
 
-        Raises TurnedAway while the host rests for long.
+        Raises TurnedAway while the host rests for long, or where its pace is long and the attempt has not begun: one
+        that has would only ask again from the start.
         """
         found = self._host(host)
         found.visitors += 1
@@ -60,9 +61,9 @@ class Politeness:
         is_waiting = True
         found.pace = max(pace, self._pace)
         try:
-            self._send_away(host, found)
+            self._send_away(host, found, has_begun=has_begun)
             async with found.places:
-                await self._wait(host, found, found.pace)
+                await self._wait(host, found, has_begun=has_begun)
                 found.waiting -= 1
                 is_waiting = False
                 began = self._clock.monotonic()
@@ -107,16 +108,18 @@ class Politeness:
         if seconds := self.opens_in(host):
             raise NoTurn(f"{host} has no turn free for {seconds:.1f} s", seconds)
 
-    async def _wait(self, name: str, host: _Host, pace: float) -> None:
+    async def _wait(self, name: str, host: _Host, *, has_begun: bool) -> None:
+        pace = host.pace
         async with host.line:
             while (seconds := max(host.next_at, host.rests_until) - self._clock.monotonic()) > 0:
-                self._send_away(name, host)
+                self._send_away(name, host, has_begun=has_begun)
                 await self._clock.sleep(seconds)
             jitter = random.uniform(1.0, 1.0 + _JITTER)  # noqa: S311 - a clockwork is no visitor
             host.next_at = self._clock.monotonic() + pace * jitter
 
-    def _send_away(self, name: str, host: _Host) -> None:
-        seconds = max(host.next_at, host.rests_until) - self._clock.monotonic()
+    def _send_away(self, name: str, host: _Host, *, has_begun: bool) -> None:
+        until = host.rests_until if has_begun else max(host.next_at, host.rests_until)
+        seconds = until - self._clock.monotonic()
         if seconds > LONGEST_WAIT_SECONDS:
             raise _turned_away(name, seconds)
 
