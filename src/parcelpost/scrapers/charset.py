@@ -12,6 +12,27 @@ _HEADER = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECA
 _LOOK_BYTES = 4_096
 # As browsers do it: what is called Latin-1 is Windows-1252.
 _AS_WINDOWS = frozenset({"iso8859-1", "ascii", "latin-1"})
+_OF_THE_WEB = frozenset(
+    {
+        *(
+            "utf-8",
+            "utf-16",
+            "utf-16-le",
+            "utf-16-be",
+            "cp866",
+            "cp874",
+            "koi8-r",
+            "koi8-u",
+            "mac-roman",
+            "mac-cyrillic",
+        ),
+        *(f"iso8859-{part}" for part in range(2, 17) if part != 12),
+        *(f"cp{number}" for number in range(1250, 1259)),
+        *("gb2312", "gbk", "gb18030", "big5", "big5hkscs", "tis-620"),
+        *("euc_jp", "iso2022_jp", "shift_jis", "cp932", "euc_kr", "cp949"),
+    }
+)
+"""By Python's names. It has codecs besides that are none of pages, and slow or dangerous on a stranger's bytes."""
 
 
 def decoded(body: bytes, content_type: str = "") -> str:
@@ -26,10 +47,7 @@ def decoded(body: bytes, content_type: str = "") -> str:
         return body.decode("utf-8")
     except UnicodeDecodeError:
         pass
-    try:
-        return body.decode(_declared(body, content_type), "replace")
-    except (LookupError, UnicodeError):  # the name of a codec that is none of text
-        return body.decode("windows-1252", "replace")
+    return body.decode(_declared(body, content_type), "replace")
 
 
 def as_utf8(body: bytes, content_type: str = "") -> bytes:
@@ -54,6 +72,8 @@ def _declared(body: bytes, content_type: str) -> str:
             continue
         if name in _AS_WINDOWS:
             return "windows-1252"
+        if name not in _OF_THE_WEB:
+            continue
         # A page cut in the middle of a sign is still UTF-8; one that is wrong from the start is not.
         if name != "utf-8" or _is_nearly_utf8(body):
             return name

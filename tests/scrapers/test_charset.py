@@ -1,0 +1,36 @@
+"""Only what the web calls a charset decides how a page is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from parcelpost.scrapers.charset import decoded
+
+SPANISH = "Peña-tda".encode("windows-1252")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hz", "cp037", "undefined", "rot13", "x"],
+)
+def test_a_codec_that_is_no_charset_of_the_web_is_not_used(name: str) -> None:
+    assert decoded(SPANISH, f"text/html; charset={name}") == "Peña-tda"
+    assert decoded(b"<meta charset=" + name.encode() + b">" + SPANISH).endswith("Peña-tda")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("windows-1251", "Ёлка"),
+        ("ISO-8859-2", "Łódź"),
+        ("koi8-r", "Ёлка"),
+        ("shift_jis", "日本"),
+        ("euc-jp", "日本"),
+        ("gb2312", "中国"),
+        ("big5", "中國"),
+        ("euc-kr", "한국"),
+        ("macintosh", "Peña"),
+    ],
+)
+def test_a_charset_of_the_web_is(name: str, text: str) -> None:
+    assert decoded(text.encode(name), f"text/html; charset={name}") == text
