@@ -57,6 +57,8 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
         (f'{ENTRY}site = "https://x"\nparcel = "\\\\d+"\nexample = "a"\n', "example"),
         (f'{ENTRY}site = "https://x"\nids = {{ AppID = 7 }}\n', "ids"),
         (f'{ENTRY}site = "https://x"\npace_seconds = -1\n', "pace_seconds"),
+        (f'{ENTRY}site = "https://x"\npace_seconds = nan\n', "pace_seconds"),
+        (f'{ENTRY}site = "https://x"\npace_seconds = inf\n', "pace_seconds"),
         ('[[county]]\nplatform = "vgsi"\nstate = "Conn"\ncounty = "x"\nsite = "https://x"\n', "two letters"),
     ],
 )

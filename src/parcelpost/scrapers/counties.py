@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -135,8 +136,8 @@ def _problem(county: County) -> str:
         return f"parcel is no regular expression: {error}"
     if county.parcel and not fits:
         return f"the example {county.example!r} is not written as parcel says"
-    if county.pace_seconds < 0:
-        return "pace_seconds must not be negative"
+    if not 0 <= county.pace_seconds < math.inf:
+        return "pace_seconds must be a number of seconds, 0 or more"
     return ""
 
 
