@@ -12,18 +12,14 @@ from datetime import datetime
 
 from parcelpost.model import Broken
 from parcelpost.scrapers.looking import Try
+from parcelpost.scrapers.standing import FALLEN, SEEN_ENOUGH, Standing, moved, moved_slowly
 from parcelpost.scrapers.ways import Label, Way, from_name, name_of
 
-_QUICK, _SLOW = 0.12, 0.01
-"""How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
 _MARGIN = 0.2
 """By so much another way must be better to go before one that was written before it, or is known on the site."""
 _EXPLORE_EVERY = 100
-_FALLEN = 0.5
-_SEEN_ENOUGH = 20
 _BY_CHANCE = 1e-5
 """Of a field that not every page shows, so many pages in a row may lack it: their chance must be smaller than this."""
-_MISSED = 3
 _MOST_LEARNED = 8
 _PROVEN = 0.8
 """From this success rate on, a label that the fleet has learned is tried here too."""
@@ -41,47 +37,6 @@ Fleet = Mapping[tuple[str, str], float]
 _NOTHING_KNOWN: Fleet = {}
 
 
-class _Standing:
-    __slots__ = ("example", "missed", "score", "since", "tries", "used_to", "way")
-
-    def __init__(self, way: Way, score: float) -> None:
-        self.way = way
-        self.score = self.used_to = score
-        self.tries = 0
-        self.missed = 0
-        """Pages in a row on which another way led to the field, and this one did not."""
-        self.since: datetime | None = None
-        """Of the first of them."""
-        self.example = ""
-        """The task of the last of them."""
-
-    @property
-    def is_fallen(self) -> bool:
-        return self.tries >= _SEEN_ENOUGH and self.used_to >= _FALLEN and self.missed >= _MISSED
-
-    def note(self, success: bool) -> None:
-        self.note_again(success, 1)
-        if success:
-            self.missed, self.since = 0, None
-
-    def note_again(self, success: bool, times: int) -> None:
-        """As that many tries with the same result."""
-        self.score = _moved(self.score, success, times)
-        self.used_to = _moved_slowly(self.used_to, success, self.tries, times)
-        self.tries += times
-
-    def fall(self, one: Broken) -> None:
-        """As it had fallen when it was told so."""
-        self.tries, self.missed = max(self.tries, _SEEN_ENOUGH), max(self.missed, _MISSED)
-        self.score, self.used_to = 0.0, max(self.used_to, one.used_to, _FALLEN)
-        self.since, self.example = one.since, one.example
-
-    def miss(self, task_id: str, at: datetime | None) -> None:
-        self.missed += 1
-        self.since = self.since or at
-        self.example = task_id
-
-
 class _FieldState:
     """What is remembered of one field on one site.
 
@@ -95,7 +50,7 @@ class _FieldState:
     )
 
     def __init__(self) -> None:
-        self.standings: dict[tuple[str, str], _Standing] = {}
+        self.standings: dict[tuple[str, str], Standing] = {}
         self.learned: list[Way] = []
         self.lately = self.used_to = 1.0
         self.pages = 0
@@ -111,14 +66,14 @@ class _FieldState:
         self._run = 0
 
     @property
-    def fallen(self) -> list[_Standing]:
+    def fallen(self) -> list[Standing]:
         return [one for one in self.standings.values() if one.is_fallen]
 
-    def standing(self, way: Way, fleet: Fleet = _NOTHING_KNOWN) -> _Standing:
+    def standing(self, way: Way, fleet: Fleet = _NOTHING_KNOWN) -> Standing:
         """A new one begins with what the fleet knows of it."""
         name = name_of(way)
         if name not in self.standings:
-            self.standings[name] = _Standing(way, fleet.get(name, 0.5))
+            self.standings[name] = Standing(way, fleet.get(name, 0.5))
         return self.standings[name]
 
     def order(self, known: Sequence[Way], fleet: Fleet) -> Sequence[Way]:
@@ -168,7 +123,7 @@ class _FieldState:
         for one in tries:
             self.standing(one.way).note_again(one.success, self._run)
         while self._run:  # a few at a time: whether it has fallen shows on the way
-            step = min(self._run, _SEEN_ENOUGH)
+            step = min(self._run, SEEN_ENOUGH)
             self._note_pages(tries[0].success, step)
             self._run -= step
 
@@ -195,13 +150,13 @@ class _FieldState:
                 self.learned.append(one.way)
 
     def _note_pages(self, success: bool, times: int) -> None:
-        self.lately = _moved(self.lately, success, times) if self.pages else float(success)
-        self.used_to = _moved_slowly(self.used_to, success, self.pages, times)
+        self.lately = moved(self.lately, success, times) if self.pages else float(success)
+        self.used_to = moved_slowly(self.used_to, success, self.pages, times)
         self.pages += times
         self.missing = 0 if success else self.missing + times
-        if self.lately >= _FALLEN * self.used_to:
+        if self.lately >= FALLEN * self.used_to:
             self.is_fallen = False
-        elif self.pages >= _SEEN_ENOUGH and (1 - self.used_to) ** self.missing <= _BY_CHANCE:
+        elif self.pages >= SEEN_ENOUGH and (1 - self.used_to) ** self.missing <= _BY_CHANCE:
             self.is_fallen = True
         if success and not self.is_fallen:
             self.since = None
@@ -212,7 +167,7 @@ class _FieldState:
         self.ordered = self._last = None
         if not one.found_otherwise and not self.is_fallen:
             self.is_fallen = True
-            self.pages = max(self.pages, _SEEN_ENOUGH)
+            self.pages = max(self.pages, SEEN_ENOUGH)
             self.lately, self.used_to = one.success_rate, one.used_to
             self.since, self.example = one.since, one.example
         for name in one.failing:
@@ -220,18 +175,6 @@ class _FieldState:
             way = from_name(kind, selector)
             if way is not None and not (standing := self.standing(way)).is_fallen:
                 standing.fall(one)
-
-
-def _moved(rate: float, success: bool, times: int) -> float:
-    """After that many tries with the same result, each of which weighs _QUICK."""
-    return success + (rate - success) * (1 - _QUICK) ** times
-
-
-def _moved_slowly(rate: float, success: bool, before: int, times: int) -> float:
-    """After that many tries with the same result, the n-th of all weighing 1/n, and never less than _SLOW."""
-    early = min(times, max(0, round(1 / _SLOW) - before))
-    left = before / (before + early) if early else 1.0
-    return success + (rate - success) * left * (1 - _SLOW) ** (times - early)
 
 
 class Ranking:
@@ -337,7 +280,7 @@ def _by_field(tries: Iterable[Try]) -> dict[str, Tries]:
 
 
 def _broken(site: Site, name: str, one: _FieldState) -> Broken:
-    failing = [way for way in one.standings.values() if way.tries and way.score < _FALLEN]
+    failing = [way for way in one.standings.values() if way.tries and way.score < FALLEN]
     if not one.is_fallen:
         failing = one.fallen
     platform, state, county = site
