@@ -44,6 +44,11 @@ def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[d
             yield found
 
 
+def text(row: Mapping[str, Piece], name: str) -> str:
+    """Of the cell of that name; empty where the row has none."""
+    return row[name].text if name in row else ""
+
+
 def with_headings(document: Document, headings: Mapping[str, Sequence[str]], *telling: str) -> Element | None:
     """The first table in whose first rows these headings are found, and among them one of the `telling` columns.
 

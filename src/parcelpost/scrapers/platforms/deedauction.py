@@ -55,21 +55,21 @@ def _auction_date(document: Document) -> str | None:
 
 def _records(document: Document, table: Element, auction_date: str | None) -> Iterator[Record]:
     for row in tables.records(table, _COLUMNS):
-        case, opening_bid = values.words(_text(row, "case")), values.money(_text(row, "opening_bid"))
-        status = values.words(_text(row, "status"))
+        case, opening_bid = values.words(tables.text(row, "case")), values.money(tables.text(row, "opening_bid"))
+        status = values.words(tables.text(row, "status"))
         if case is None or not any(sign.isdigit() for sign in case) or (opening_bid is None and status is None):
             continue
         more = _details(document, row["case"])
         owner = more.get("owner")
         lien = Lien(
             case_number=case,
-            certificate_number=values.words(_text(row, "certificate")) or more.get("certificate"),
+            certificate_number=values.words(tables.text(row, "certificate")) or more.get("certificate"),
             auction_date=auction_date,
             opening_bid=opening_bid,
             status=status.lower() if status else None,
         )
         yield Record(
-            parcel_id=values.words(_text(row, "parcel")) or more.get("parcel"),
+            parcel_id=values.words(tables.text(row, "parcel")) or more.get("parcel"),
             record_kind=LIEN,
             owner_names=[owner] if owner else [],
             situs_address=more.get("situs"),
@@ -90,10 +90,6 @@ def _details(document: Document, case: Piece) -> dict[str, str]:
         if text := next((text for piece in pieces if (text := values.words(piece.text))), None):
             found[name] = text
     return found
-
-
-def _text(row: Mapping[str, Piece], name: str) -> str | None:
-    return row[name].text if name in row else None
 
 
 PLATFORM = CountyPlatform(name="deedauction", version=2, lists=True, read=read)

@@ -188,36 +188,32 @@ def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]], 
 def _sales(document: Document) -> Iterator[Sale]:
     table = _sales_table(document)
     for row in tables.records(table, _SALES) if table is not None else ():
-        date = values.day(_text(row, "date"))
+        date = values.day(tables.text(row, "date"))
         if date is None:
             continue
         yield Sale(
             date=date,
-            price=values.money(_text(row, "price")),
-            book_page=values.words(_text(row, "book_page")),
-            instrument=values.words(_text(row, "instrument")),
-            qualified=values.words(_text(row, "qualified")),
-            vacant_improved=values.words(_text(row, "vacant_improved")),
+            price=values.money(tables.text(row, "price")),
+            book_page=values.words(tables.text(row, "book_page")),
+            instrument=values.words(tables.text(row, "instrument")),
+            qualified=values.words(tables.text(row, "qualified")),
+            vacant_improved=values.words(tables.text(row, "vacant_improved")),
         )
 
 
 def _buildings(document: Document) -> Iterator[Building]:
     table = _buildings_table(document)
     for row in tables.records(table, _BUILDINGS) if table is not None else ():
-        year, value = values.year(_text(row, "year_built")), values.money(_text(row, "value"))
+        year, value = values.year(tables.text(row, "year_built")), values.money(tables.text(row, "value"))
         if year is None and value is None:
             continue  # 'N O N E', or a note below the table
         yield Building(
-            desc=values.words(_text(row, "desc")),
+            desc=values.words(tables.text(row, "desc")),
             year_built=year,
-            base_sqft=values.number(_text(row, "base_sqft")),
-            actual_sqft=values.number(_text(row, "actual_sqft")),
+            base_sqft=values.number(tables.text(row, "base_sqft")),
+            actual_sqft=values.number(tables.text(row, "actual_sqft")),
             value=value,
         )
-
-
-def _text(row: dict[str, Piece], name: str) -> str | None:
-    return row[name].text if name in row else None
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

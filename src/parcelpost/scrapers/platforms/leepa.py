@@ -153,9 +153,12 @@ def _take_land(record: Record, document: Document) -> None:
     """The use is that of the first tract; the area is known where all are measured in acres."""
     rows = list(_from_heading(_headed(document, _LAND), _LAND))
     for row in rows[:1]:
-        record.land_use_code, record.land_use_desc = values.words(_text(row, "code")), values.words(_text(row, "desc"))
+        record.land_use_code, record.land_use_desc = (
+            values.words(tables.text(row, "code")),
+            values.words(tables.text(row, "desc")),
+        )
     acres = [
-        values.number(_text(row, "units")) if (_text(row, "measure") or "").lower().startswith("acre") else None
+        values.number(tables.text(row, "units")) if tables.text(row, "measure").lower().startswith("acre") else None
         for row in rows
     ]
     known = [one for one in acres if one is not None]
@@ -220,17 +223,17 @@ def _valuations(document: Document) -> Iterator[Valuation]:
     if table is None:
         table = _headed(document, _VALUES)
     for row in tables.records(table, _VALUES) if table is not None else ():
-        found = _YEAR.fullmatch(_text(row, "year") or "")
+        found = _YEAR.fullmatch(tables.text(row, "year"))
         if not found or values.year(found[1]) is None:
             continue
         yield Valuation(
             year=int(found[1]),
             status=_status(found[2] or ""),
-            land_value=values.money(_text(row, "land_value")),
-            market_value=values.money(_text(row, "market_value")),
-            assessed_value=values.money(_text(row, "assessed_value")),
-            exemption_value=values.money(_text(row, "exemption_value")),
-            taxable_value=values.money(_text(row, "taxable_value")),
+            land_value=values.money(tables.text(row, "land_value")),
+            market_value=values.money(tables.text(row, "market_value")),
+            assessed_value=values.money(tables.text(row, "assessed_value")),
+            exemption_value=values.money(tables.text(row, "exemption_value")),
+            taxable_value=values.money(tables.text(row, "taxable_value")),
         )
 
 
@@ -242,15 +245,15 @@ def _status(words: str) -> str:
 def _sales(document: Document) -> Iterator[Sale]:
     table = _headed(document, _SALES, "price", "instrument")
     for row in _from_heading(table, _SALES):
-        date = values.day(_text(row, "date"))
+        date = values.day(tables.text(row, "date"))
         if date is None:
             continue
         yield Sale(
             date=date,
-            price=values.money(_text(row, "price")),
-            instrument=values.words(_text(row, "instrument")),
-            qualified=values.words(_text(row, "qualified")),
-            vacant_improved=values.words(_text(row, "vacant_improved")),
+            price=values.money(tables.text(row, "price")),
+            instrument=values.words(tables.text(row, "instrument")),
+            qualified=values.words(tables.text(row, "qualified")),
+            vacant_improved=values.words(tables.text(row, "vacant_improved")),
         )
 
 
@@ -260,10 +263,6 @@ def _headed(document: Document, headings: Mapping[str, tuple[str, ...]], *tellin
 
 def _from_heading(table: Element | None, headings: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Piece]]:
     return tables.records(table, headings) if table is not None else iter(())
-
-
-def _text(row: Mapping[str, Piece], name: str) -> str | None:
-    return row[name].text if name in row else None
 
 
 PLATFORM = CountyPlatform(name="leepa", version=2, read=read)

@@ -291,21 +291,17 @@ def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
     module = _module(_without(modules, _OTHERS), "sales", "sale information", "sales history", "recent sales")
     for table in module.iter("table") if module is not None else ():
         for row in tables.records(table, _SALES):
-            date = values.day(_text(row, "date").lstrip("+ "))
+            date = values.day(tables.text(row, "date").lstrip("+ "))
             if date is None:
                 continue
             yield Sale(
                 date=date,
-                price=values.money(_text(row, "price")),
-                book_page=values.words(_text(row, "book_page")),
-                instrument=values.words(_text(row, "instrument")),
-                qualified=values.words(_text(row, "qualified")),
-                vacant_improved=values.words(_text(row, "vacant_improved")),
+                price=values.money(tables.text(row, "price")),
+                book_page=values.words(tables.text(row, "book_page")),
+                instrument=values.words(tables.text(row, "instrument")),
+                qualified=values.words(tables.text(row, "qualified")),
+                vacant_improved=values.words(tables.text(row, "vacant_improved")),
             )
-
-
-def _text(row: Mapping[str, Piece], name: str) -> str:
-    return row[name].text if name in row else ""
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 
 from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.document import Element, Piece
+from parcelpost.scrapers.document import Element
 from parcelpost.scrapers.record import Record, TaxBill
 
 TAX_TITLES = ("tax history", "taxes", "tax information", "tax collector", "property tax")
@@ -33,16 +33,16 @@ def bills(module: Element | None) -> Iterator[TaxBill]:
     """Of a module that has one of these titles."""
     for table in module.iter("table") if module is not None else ():
         for row in tables.records(table, _BILLS):
-            year, amount = values.year(_text(row, "tax_year")), values.money(_text(row, "tax_amount"))
-            if year is None or (amount is None and not _text(row, "tax_due")):
+            year, amount = values.year(tables.text(row, "tax_year")), values.money(tables.text(row, "tax_amount"))
+            if year is None or (amount is None and not tables.text(row, "tax_due")):
                 continue
             yield TaxBill(
                 tax_year=year,
-                bill_number=values.words(_text(row, "bill_number")),
+                bill_number=values.words(tables.text(row, "bill_number")),
                 tax_amount=amount,
-                tax_due=values.money(_text(row, "tax_due")),
-                paid_amount=values.money(_text(row, "paid_amount")),
-                paid_date=values.day(_text(row, "paid_date")),
+                tax_due=values.money(tables.text(row, "tax_due")),
+                paid_amount=values.money(tables.text(row, "paid_amount")),
+                paid_date=values.day(tables.text(row, "paid_date")),
             )
 
 
@@ -54,7 +54,3 @@ def take_taxes(record: Record) -> None:
         record.tax_year, record.tax_amount = newest[0].tax_year, newest[0].tax_amount
     due = [bill.tax_due for bill in record.tax_bills if bill.tax_due is not None]
     record.tax_due = sum(due, Decimal(0)) if due and len(due) == len(record.tax_bills) else None
-
-
-def _text(row: Mapping[str, Piece], name: str) -> str:
-    return row[name].text if name in row else ""

@@ -185,7 +185,9 @@ def _take_current(
     assessed: list[tuple[bool, dict[str, Piece]]],
 ) -> None:
     """Appraisal is the market's value, assessment what is taxed; both are shown as they are now and as they were."""
-    newest = max((row for _, row in appraised), key=lambda row: values.year(_text(row, "year")) or 0, default=None)
+    newest = max(
+        (row for _, row in appraised), key=lambda row: values.year(tables.text(row, "year")) or 0, default=None
+    )
     now = next((row for current, row in appraised if current), newest)
     past = [_valuation(row, "market_value") for current, row in appraised if not current]
     past += [_valuation(row, "assessed_value") for current, row in assessed if not current]
@@ -199,19 +201,19 @@ def _take_current(
         record.value_year, record.land_value, record.building_value = shown.year, shown.land_value, shown.building_value
         record.market_value = shown.market_value if shown.market_value is not None else record.market_value
     taxed = next((row for current, row in assessed if current), None)
-    if taxed is not None and (total := values.money(_text(taxed, "total"))) is not None:
+    if taxed is not None and (total := values.money(tables.text(taxed, "total"))) is not None:
         record.assessed_value = total
-        record.value_year = record.value_year or values.year(_text(taxed, "year"))
+        record.value_year = record.value_year or values.year(tables.text(taxed, "year"))
 
 
 def _valuation(row: dict[str, Piece], total: str) -> Valuation:
     found = Valuation(
-        year=values.year(_text(row, "year")),
+        year=values.year(tables.text(row, "year")),
         status="current",
-        land_value=values.money(_text(row, "land_value")),
-        building_value=values.money(_text(row, "building_value")),
+        land_value=values.money(tables.text(row, "land_value")),
+        building_value=values.money(tables.text(row, "building_value")),
     )
-    setattr(found, total, values.money(_text(row, "total")))
+    setattr(found, total, values.money(tables.text(row, "total")))
     return found
 
 
@@ -231,14 +233,14 @@ def _last_sale(document: Document) -> dict[str, Piece]:
 
 def _sold(rows: Iterable[Mapping[str, Piece]]) -> Iterator[Sale]:
     for row in rows:
-        date, price = values.day(_text(row, "date")), values.money(_text(row, "price"))
+        date, price = values.day(tables.text(row, "date")), values.money(tables.text(row, "price"))
         if date is None and price is None:
             continue  # 'No Data for Ownership History'
         yield Sale(
             date=date,
             price=price,
-            book_page=values.words(_text(row, "book_page")),
-            instrument=values.words(_text(row, "instrument")),
+            book_page=values.words(tables.text(row, "book_page")),
+            instrument=values.words(tables.text(row, "instrument")),
         )
 
 
@@ -294,10 +296,6 @@ def _rooms(document: Document, *names: str) -> Decimal | None:
     texts = next((texts for texts in by_name if texts), [])
     found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
     return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
-
-
-def _text(row: Mapping[str, Piece], name: str) -> str | None:
-    return row[name].text if name in row else None
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
