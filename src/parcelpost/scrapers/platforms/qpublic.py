@@ -315,5 +315,5 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url)
 
 
-PLATFORM = CountyPlatform(name="qpublic", version=2, read=read, fetch=fetch)
-BEACON = CountyPlatform(name="beacon", version=2, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="qpublic", version=3, read=read, fetch=fetch)
+BEACON = CountyPlatform(name="beacon", version=3, read=read, fetch=fetch)
