@@ -31,6 +31,23 @@ def mutated(body: bytes, chance: random.Random) -> bytes:
     return body
 
 
+def labels_of(pages: Sequence[bytes]) -> list[bytes]:
+    """The short texts that all of them show."""
+    texts = [{text for text in _TEXT.findall(body) if text.strip()} for body in pages]
+    return sorted(set.intersection(*texts))
+
+
+def filled(sign: bytes, size: int) -> bytes:
+    return sign * (size // len(sign) + 1)
+
+
+def crowded(body: bytes, filling: bytes) -> bytes:
+    """With the filling before all that the page says."""
+    head, start, rest = body.partition(b"<body")
+    tag, end, rest = rest.partition(b">")
+    return head + start + tag + end + filling + rest if start else filling + body
+
+
 def cut(body: bytes, chance: random.Random) -> bytes:
     return body[: chance.randrange(len(body) + 1)]
 
