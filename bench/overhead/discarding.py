@@ -8,7 +8,7 @@ from typing import cast
 
 from bench.store.ours import OPTIONS
 from parcelpost.clock import SystemClock
-from parcelpost.model import Claim, Encoded, Json, Result, Task, TaskStatus
+from parcelpost.model import Claim, Encoded, Json, Result, Site, Task, TaskStatus
 from parcelpost.storage import checks
 from parcelpost.storage.lpm import LocalPersistenceManager
 
@@ -23,7 +23,9 @@ class _Discarding:
         ]
         self._claims = iter(claims)
 
-    async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None) -> list[Claim]:
+    async def claim(
+        self, limit: int = 1, *, platforms: Collection[str] | None = None, but: Collection[Site] = ()
+    ) -> list[Claim]:
         found = next(self._claims, None)
         return [] if found is None else [found]
 

@@ -17,7 +17,7 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway
 
-TIMEOUT_SECONDS = 0.5
+TIMEOUT_SECONDS = 3.0
 SOON_BUSY = StoreOptions(busy_timeout_seconds=0.01)
 """For `nobody_writes`."""
 
