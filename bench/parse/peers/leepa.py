@@ -18,6 +18,7 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
     panels = {_title(one): one.find_next_sibling(class_="textPanel") for one in soup.find_all(class_="sectionSubTitle")}
     of_owner = next(panel for title, panel in panels.items() if title.startswith("Owner Of Record"))
     heads = soup.find_all("th")
+    now = [one for one in heads if one.find_parent(id="PropertyDetails") is None]  # there they are once more
     latitude, longitude = soup.find(class_="appraisalDetailsLocation").find_all("td")[-2:]  # type: ignore[union-attr]
     land = next(one for one in heads if text(one) == "Use Code").find_parent("tr").find_next_sibling("tr")  # type: ignore[union-attr]
     code, desc, *_ = (text(cell) for cell in land.find_all("td"))  # type: ignore[union-attr]
@@ -31,8 +32,8 @@ def read(soup: BeautifulSoup) -> dict[str, Any]:
         "land_use_desc": desc,
         "valuations": _valuations(soup.find(id="valueGrid")),
         "sales": _sales(heads),
-        "buildings": [{"year_built": whole(year)} for year in _below(heads, "Year Built")],
-        "building_area_sqft": sum(number(area) or 0 for area in _below(heads, "Heated Area")) or None,
+        "buildings": [{"year_built": whole(year)} for year in _below(now, "Year Built")],
+        "building_area_sqft": sum(number(area) or 0 for area in _below(now, "Heated Area")) or None,
     }
     return found | _site(panels["Site Address"]) | owner([line.rstrip("+ ") for line in lines(of_owner)])
 
