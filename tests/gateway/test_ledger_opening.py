@@ -80,13 +80,11 @@ async def test_a_file_of_another_kind_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 async def made_by_the_first_version(database: str) -> None:
-    """What its schema was then: in PostgreSQL grants were a statement, not a function."""
     first = "INSERT INTO schema_version VALUES (1, '2026-11-16T00:00:00.000Z')"
     if database.startswith("postgresql"):
         connection = await asyncpg.connect(database)
         await connection.execute(f"{schema.VERSION_TABLE}; {first}")
         await connection.execute(Path(ledger_postgres.__file__).with_name("schema").joinpath("0001.sql").read_text())
-        await connection.execute("DROP FUNCTION grant_tasks")
         await connection.close()
         return
     Path(database).parent.mkdir()

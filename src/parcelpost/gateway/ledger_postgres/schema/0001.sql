@@ -132,49 +132,6 @@ CREATE TABLE activity (
     PRIMARY KEY (minute, platform, outcome)
 );
 
--- The first tasks of these platforms by priority, then age, each leased to the worker.
--- They are looked up first and locked afterwards, so that no more are locked than are taken. Where others hold some of
--- them, it looks further on, until it has enough or has seen all that is queued.
--- The settings keep it to the indexes, in their order, whatever the statistics say: those of a queue that has just been
--- filled, or emptied, are of another time.
-CREATE FUNCTION grant_tasks(
-    worker TEXT, wanted TEXT[], capacity INTEGER, now_at TIMESTAMPTZ, until_at TIMESTAMPTZ
-) RETURNS SETOF tasks LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-    reach INTEGER := capacity;
-    seen  BIGINT[];
-    taken BIGINT[];
-BEGIN
-    LOOP
-        SELECT array_agg(first.seq) INTO seen
-        FROM (
-            SELECT q.seq FROM unnest(wanted) AS w (platform)
-            CROSS JOIN LATERAL (
-                SELECT t.seq, t.priority FROM tasks t WHERE t.state = 'queued' AND t.platform = w.platform
-                ORDER BY t.priority, t.seq LIMIT reach
-            ) q
-            ORDER BY q.priority, q.seq LIMIT reach
-        ) first;
-
-        SELECT array_agg(free.seq) INTO taken
-        FROM (
-            SELECT t.seq FROM tasks t WHERE t.seq = ANY (seen) AND t.state = 'queued'
-            ORDER BY t.priority, t.seq LIMIT capacity FOR UPDATE SKIP LOCKED
-        ) free;
-
-        EXIT WHEN cardinality(taken) = capacity OR seen IS NULL OR cardinality(seen) < reach;
-        reach := reach * 4;
-    END LOOP;
-
-    INSERT INTO leases (task_id, worker_id, granted_at, expires_at)
-    SELECT t.task_id, worker, now_at, until_at FROM tasks t WHERE t.seq = ANY (taken);
-
-    RETURN QUERY
-    UPDATE tasks t SET state = 'leased', attempts = t.attempts + 1 WHERE t.seq = ANY (taken) RETURNING t.*;
-END
-$$;
-
 -- A batch in one round trip. Each statement in here sees what the others of its kind had committed when it got its
 -- locks, which the parts of one statement would not. Rows are locked in one order: tasks, leases, parcels, results.
 -- `e_` are the entries, sorted by parcel and task, one for each; `l_` are the liens of those that are their parcel's
@@ -187,8 +144,7 @@ CREATE FUNCTION store_results(
     e_search TEXT[],
     l_entry INTEGER[], l_position INTEGER[], l_number TEXT[], l_year INTEGER[], l_tax_year INTEGER[],
     l_status TEXT[], l_holder TEXT[], l_amount BIGINT[], l_sale_date TEXT[], l_json TEXT[]
-) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql
-SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics
+) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql AS $$
 DECLARE
     e_no   BIGINT[];
     won_no BIGINT[];
@@ -223,12 +179,9 @@ BEGIN
     )
     SELECT array_agg(u.parcel_no), array_agg(u.is_new) INTO won_no, won_is_new FROM upserted u;
 
-    SELECT array_agg(
-        (SELECT p.parcel_no FROM parcels p
-         WHERE (p.platform, p.state, p.county, p.parcel_id) = (e.platform, e.state, e.county, e.parcel))
-        ORDER BY e.place
-    ) INTO e_no
-    FROM unnest(e_platform, e_state, e_county, e_parcel) WITH ORDINALITY AS e (platform, state, county, parcel, place);
+    SELECT array_agg(p.parcel_no ORDER BY e.place) INTO e_no
+    FROM unnest(e_platform, e_state, e_county, e_parcel) WITH ORDINALITY AS e (platform, state, county, parcel, place)
+    JOIN parcels p ON (p.platform, p.state, p.county, p.parcel_id) = (e.platform, e.state, e.county, e.parcel);
 
     WITH upserted AS (
         INSERT INTO results AS r (
