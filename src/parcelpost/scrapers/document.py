@@ -175,6 +175,11 @@ def lines_of(element: Element) -> list[str]:
     return [line for line in lines if line]
 
 
+def is_in(element: Element, within: Element | None) -> bool:
+    """Whether it is that one or a part of it; everything is in None."""
+    return within is None or element is within or any(above is within for above in element.iterancestors())
+
+
 def beside(element: Element, document: Document | None = None) -> Piece | None:
     """What a label labels: the next cell, the `dd` of a `dt`, the next element, the text behind.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from lxml import etree
 
-from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, is_in, label, text_of
 
 _MOST_ROWS = 10_000
 _MOST_HEADING_ROWS = 5
@@ -73,7 +73,7 @@ def below(document: Document, text: str, within: Element | None = None) -> Itera
         cell = element if element.tag in _CELLS else next(element.iterancestors(*_CELLS), None)
         row = cell.getparent() if cell is not None else None
         following = row.getnext() if row is not None else None
-        if cell is None or row is None or following is None or not _is_in(cell, within):
+        if cell is None or row is None or following is None or not is_in(cell, within):
             continue
         if row not in columns:
             starts = {one: at for at, one in _starting(row.iterchildren(*_CELLS)).items()}
@@ -82,10 +82,6 @@ def below(document: Document, text: str, within: Element | None = None) -> Itera
         found = under.get(above.get(cell, -1))
         if found is not None and found.tag == "td":
             yield Piece(found)
-
-
-def _is_in(element: Element, within: Element | None) -> bool:
-    return within is None or any(above is within for above in element.iterancestors())
 
 
 def _grid(table: Element) -> Iterator[dict[int, Element]]:

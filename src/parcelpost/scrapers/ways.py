@@ -10,7 +10,7 @@ from lxml import etree
 from lxml.cssselect import CSSSelector
 from msgspec import Struct
 
-from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside
+from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside, is_in
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}', ' '))"
 """In an XPath: an element's text, without the breaks that a Document puts into it."""
@@ -43,7 +43,7 @@ class Id(Struct, frozen=True):
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         found = document.by_id(self.name)
-        if found is not None and _is_in(found, within):
+        if found is not None and is_in(found, within):
             yield Piece(found)
 
 
@@ -58,7 +58,7 @@ class IdEnd(Struct, frozen=True):
         return f"[id$='{self.name}']"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        return (Piece(found) for found in document.by_id_end(self.name) if _is_in(found, within))
+        return (Piece(found) for found in document.by_id_end(self.name) if is_in(found, within))
 
 
 class Css(Struct, frozen=True):
@@ -87,7 +87,7 @@ class Label(Struct, frozen=True):
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         for element in document.labelled(self.selector):
-            piece = beside(element, document) if _is_in(element, within) else None
+            piece = beside(element, document) if is_in(element, within) else None
             if piece is not None and not piece.text.endswith(":"):
                 yield piece  # what ends in a colon is the next label: this one's value is missing
 
@@ -104,7 +104,7 @@ class Inside(Struct, frozen=True):
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         for element in document.labelled(self.name):
-            if _is_in(element, within):
+            if is_in(element, within):
                 yield from (Piece(child) for child in element.iter(etree.Element) if child is not element)
 
 
@@ -121,10 +121,6 @@ def from_name(kind: str, selector: str) -> Way | None:
     if kind == "xpath":
         return XPath(selector)
     return Css(selector) if kind == "css" else None
-
-
-def _is_in(element: Element, within: Element | None) -> bool:
-    return within is None or element is within or any(above is within for above in element.iterancestors())
 
 
 def _pieces(found: object) -> Iterator[Piece]:
