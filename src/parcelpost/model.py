@@ -218,7 +218,7 @@ class NotFound(Struct, frozen=True, gc=False):
 
 
 class Busy(Struct, frozen=True, gc=False):
-    """Others of ours are before it at the site: nothing was asked. The task is given back and costs nothing."""
+    """Others of ours are before it, or the browser is missing or died: the task is given back and costs nothing."""
 
     reason: str
     after_seconds: float

@@ -8,24 +8,17 @@ from itertools import islice
 from msgspec import structs
 
 from parcelpost.model import Blocked, Busy, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Task
+from parcelpost.scrapers import fetch_errors
 from parcelpost.scrapers.calling import Call, Missing
 from parcelpost.scrapers.challenge import challenge
-from parcelpost.scrapers.fetch_errors import (
-    AnyFailure,
-    CannotFetch,
-    NotThere,
-    NoTurn,
-    TryLater,
-    TurnedAway,
-    outcome_of,
-)
+from parcelpost.scrapers.fetch_errors import AnyFailure, outcome_of
 from parcelpost.scrapers.kept import UNKNOWN
 from parcelpost.scrapers.plain import fields, plain
 
 _MOST_RECORDS = 100_000
 
 Later = Awaitable[object] | AsyncIterable[object]
-FAILURES = (Missing, NotThere, TurnedAway, NoTurn, TryLater, CannotFetch)
+FAILURES = (Missing, *fetch_errors.FAILURES)
 """What scraping and reading may raise and `failed` makes an outcome of."""
 
 

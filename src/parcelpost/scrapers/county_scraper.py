@@ -13,7 +13,7 @@ from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
 from parcelpost.scrapers import learned
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, NoTurn, TryLater, TurnedAway, outcome_of
+from parcelpost.scrapers.fetch_errors import FAILURES, outcome_of
 from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import NAMES, county_platform
@@ -52,7 +52,7 @@ class CountyScraper:
         session = self._sessions(county.pace_seconds if county is not None else 0.0, task)
         try:
             page = await platform.fetch(target, county, session)
-        except (NotThere, TurnedAway, NoTurn, TryLater, CannotFetch) as failure:
+        except FAILURES as failure:
             return outcome_of(failure)
         outcome = learned.parse(platform, page, task, self._ranking, self._clock.now())
         if not isinstance(outcome, Done):

@@ -4,6 +4,8 @@ FetchFailed
 ├── NotThere      the site says that there is no such page      -> NotFound
 ├── TurnedAway    the site wants no more of us for now          -> Blocked
 ├── NoTurn        others of ours are before it at the host      -> Busy
+├── NoBrowser     the page needs one, and there is none         -> Busy
+├── BrowserDied   under the page, through no fault of the task  -> Busy
 ├── TryLater      it may work later                             -> Retry
 └── CannotFetch   it will not work, however often it is tried   -> GiveUp
 """
@@ -39,6 +41,22 @@ class NoTurn(FetchFailed):
         self.after_seconds = after_seconds
 
 
+class NoBrowser(FetchFailed):
+    """The page needs a browser, and none can be had here for now."""
+
+    def __init__(self, reason: str, after_seconds: float) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
+class BrowserDied(FetchFailed):
+    """Under the page: nothing that the task could help."""
+
+    def __init__(self, reason: str, after_seconds: float = 0.0) -> None:
+        super().__init__(reason)
+        self.after_seconds = after_seconds
+
+
 class TryLater(FetchFailed):
     """It may work later; `after_seconds` where somebody said when."""
 
@@ -51,7 +69,9 @@ class CannotFetch(FetchFailed):
     """It will not work, however often it is tried."""
 
 
-AnyFailure = NotThere | TurnedAway | NoTurn | TryLater | CannotFetch
+AnyFailure = NotThere | TurnedAway | NoTurn | NoBrowser | BrowserDied | TryLater | CannotFetch
+FAILURES = (NotThere, TurnedAway, NoTurn, NoBrowser, BrowserDied, TryLater, CannotFetch)
+"""To be caught, and handed to `outcome_of`."""
 
 
 def outcome_of(failure: AnyFailure) -> Outcome:
@@ -60,7 +80,7 @@ def outcome_of(failure: AnyFailure) -> Outcome:
             return NotFound(str(failure))
         case TurnedAway():
             return Blocked(str(failure), failure.cool_down_seconds)
-        case NoTurn():
+        case NoTurn() | NoBrowser() | BrowserDied():
             return Busy(str(failure), failure.after_seconds)
         case TryLater():
             return Retry(str(failure), failure.after_seconds)

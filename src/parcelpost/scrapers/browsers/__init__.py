@@ -1,0 +1,1 @@
+"""Chromium, for pages that need a browser: found, started, watched, lent, and never left behind."""
