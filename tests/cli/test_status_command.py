@@ -46,7 +46,7 @@ def a_round(*, direction: str = "upload", success: bool = True, count: int = 50)
     return SyncRound(direction=direction, record_type=kind, record_count=count, success=success)  # type: ignore[arg-type]
 
 
-def an_away(*, denied: bool = False, until: timedelta = timedelta(minutes=4), failures: int = 3) -> Away:
+def an_away(*, denied: bool = False, until: timedelta = timedelta(hours=4), failures: int = 3) -> Away:
     reason = "401: who are you?" if denied else "no route to the gateway"
     return Away(since=NOW - timedelta(hours=5), until=NOW + until, failures=failures, reason=reason, denied=denied)
 
