@@ -91,6 +91,8 @@ class HostileGateway:
         """Whether it has signals, selectors and metrics; without them they are 404."""
         self.accepts_gzip = accepts_gzip
         """Says so in every answer; otherwise a compressed body is 415."""
+        self.nothing_for: float = 30
+        """Seconds: when to ask again, it says to who finds the queue empty."""
         self.queue: list[Json] = []
         """Tasks nobody has asked for yet."""
         self.handed_out: list[str] = []
@@ -246,7 +248,7 @@ class HostileGateway:
         if not capacity[0].isdecimal() or not 1 <= int(capacity[0]) <= 100 or not platforms:
             return _error(422, "INVALID", "capacity must be 1 to 100, platforms must be given")
         tasks = self.hand_out(int(capacity[0]), platforms)
-        return Reply(200, {"tasks": tasks or None, "retry_after": 5 if tasks else 30})
+        return Reply(200, {"tasks": tasks or None, "retry_after": 5 if tasks else self.nothing_for})
 
     def _results(self, request: Request) -> Reply:
         problem = batch_problem(entries := request.json())

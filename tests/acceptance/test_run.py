@@ -159,6 +159,7 @@ async def test_a_second_signal_stops_at_once_and_loses_nothing(tmp_path: Path) -
 async def test_the_gateways_commands_are_obeyed(tmp_path: Path) -> None:
     async with HostileGateway() as gateway:
         gateway.commands = ["pause"]
+        gateway.nothing_for = 1
         arguments = ("--gateway", gateway.url, "--store", "store.db")
         async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
             await gateway.until(lambda: any(beat["paused"] for beat in gateway.beats))
