@@ -86,6 +86,25 @@ def test_the_stores_events_are_counted(telemetry: Telemetry) -> None:
     assert value(telemetry, "worker_draining") == 1
 
 
+def test_what_the_machine_has_left_is_as_last_sampled(telemetry: Telemetry) -> None:
+    sample = events.ResourcesSampled(
+        cpu_percent=12.5,
+        memory_percent=86.0,
+        memory_limit_bytes=2**32,
+        pressure="no new tasks",
+        browsers_busy=2,
+        browsers_idle=1,
+        browsers_safe=3,
+        browser_pss_bytes=10**9,
+    )
+    telemetry.emit(msgspec.structs.replace(sample, pressure="stop browsers", browsers_busy=7))
+    telemetry.emit(sample)
+    assert [value(telemetry, name) for name in ("cpu_percent", "memory_percent", "memory_pressure")] == [12.5, 86, 2]
+    assert [value(telemetry, "browsers", status=status) for status in ("busy", "idle")] == [2, 1]
+    assert [value(telemetry, name) for name in ("browsers_safe", "browser_pss_bytes")] == [3, 10**9]
+    assert value(telemetry, "memory_limit_bytes") == 2**32
+
+
 def test_the_queue_is_as_last_observed(telemetry: Telemetry) -> None:
     telemetry.observe(QueueDepth(pending=9, failed=9))
     telemetry.observe(QueueDepth(pending=4, delayed=1, completed=2, unsynced=3, rejected=1, oldest_unsynced_seconds=65))

@@ -223,6 +223,17 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: "info" if e.level == "fine" else "warning",
         lambda e: f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free",
     ),
+    events.PressureChanged: (
+        lambda e: "info" if e.pressure == "fine" else "warning",
+        lambda e: f"memory: {e.memory_percent:.0f} % of {_size(e.memory_limit_bytes)} is used: {e.meaning}",
+    ),
+    events.ResourcesSampled: (
+        "debug",
+        lambda e: (
+            f"CPU {e.cpu_percent:.0f} %, memory {e.memory_percent:.0f} % of {_size(e.memory_limit_bytes)} "
+            f"({e.pressure}), {_count(e.browsers_busy + e.browsers_idle, 'browser')} of {e.browsers_safe:,} at most"
+        ),
+    ),
     events.ResultsSynced: ("info", _delivered),
     events.MarksHeld: (
         "error",

@@ -15,6 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _LOOPS_UPSTREAM = ("collector", "sync", "heartbeat")
 _LEVELS = ("fine", "collector must stop", "executor must stop")
+_PRESSURES = ("fine", "slow", "no new tasks", "stop browsers")
 _MOST_LABELS = 100
 _LONGEST_LABEL = 64
 _ATTEMPT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
@@ -48,6 +49,7 @@ class Telemetry:
         self._make_delivery()
         self._make_store()
         self._make_depth()
+        self._make_resources()
         self._listeners: dict[type[Event], Callable[[Any], None]] = {
             events.WorkerStarted: self._started,
             events.WorkerDraining: lambda _: self._draining.set(1),
@@ -65,6 +67,7 @@ class Telemetry:
             events.LoopFailed: lambda e: self._loop_failures.labels(self._loops.of(e.loop)).inc(),
             events.CommandReceived: lambda e: self._commands.labels("yes" if e.known else "no").inc(),
             events.StorageLevelChanged: lambda e: self._level.set(_LEVELS.index(e.level) if e.level in _LEVELS else 2),
+            events.ResourcesSampled: self._sampled,
             events.BackupMade: lambda _: self._backups.inc(),
             events.OwnerDied: self._died,
             events.ReserveUsed: lambda _: self._reserve.inc(),
@@ -142,6 +145,15 @@ class Telemetry:
         self._outbox = self._gauge("outbox", "Results not yet delivered", "state")
         self._oldest = self._gauge("oldest_seconds", "Age of the oldest that waits", "what")
 
+    def _make_resources(self) -> None:
+        self._cpu = self._gauge("cpu_percent", "How busy the processors are that the worker may use")
+        self._memory = self._gauge("memory_percent", "How much is used of the memory that the worker may use")
+        self._memory_limit = self._gauge("memory_limit_bytes", "The memory that the worker may use")
+        self._pressure = self._gauge("memory_pressure", "0: fine, 1: slow, 2: no new tasks, 3: browsers are stopped")
+        self._browsers = self._gauge("browsers", "Browsers that run", "status")
+        self._browsers_safe = self._gauge("browsers_safe", "How many browsers the memory can bear")
+        self._browser_pss = self._gauge("browser_pss_bytes", "Memory of all browsers, what they share counted once")
+
     def _started(self, event: events.WorkerStarted) -> None:
         self._draining.set(0)
         if event.gateway:
@@ -162,6 +174,16 @@ class Telemetry:
         self._synced.labels("report").inc(event.reports)
         self._raw_files.inc(event.raw_files)
         self._sync_seconds.observe(event.seconds)
+
+    def _sampled(self, event: events.ResourcesSampled) -> None:
+        self._cpu.set(event.cpu_percent)
+        self._memory.set(event.memory_percent)
+        self._memory_limit.set(event.memory_limit_bytes)
+        self._pressure.set(_PRESSURES.index(event.pressure) if event.pressure in _PRESSURES else 0)
+        self._browsers.labels("busy").set(event.browsers_busy)
+        self._browsers.labels("idle").set(event.browsers_idle)
+        self._browsers_safe.set(event.browsers_safe)
+        self._browser_pss.set(event.browser_pss_bytes)
 
     def _upstream(self, loop: str, *, up: bool, denied: bool) -> None:
         name = self._loops.of(loop)

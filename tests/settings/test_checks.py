@@ -40,6 +40,32 @@ def test_a_default_follows_the_one_of_the_pair_that_was_set(
 
 
 @pytest.mark.parametrize(
+    ("given", "value", "fitting"),
+    [
+        ("slow", "90", (90, 90, 95)),
+        ("slow", "97", (97, 97, 97)),
+        ("no_new_tasks", "60", (60, 60, 95)),
+        ("no_new_tasks", "100", (75, 100, 100)),
+        ("stop_browsers", "60", (60, 60, 60)),
+    ],
+)
+def test_thresholds_of_memory_follow_the_one_that_was_set(
+    loading: Load, given: str, value: str, fitting: tuple[float, ...]
+) -> None:
+    found = loading(flags={f"resources.{given}_percent": value}).settings.resources
+    assert (found.slow_percent, found.no_new_tasks_percent, found.stop_browsers_percent) == fitting
+
+
+def test_thresholds_of_memory_that_are_out_of_order_are_named(refused: Refused) -> None:
+    text = "[resources]\nslow_percent = 90\nstop_browsers_percent = 80\n"
+    assert "must be at most" in refused(text)
+    assert refused(text, flags={"resources.no_new_tasks_percent": "85"}).startswith(
+        "resources.slow_percent (90, parcelpost.toml:2) must be at most resources.no_new_tasks_percent (85, flag --set)"
+    )
+    assert "percent, more than 0 and at most 100" in refused("[resources]\nslow_percent = 101\n")
+
+
+@pytest.mark.parametrize(
     ("low", "high"),
     [
         ("sync.backoff_min_seconds", "sync.backoff_max_seconds"),

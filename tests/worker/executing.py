@@ -22,6 +22,7 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.loop import Loop
+from parcelpost.worker.pressure import Pressure
 from tests.storage.making import the_task
 
 E = TypeVar("E", bound=Event)
@@ -46,6 +47,8 @@ class Works:
         self.control = Control()
         self.factory = factory
         self.level = Level.FINE
+        self.pressure = Pressure.FINE
+        self.feel: Callable[[], Pressure] = lambda: self.pressure
         self.look: Callable[[], Level] = lambda: self.level
         self.platforms: frozenset[str] | None = None
         self.events: list[Event] = []
@@ -65,6 +68,7 @@ class Works:
             ran_dry=lambda: self._count("ran_dry"),
             clock=clock,
             emit=self._emit,
+            pressure=self._pressure,
             turns=turns,
             learn=self.learned.extend,
             grace=grace,
@@ -114,6 +118,9 @@ class Works:
 
     def _level(self) -> Level:
         return self.look()
+
+    def _pressure(self) -> Pressure:
+        return self.feel()
 
     def _count(self, what: str) -> None:
         setattr(self, what, getattr(self, what) + 1)

@@ -10,11 +10,12 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
 from parcelpost.model import Broken, Target, Task
-from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
+from parcelpost.settings.keys import HeartbeatSettings, ResourcesSettings, SyncSettings
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.orders import ORDERS_STATE, Orders
+from parcelpost.worker.resources import Resources
 from tests import traps
 from tests.worker.rig import Rig
 
@@ -24,6 +25,9 @@ class Scene:
         self.control = Control()
         self.syncs = 0
         self.broken: list[Broken] = []
+        self.resources = Resources(
+            ResourcesSettings(), browsers=None, most_browsers=0, clock=rig.clock, emit=rig.events.append
+        )
         self.heartbeat = Heartbeat(
             rig.lpm,
             rig.client,
@@ -36,6 +40,7 @@ class Scene:
             known_platforms=lambda: ["echo", "vgsi", "qpublic"],
             active=lambda: 3,
             disk_free=lambda: 12_345,
+            load=lambda: self.resources.load,
             broken=lambda: self.broken,
             sync_now=self._sync_now,
             clock=rig.clock,

@@ -12,16 +12,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreFailed
 from parcelpost.events import BackupMade, Event, LoopFailed, StoreCleaned
 from parcelpost.model import TaskStatus
-from parcelpost.settings.keys import ExecutorSettings, JanitorSettings
+from parcelpost.settings.keys import ExecutorSettings, JanitorSettings, ResourcesSettings
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
+from parcelpost.storage.browsers import BrowserState
 from parcelpost.storage.health import Level
 from parcelpost.storage.opening import live_folder
 from parcelpost.worker.janitor import STATE, JanitorLoop, LastRuns
+from parcelpost.worker.resources import Resources
 from parcelpost.worker.storage_watch import StorageWatch
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
@@ -39,6 +42,7 @@ class House:
         self.clock = clock
         self.log: list[tuple[datetime, Event]] = []
         self.level = Level.FINE
+        self.resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=self.note)
         self.janitor = self.new_janitor()
 
     def new_janitor(self, settings: JanitorSettings | None = None, *, max_task_age_hours: float = 0.0) -> JanitorLoop:
@@ -48,6 +52,7 @@ class House:
             settings or JanitorSettings(),
             ExecutorSettings(max_task_age_hours=max_task_age_hours),
             level=lambda: self.level,
+            load=lambda: self.resources.load,
             clock=self.clock,
             emit=self.note,
         )
@@ -388,3 +393,15 @@ async def test_a_sample_tells_of_the_last_minute(house: House) -> None:
     assert sample.cpu_percent is not None
     assert 0 < (sample.ram_percent or 0) <= 100
     assert (sample.ram_used_gb or 0) > 0
+    assert sample.browsers_active == 0
+
+
+async def test_a_sample_counts_the_browsers_of_all_processes_on_the_store(house: House) -> None:
+    start = house.clock.now()
+    browser = BrowserState(browser_id=0, status="idle", last_health_check=start, created_at=start)
+    for number, status in enumerate(("idle", "busy", "crashed", "restarting", "busy")):
+        await house.lpm.browsers.put(replace(browser, browser_id=number, status=status))
+    house.clock.advance(60)
+    await house.janitor.step()
+    (timed,) = await house.lpm.metrics.since(start)
+    assert timed.sample.browsers_active == 3

@@ -117,7 +117,8 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
 def _warnings(worker: Worker) -> list[str]:
     """What a person should look at though the worker does its work."""
     failures = worker.failures
-    return [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
+    lately = [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
+    return worker.warnings() + lately
 
 
 def _both(*listeners: Emit) -> Emit:

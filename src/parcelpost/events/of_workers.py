@@ -162,6 +162,28 @@ class StorageLevelChanged(Event, frozen=True):
     free_bytes: int
 
 
+class PressureChanged(Event, frozen=True):
+    """How much memory is used changed what may go on; `meaning` says it in words."""
+
+    pressure: str
+    meaning: str
+    memory_percent: float
+    memory_limit_bytes: int
+
+
+class ResourcesSampled(Event, frozen=True):
+    """What the machine has left, or the control group that limits us. `browsers_safe`: how many it can bear."""
+
+    cpu_percent: float
+    memory_percent: float
+    memory_limit_bytes: int
+    pressure: str
+    browsers_busy: int
+    browsers_idle: int
+    browsers_safe: int
+    browser_pss_bytes: int
+
+
 class ResultsSynced(Event, frozen=True):
     """The upstream has them."""
 

@@ -18,6 +18,8 @@ _ORDERED = (
     ("sync.backoff_min_seconds", "sync.backoff_max_seconds", "at most"),
     ("executor.retry_min_seconds", "executor.retry_max_seconds", "at most"),
     ("executor.cool_down_seconds", "executor.cool_down_max_seconds", "at most"),
+    ("resources.slow_percent", "resources.no_new_tasks_percent", "at most"),
+    ("resources.no_new_tasks_percent", "resources.stop_browsers_percent", "at most"),
 )
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
 _WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
@@ -27,7 +29,7 @@ _NEEDS_GATEWAY = ("ondemand", "legacy")
 
 def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
     """Where only one of two settings that must be in order was set, the other's default follows it."""
-    for low, high, words in _ORDERED:
+    for low, high, words in (*_ORDERED, *_ORDERED):  # one that has followed may push another before it
         apart = 1 if words == "less than" else 0
         if values[low] + apart <= values[high]:
             continue

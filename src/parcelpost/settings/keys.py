@@ -14,6 +14,7 @@ Days = Annotated[float, Meta(gt=0, le=36_500)]
 Bytes = Annotated[int, Meta(ge=0, le=2**62)]
 SomeBytes = Annotated[int, Meta(ge=KIB, le=2**62)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Percent = Annotated[float, Meta(gt=0, le=100)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 Mode = Literal["ondemand", "legacy", "standalone"]
@@ -110,6 +111,15 @@ class JanitorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Local time."""
 
 
+class ResourcesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of the memory that this worker may use: the machine's, or its control group's."""
+
+    slow_percent: Percent = 75.0
+    no_new_tasks_percent: Percent = 85.0
+    stop_browsers_percent: Percent = 95.0
+    sample_seconds: Seconds = 5.0
+
+
 class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: Port = 0
@@ -172,6 +182,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     sync: SyncSettings = SyncSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     janitor: JanitorSettings = JanitorSettings()
+    resources: ResourcesSettings = ResourcesSettings()
     http: HttpSettings = HttpSettings()
     server: ServerSettings = ServerSettings()
     log: LogSettings = LogSettings()

@@ -18,6 +18,7 @@ from parcelpost.worker.control import Control
 from parcelpost.worker.ending import Ending
 from parcelpost.worker.giving_back import GivingBack
 from parcelpost.worker.openings import Openings
+from parcelpost.worker.pressure import Pressure
 from parcelpost.worker.slot import LeftBehind, Running, Slot
 from parcelpost.worker.stage import GRACE_SECONDS
 
@@ -40,20 +41,23 @@ class Executor:
         ran_dry: Callable[[], None],
         clock: Clock,
         emit: Emit,
+        pressure: Callable[[], Pressure] = lambda: Pressure.FINE,
         turns: Turns = Turns(),  # noqa: B008 - nobody fetches, and all sites are open
         learn: Callable[[Sequence[Signal]], None] = lambda _: None,
         grace: float = GRACE_SECONDS,
         max_left_behind: int = MAX_LEFT_BEHIND,
     ) -> None:
         """`platforms`: whose tasks are taken, None for everybody's. `saved` is called when there is something new to
-        deliver, `ran_dry` when there was nothing to claim, `learn` with what an attempt told of its selectors. `turns`
-        knows whose tasks are passed over for now. `grace`: the seconds that platform code has to stop when its time is
-        up. At `max_left_behind` threads that did not, the platforms they belong to are paused.
+        deliver, `ran_dry` when there was nothing to claim, `learn` with what an attempt told of its selectors. Under
+        `pressure` fewer slots claim, or none. `turns` knows whose tasks are passed over for now. `grace`: the seconds
+        that platform code has to stop when its time is up. At `max_left_behind` threads that did not, the platforms
+        they belong to are paused.
         """
         self._lpm = lpm
         self._control = control
         self._platforms = platforms
         self._level = level
+        self._pressure = pressure
         self._ran_dry = ran_dry
         self._turns = turns
         self._clock = clock
@@ -82,6 +86,8 @@ class Executor:
             )
             for number in range(1, settings.slots + 1)
         ]
+        self._half = {slot.name for slot in self.slots[: max(1, len(self.slots) // 2)]}
+        """Those that go on claiming when memory says slow."""
 
     @property
     def active(self) -> int:
@@ -115,13 +121,13 @@ class Executor:
 
     async def _next_claim(self, slot: str) -> Claim | float:
         await self._giving_back.settle()
-        if not self._may_start():
+        if not self._may_start(slot):
             return self._openings.back_in(slot, ())
         # Where sites have turns, each caller must see whom the one before it has sent on the way.
         async with self._one_by_one if self._turns.are_known else contextlib.nullcontext():
             closed = self._turns.closed()
             found = await self._lpm.claim(1, platforms=self._platforms(), but=closed.sites)
-            if found and self._may_start():
+            if found and self._may_start(slot):
                 self._turns.sets_out(found[0].task)
                 return found[0]
         if found:
@@ -130,5 +136,8 @@ class Executor:
             self._ran_dry()
         return self._openings.back_in(slot, closed.opens_in)
 
-    def _may_start(self) -> bool:
-        return self._control.may_start and not self._draining and self._level() is not Level.EXECUTOR_STOPS
+    def _may_start(self, slot: str) -> bool:
+        if not self._control.may_start or self._draining or self._level() is Level.EXECUTOR_STOPS:
+            return False
+        pressure = self._pressure()
+        return pressure is Pressure.FINE or (pressure is Pressure.SLOW and slot in self._half)

@@ -15,11 +15,11 @@ from parcelpost.model import Broken, QueueDepth
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.metrics import Window
-from parcelpost.worker import resources
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
 from parcelpost.worker.orders import ORDERS_STATE, Orders
+from parcelpost.worker.resources import Load
 
 STATE = "heartbeat"
 """The name under which the store keeps that the upstream is away."""
@@ -43,6 +43,7 @@ class Heartbeat:
         known_platforms: Callable[[], Sequence[str]],
         active: Callable[[], int],
         disk_free: Callable[[], int],
+        load: Callable[[], Load],
         broken: Callable[[], Sequence[Broken]],
         sync_now: Callable[[], None],
         clock: Clock,
@@ -58,6 +59,7 @@ class Heartbeat:
         self._known_platforms = known_platforms
         self._active = active
         self._disk_free = disk_free
+        self._load = load
         self._broken = broken
         self._sync_now = sync_now
         self._clock = clock
@@ -108,14 +110,14 @@ class Heartbeat:
             self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
-        load = resources.load()
+        load = self._load()
         return Beat(
             active_tasks=self._active(),
             completed_last_minute=self._window.completed,
             failed_last_minute=self._window.failed,
             platforms=self._platforms(),
             cpu_percent=load.cpu_percent,
-            memory_percent=load.memory_percent,
+            memory_percent=load.memory.percent,
             queue=self._depth,
             version=self._version,
             paused=self._control.paused,

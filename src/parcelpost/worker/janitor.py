@@ -16,7 +16,7 @@ from parcelpost.settings.keys import ExecutorSettings, JanitorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.metrics import Sample
-from parcelpost.worker import resources
+from parcelpost.worker.resources import Load
 
 _TURN_SECONDS = 15.0
 _NOT_ON_DUTY_SECONDS = 30.0
@@ -46,6 +46,7 @@ class JanitorLoop:
         executor: ExecutorSettings,
         *,
         level: Callable[[], Level],
+        load: Callable[[], Load],
         clock: Clock,
         emit: Emit,
     ) -> None:
@@ -55,6 +56,7 @@ class JanitorLoop:
         hours = executor.max_task_age_hours
         self._max_age = timedelta(hours=hours) if hours else None
         self._level = level
+        self._load = load
         self._clock = clock
         self._emit = emit
         self._sampled_at = clock.monotonic()
@@ -88,15 +90,17 @@ class JanitorLoop:
     async def _sample(self) -> None:
         self._sampled_at = self._clock.monotonic()
         window = await self._lpm.metrics.window(_SAMPLE_SECONDS)
-        load = resources.load()
+        load = self._load()
+        browsers = await self._lpm.browsers.all()
         average = window.average_execution_time_ms
         await self._lpm.metrics.record(
             Sample(
                 tasks_completed=window.completed,
                 tasks_failed=window.failed,
                 average_execution_time_ms=None if average is None else round(average),
-                ram_used_gb=load.memory_used_gb,
-                ram_percent=load.memory_percent,
+                browsers_active=sum(browser.status in ("idle", "busy") for browser in browsers),
+                ram_used_gb=load.memory.used_bytes / 1024**3,
+                ram_percent=load.memory.percent,
                 cpu_percent=load.cpu_percent,
             )
         )

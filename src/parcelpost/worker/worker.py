@@ -28,7 +28,10 @@ from parcelpost.worker.extras import Extras
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.janitor import JanitorLoop
 from parcelpost.worker.learning import FleetExperience, Learning, last_flush
+from parcelpost.worker.pressure import Pressure
 from parcelpost.worker.progress import Progress
+from parcelpost.worker.resources import Resources
+from parcelpost.worker.safe_browsers import Browsers
 from parcelpost.worker.storage_watch import StorageWatch
 from parcelpost.worker.sync import SyncManager
 from parcelpost.worker.until_empty import UntilEmpty
@@ -57,6 +60,10 @@ class Tools(Struct, frozen=True, kw_only=True):
     """How the selectors do; the same that the factory's platforms use."""
     turns: Turns = field(default_factory=Turns)
     """Which have a turn free; those of the fetcher that the factory's platforms use."""
+    browsers: Browsers | None = None
+    """None: there is no pool."""
+    most_browsers: int = 0
+    """What the operator wants at most, however much memory there is."""
     observe: Callable[[QueueDepth], None] | None = None
     """Told now and then how the queue stands."""
 
@@ -70,6 +77,9 @@ class Worker:
         """Of the last day; looked at only where somebody asks for figures."""
         self.crew = crew = Crew(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
+        self.resources = Resources(
+            settings.resources, browsers=tools.browsers, most_browsers=tools.most_browsers, clock=clock, emit=emit
+        )
         self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
         self.learning = Learning(lpm, tools.ranking, tools.worker_id, clock, emit)
@@ -86,6 +96,7 @@ class Worker:
             ran_dry=lambda: crew.wake("collector"),
             clock=clock,
             emit=emit,
+            pressure=lambda: self.resources.pressure,
             turns=tools.turns,
             learn=self.learning.take,
         )
@@ -113,13 +124,20 @@ class Worker:
             known_platforms=tools.factory.names,
             active=lambda: self.executor.active,
             disk_free=lambda: self.watch.usage.disk_free if self.watch.usage else 0,
+            load=lambda: self.resources.load,
             broken=lambda: self.learning.broken,
             sync_now=self._sync_now,
             clock=clock,
             emit=emit,
         )
         self.janitor = JanitorLoop(
-            lpm, settings.janitor, settings.executor, level=self.watch.level, clock=clock, emit=emit
+            lpm,
+            settings.janitor,
+            settings.executor,
+            level=self.watch.level,
+            load=lambda: self.resources.load,
+            clock=clock,
+            emit=emit,
         )
         acquaint([self.sync.absence, self.collector.absence, self.heartbeat.absence], crew.wake)
 
@@ -142,12 +160,18 @@ class Worker:
             found.append("paused by the gateway")
         if (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
+        if self.resources.pressure >= Pressure.NO_NEW_TASKS:
+            found.append(self.resources.summary)
         if self.sync.problem:
             found.append(f"the store does not take the marks of what was delivered: {self.sync.problem}")
         aways = (self.sync.away, self.collector.away, self.heartbeat.away)
         denials = {away.reason for away in aways if away is not None and away.denied}
         found += [f"the gateway does not let us in: {reason}" for reason in sorted(denials)]
         return found
+
+    def warnings(self) -> list[str]:
+        """What makes this worker slower, though it does its work."""
+        return [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
 
     def add_slots(self) -> None:
         for slot in self.executor.slots:
@@ -164,6 +188,7 @@ class Worker:
 
     def add_housekeeping(self) -> None:
         self.crew.add("storage", self.watch.step)
+        self.crew.add("resources", self.resources.step)
         self.crew.add("progress", self.progress.step)
         self.crew.add("janitor", self.janitor.step)
         self.crew.add("learning", self.learning.step)
@@ -186,6 +211,7 @@ class Worker:
         """Until told to leave; everything that runs is ended or given back when this returns."""
         tools = self.tools
         await self.watch.step()
+        await self.resources.step()
         await self.learning.step()  # the first page is read by what was learned before
         tools.emit(
             WorkerStarted(
