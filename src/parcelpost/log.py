@@ -225,7 +225,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.PressureChanged: (
         lambda e: "info" if e.pressure == "fine" else "warning",
-        lambda e: f"memory: {e.memory_percent:.0f} % of {_size(e.memory_limit_bytes)} is used: {e.meaning}",
+        lambda e: f"{e.memory_percent:.0f} % of the memory ({_size(e.memory_limit_bytes)}) is used: {e.meaning}",
     ),
     events.ResourcesSampled: (
         "debug",

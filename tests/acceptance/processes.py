@@ -22,8 +22,9 @@ FAST = {
     "heartbeat.seconds": "0.5",
     "gateway.timeout_seconds": "2",
     "worker.drain_seconds": "5",
+    "resources.slow_percent": "100",
 }
-"""A worker that is as impatient as a test."""
+"""A worker that is as impatient as a test, and does not wait for a full machine."""
 
 
 class WorkerProcess:

@@ -14,6 +14,7 @@ from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.orders import ORDERS_STATE, Orders
+from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 from tests.cli.support import Run, holder, make_store, task
 from tests.storage.making import save_one
 
@@ -95,6 +96,44 @@ def test_an_order_ends_with_the_process_that_obeyed_it(store: Path, run: Run) ->
     obey(store, "worker-1-00000000", paused=True)
     with holder(store):
         assert "paused" not in status(run, store)
+
+
+def strain(store: Path, owner: str, *, starts_tasks: bool, summary: str) -> None:
+    shortage = Shortage(
+        worker_id="w 1",
+        owner=owner,
+        since=SystemClock().now(),
+        pressure="any",
+        starts_tasks=starts_tasks,
+        summary=summary,
+    )
+
+    async def note() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.state.put(f"{SHORTAGE_STATE}w 1", shortage)
+
+    asyncio.run(note())
+
+
+def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do(store: Path, run: Run) -> None:
+    with holder(store):
+        (worker,) = json.loads(status(run, store, "--json"))["workers"]
+        strain(store, worker["id"], starts_tasks=False, summary="86 % of the memory is used: no task is started")
+        out = status(run, store)
+        assert out.startswith("Attention: worker w 1: 86 % of the memory is used: no task is started (0 s ago). What")
+        assert "memory         w 1: 86 % of the memory is used: no task is started\n" in out
+        strain(store, worker["id"], starts_tasks=True, summary="76 % of the memory is used: half of the slots work")
+        out = status(run, store)
+        assert out.startswith("All is well.\n")
+        assert "memory         w 1: 76 %" in out
+        strain(store, worker["id"], starts_tasks=True, summary="")
+        assert "of the memory" not in status(run, store)
+
+
+def test_want_of_memory_ends_with_the_process_that_had_it(store: Path, run: Run) -> None:
+    strain(store, "worker-1-00000000", starts_tasks=False, summary="86 % of the memory is used")
+    with holder(store):
+        assert "of the memory" not in status(run, store)
 
 
 def finish(store: Path, *, source: Source) -> Path:

@@ -133,7 +133,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     found = run("status", "--json", "--store", full_store).document
     assert set(found) == {
         "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
-        "workers", "commands", "backup", "broken", "failures", "orders", "left_by_dead",
+        "workers", "commands", "backup", "broken", "failures", "orders", "shortages", "left_by_dead",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)

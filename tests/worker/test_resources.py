@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,13 @@ from msgspec import Struct
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, PressureChanged, ResourcesSampled
 from parcelpost.settings.keys import ResourcesSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.pressure import Pressure
 from parcelpost.worker.resources import Resources
 from parcelpost.worker.safe_browsers import Browsers
+from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage, ShortageNotes
 from tests.worker.machine import GIB, MIB, Machine
+from tests.worker.rig import SOON_BUSY
 
 
 class Figures(Struct, frozen=True):
@@ -154,9 +159,31 @@ async def test_without_a_pool_it_looks_all_the_same(scene: Scene) -> None:
     assert resources.pressure is Pressure.STOP_BROWSERS
     assert round(resources.load.memory.percent) == 97
     assert resources.summary == (
-        "memory: 97 % of 4.0 GiB is used: "
+        "97 % of the memory (4.0 GiB) is used: "
         "no task is started and browsers are stopped, their tasks wait for better times"
     )
+
+
+async def test_other_processes_are_told_of_it_once_the_store_takes_it(scene: Scene, tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with LocalPersistenceManager.open(tmp_path / "store.db", options=SOON_BUSY, clock=clock) as lpm:
+        notes = ShortageNotes(scene.resources, lpm, "worker-1", clock)
+
+        async def told_after_using(mebibytes: int) -> list[tuple[str, bool, str]]:
+            scene.pool.use(mebibytes)
+            await scene.resources.step()
+            assert await notes.step() == 1
+            told = await lpm.state.named(SHORTAGE_STATE, Shortage)
+            assert all((one.worker_id, one.owner) == ("worker-1", lpm.owner_id) for one in told)
+            return [(one.pressure, one.starts_tasks, one.summary) for one in told]
+
+        assert await told_after_using(100) == []
+        with closing(sqlite3.connect(lpm.path, isolation_level=None)) as another:
+            another.execute("BEGIN IMMEDIATE")
+            assert await told_after_using(3_300) == []
+        assert await told_after_using(3_300) == [("no new tasks", False, scene.resources.summary)]
+        assert await told_after_using(2_900) == [("slow", True, scene.resources.summary)]
+        assert await told_after_using(100) == [("fine", True, "")]
 
 
 async def test_while_all_is_fine_there_is_nothing_to_say(scene: Scene) -> None:

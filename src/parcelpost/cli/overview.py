@@ -26,6 +26,7 @@ from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.held import Held, read_held
 from parcelpost.worker.orders import ORDERS_STATE, Orders
+from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
@@ -87,6 +88,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Of the last 24 hours."""
     orders: list[Orders]
     """Of the gateway, that workers obey."""
+    shortages: list[Shortage]
+    """Of workers whose memory runs out."""
     broken: list[BrokenField]
     workers: list[Opener]
     left_by_dead: list[Opener]
@@ -104,10 +107,12 @@ async def gather(store: Path) -> Overview:
     sync = await _sync(store, read_held(store) if workers else None)
     broken = await broken_fields(store)
     orders = await _orders(store, workers)
+    shortages = await _shortages(store, workers)
     problems = [
         *_denials(sync),
         *_held_problems(sync),
         *_pause_problems(orders),
+        *_memory_problems(shortages),
         *_idleness(status, workers),
         *status.problems,
         *_broken_problems(broken),
@@ -130,6 +135,7 @@ async def gather(store: Path) -> Overview:
         paused=status.paused,
         failures=status.failures,
         orders=orders,
+        shortages=shortages,
         broken=broken,
         workers=workers,
         left_by_dead=status.left_by_dead,
@@ -188,6 +194,23 @@ def _pause_problems(orders: list[Orders]) -> list[Problem]:
         )
         for one in orders
         if one.paused
+    ]
+
+
+async def _shortages(store: Path, workers: list[Opener]) -> list[Shortage]:
+    alive = {one.id for one in workers}
+    async with looking(store) as database:
+        told = await WorkerState(database, CLOCK).named(SHORTAGE_STATE, Shortage)
+    return [one for one in told if one.owner in alive and one.summary]
+
+
+def _memory_problems(shortages: list[Shortage]) -> list[Problem]:
+    """One that is only slower does its work."""
+    remedy = "end other programs or give it more memory; it goes on by itself. See also the settings under 'resources'"
+    return [
+        Problem(f"worker {one.worker_id}: {one.summary} ({age((CLOCK.now() - one.since).total_seconds())} ago)", remedy)
+        for one in shortages
+        if not one.starts_tasks
     ]
 
 

@@ -129,6 +129,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "died", ", ".join(map(opener_text, found.left_by_dead)) or None
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
     yield "ordered", "; ".join(map(_order, found.orders)) or None
+    yield "memory", "; ".join(printable(f"{one.worker_id}: {one.summary}") for one in found.shortages) or None
     yield "failed", failed_text(found.failures)
     yield "outbox", outbox_text(found.queue)
     yield "last delivery", _round(found.sync.last_upload, now)

@@ -62,12 +62,12 @@ class Resources:
 
     @property
     def summary(self) -> str:
-        """`memory: 87 % of 4.0 GiB is used: no task is started, those that run go on`, or '' while all is fine."""
+        """`87 % of the memory (4.0 GiB) is used: no task is started, those that run go on`; '' while all is fine."""
         if self.pressure is Pressure.FINE:
             return ""
         memory = self.load.memory
         size = f"{memory.limit_bytes / 1024**3:.1f} GiB"
-        return f"memory: {memory.percent:.0f} % of {size} is used: {self.pressure.meaning}"
+        return f"{memory.percent:.0f} % of the memory ({size}) is used: {self.pressure.meaning}"
 
     def _tell_change(self) -> None:
         memory = self.load.memory

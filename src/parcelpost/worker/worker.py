@@ -32,6 +32,7 @@ from parcelpost.worker.pressure import Pressure
 from parcelpost.worker.progress import Progress
 from parcelpost.worker.resources import Resources
 from parcelpost.worker.safe_browsers import Browsers
+from parcelpost.worker.shortage import ShortageNotes
 from parcelpost.worker.storage_watch import StorageWatch
 from parcelpost.worker.sync import SyncManager
 from parcelpost.worker.until_empty import UntilEmpty
@@ -80,6 +81,7 @@ class Worker:
         self.resources = Resources(
             settings.resources, browsers=tools.browsers, most_browsers=tools.most_browsers, clock=clock, emit=emit
         )
+        self.shortage = ShortageNotes(self.resources, lpm, tools.worker_id, clock)
         self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
         self.learning = Learning(lpm, tools.ranking, tools.worker_id, clock, emit)
@@ -189,6 +191,7 @@ class Worker:
     def add_housekeeping(self) -> None:
         self.crew.add("storage", self.watch.step)
         self.crew.add("resources", self.resources.step)
+        self.crew.add("shortage", self.shortage.step)
         self.crew.add("progress", self.progress.step)
         self.crew.add("janitor", self.janitor.step)
         self.crew.add("learning", self.learning.step)
