@@ -25,6 +25,7 @@ _ATTEMPTS = 5
 
 _WORKER_SETTINGS = {
     **demo_counties.WORKER_SETTINGS,
+    "resources.slow_percent": "100",  # a few seconds' work on whatever machine this is
     "executor.slots": "8",
     "collector.low_water": "150",
     "collector.high_water": "200",
