@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -304,3 +304,31 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     """Of the pending ones, those not yet due."""
     oldest_pending_seconds: float = 0.0
     oldest_unsynced_seconds: float = 0.0
+
+
+class BrowserState(Struct, frozen=True, kw_only=True):
+    """A place in a browser pool, which outlives the browsers that are started in it one after the other."""
+
+    browser_id: int
+    status: Literal["idle", "busy", "crashed", "restarting"]
+    last_health_check: datetime
+    created_at: datetime
+    pid: int | None = None
+    current_task_id: str | None = None
+    tasks_completed: int = 0
+    launches: int = 1
+    memory_mb: int | None = None
+    restarted_at: datetime | None = None
+    owner: str = ""
+    """Whose pool it is in. What follows is how others find its processes if that one is killed."""
+    boot: str = ""
+    """Where and until when process ids mean what they mean here."""
+    marker: str = ""
+    """Stands in the browser's command line, and in nobody else's."""
+    started: str = ""
+    """When `pid` started, as the system counts."""
+    executable: str = ""
+    profile: str = ""
+    """The folder that Playwright made for it."""
+    driver_pid: int | None = None
+    driver_started: str = ""

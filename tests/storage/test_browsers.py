@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
+from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.browsers import BrowserState
-from tests.storage.making import NOW
+from tests.storage.making import NOW, a_task, the_task
 
 BROWSER = BrowserState(
     browser_id=1,
@@ -26,6 +26,14 @@ BROWSER = BrowserState(
     launches=2,
     memory_mb=380,
     restarted_at=NOW - timedelta(minutes=5),
+    owner="worker-77-0123abcd",
+    boot="a boot",
+    marker="a marker",
+    started="123456",
+    executable="/usr/lib/chromium/chromium",
+    profile="/tmp/a profile",
+    driver_pid=4700,
+    driver_started="123400",
 )
 
 
@@ -70,3 +78,38 @@ async def test_a_time_without_a_zone_is_refused(lpm: LocalPersistenceManager) ->
     with pytest.raises(InvalidInput, match="no zone"):
         await lpm.browsers.put(replace(BROWSER, last_health_check=datetime(2026, 1, 1)))  # noqa: DTZ001 - the point
     assert await lpm.browsers.all() == []
+
+
+async def test_a_new_browser_gets_the_lowest_id_that_is_free(lpm: LocalPersistenceManager) -> None:
+    assert [await lpm.browsers.add(BROWSER) for _ in range(3)] == [1, 2, 3]
+    await lpm.browsers.remove(2)
+    assert await lpm.browsers.add(BROWSER) == 2
+    assert await lpm.browsers.add(BROWSER) == 4
+
+
+async def test_browsers_of_dead_owners_are_left_behind_and_those_of_live_ones_are_not(
+    lpm: LocalPersistenceManager,
+) -> None:
+    await lpm.browsers.put(replace(BROWSER, browser_id=1, owner=lpm.owner_id))
+    await lpm.browsers.put(replace(BROWSER, browser_id=2))
+    await lpm.browsers.put(replace(BROWSER, browser_id=3, owner=""))
+    assert [one.browser_id for one in await lpm.browsers.left_behind()] == [2, 3]
+
+
+async def test_what_took_the_place_of_a_dead_one_is_not_buried_with_it(lpm: LocalPersistenceManager) -> None:
+    await lpm.browsers.put(replace(BROWSER, owner=lpm.owner_id))
+    assert await lpm.browsers.bury(BROWSER) is False
+    await lpm.browsers.put(BROWSER)
+    assert await lpm.browsers.bury(BROWSER) is True
+    assert await lpm.browsers.all() == []
+
+
+async def test_a_task_knows_its_browser_only_while_it_is_worked_on(lpm: LocalPersistenceManager) -> None:
+    await lpm.add_task(a_task("t1"))
+    await lpm.browsers.assign("t1", 3)
+    assert (await the_task(lpm)).assigned_browser is None
+    await lpm.claim()
+    await lpm.browsers.assign("t1", 3)
+    assert (await the_task(lpm)).assigned_browser == 3
+    await lpm.browsers.assign("t1", None)
+    assert (await the_task(lpm)).assigned_browser is None

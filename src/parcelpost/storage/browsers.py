@@ -1,82 +1,98 @@
-"""The browser pool's state, as it was last seen."""
+"""The browser pools of all processes on the store, as they were last seen."""
 
 from __future__ import annotations
 
 import sqlite3
-from datetime import datetime
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
+from msgspec.structs import astuple, replace
 
 from parcelpost.clock import from_iso, iso
+from parcelpost.model import BrowserState
+from parcelpost.storage import owner
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.rows import moment
 
-_COLUMNS = """browser_id, pid, status, current_task_id, tasks_completed, launches, memory_mb, last_health_check,
-    created_at, restarted_at"""
-
-
-class BrowserState(Struct, frozen=True, kw_only=True):
-    browser_id: int
-    status: Literal["idle", "busy", "crashed", "restarting"]
-    last_health_check: datetime
-    created_at: datetime
-    pid: int | None = None
-    current_task_id: str | None = None
-    tasks_completed: int = 0
-    launches: int = 1
-    memory_mb: int | None = None
-    restarted_at: datetime | None = None
+_FIELDS = BrowserState.__struct_fields__
+_COLUMNS = ", ".join(_FIELDS)
+_VALUES = ", ".join("?" * len(_FIELDS))
+_MOMENTS = [_FIELDS.index(name) for name in ("last_health_check", "created_at", "restarted_at")]
 
 
 class Browsers:
-    def __init__(self, database: LocalDatabase) -> None:
+    def __init__(self, database: LocalDatabase, live: Path) -> None:
         self._db = database
+        self._live = live
+
+    async def add(self, state: BrowserState) -> int:
+        """Stores it as the browser with the lowest id that is free, from 1 on, and answers that id."""
+        return await self._db.write_lossy(_add, _row(state))
 
     async def put(self, state: BrowserState) -> None:
         """Stores the state in place of what was known of this browser."""
-        row = (
-            state.browser_id,
-            state.pid,
-            state.status,
-            state.current_task_id,
-            state.tasks_completed,
-            state.launches,
-            state.memory_mb,
-            iso(state.last_health_check),
-            iso(state.created_at),
-            iso(state.restarted_at) if state.restarted_at else None,
-        )
-        await self._db.write_lossy(_put, row)
+        await self._db.write_lossy(_put, _row(state))
 
     async def all(self) -> list[BrowserState]:
         return await self._db.read(_all)
 
+    async def left_behind(self) -> list[BrowserState]:
+        """Those of owners that are dead."""
+        return [one for one in await self.all() if not owner.is_alive(self._live, one.owner)]
+
     async def remove(self, browser_id: int) -> bool:
         return await self._db.write_lossy(_remove, browser_id)
 
+    async def bury(self, state: BrowserState) -> bool:
+        """Removes what a dead owner left; not what somebody has put in its place since."""
+        return await self._db.write_lossy(_bury, state.browser_id, state.owner, state.marker)
+
+    async def assign(self, task_id: str, browser_id: int | None) -> None:
+        """Says which browser works on a task, if the task is still worked on."""
+        await self._db.write_lossy(_assign, task_id, browser_id)
+
+
+def _row(state: BrowserState) -> tuple[Any, ...]:
+    row = list(astuple(state))
+    for index in _MOMENTS:
+        row[index] = iso(row[index]) if row[index] else None
+    return tuple(row)
+
+
+def _add(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
+    taken = {found[0] for found in db.execute("SELECT browser_id FROM browser_pool_state")}
+    browser_id = next(number for number in range(1, len(taken) + 2) if number not in taken)
+    _put(db, (browser_id, *row[1:]))
+    return browser_id
+
 
 def _put(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
-    db.execute(f"INSERT OR REPLACE INTO browser_pool_state ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+    db.execute(f"INSERT OR REPLACE INTO browser_pool_state ({_COLUMNS}) VALUES ({_VALUES})", row)
 
 
 def _all(db: sqlite3.Connection) -> list[BrowserState]:
-    return [
-        BrowserState(
-            browser_id=row[0],
-            pid=row[1],
-            status=row[2],
-            current_task_id=row[3],
-            tasks_completed=row[4],
-            launches=row[5],
-            memory_mb=row[6],
-            last_health_check=from_iso(row[7]),
-            created_at=from_iso(row[8]),
-            restarted_at=moment(row[9]),
-        )
-        for row in db.execute(f"SELECT {_COLUMNS} FROM browser_pool_state ORDER BY browser_id")
-    ]
+    return [_state(row) for row in db.execute(f"SELECT {_COLUMNS} FROM browser_pool_state ORDER BY browser_id")]
+
+
+def _state(row: tuple[Any, ...]) -> BrowserState:
+    state = BrowserState(**dict(zip(_FIELDS, row, strict=True)))
+    return replace(
+        state,
+        last_health_check=from_iso(row[_MOMENTS[0]]),
+        created_at=from_iso(row[_MOMENTS[1]]),
+        restarted_at=moment(row[_MOMENTS[2]]),
+    )
 
 
 def _remove(db: sqlite3.Connection, browser_id: int) -> bool:
     return db.execute("DELETE FROM browser_pool_state WHERE browser_id = ?", (browser_id,)).rowcount == 1
+
+
+def _bury(db: sqlite3.Connection, browser_id: int, owner_id: str, marker: str) -> bool:
+    delete = "DELETE FROM browser_pool_state WHERE browser_id = ? AND owner = ? AND marker = ?"
+    return db.execute(delete, (browser_id, owner_id, marker)).rowcount == 1
+
+
+def _assign(db: sqlite3.Connection, task_id: str, browser_id: int | None) -> None:
+    change = "UPDATE tasks SET assigned_browser = ? WHERE task_id = ? AND status = 'processing'"
+    db.execute(change, (browser_id, task_id))

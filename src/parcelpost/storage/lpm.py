@@ -60,7 +60,7 @@ class LocalPersistenceManager:
         self._desk = ClaimDesk(database, store.owner.id, clock)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
-        self.browsers = Browsers(database)
+        self.browsers = Browsers(database, store.live)
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
         self.failures = FailureLog(database)
