@@ -52,6 +52,7 @@ ROOMS_OF: dict[str, set[str]] = {
     "isal": {"storage"},
     "itemadapter": {"contrib"},
     "obstore": {"gateway"},
+    "playwright": {"scrapers"},
     "protego": {"scrapers"},
     "scrapy": {"contrib"},
     "sqlite3": {"storage", "gateway"},

@@ -139,3 +139,10 @@ def test_any_event_leaves_a_page_that_prometheus_can_read(telemetry: Telemetry, 
 def test_two_workers_in_a_process_do_not_share_their_numbers(telemetry: Telemetry) -> None:
     telemetry.emit(attempt())
     assert value(Telemetry(), "attempts_total", platform="vgsi", outcome="done") is None
+
+
+def test_starts_and_deaths_of_browsers_are_counted(telemetry: Telemetry) -> None:
+    started = events.BrowserStarted(browser_id=1, pid=77, version="140", launches=1, seconds=0.4, no_sandbox="")
+    for event in (started, started, events.BrowserDied(browser_id=1, reason="killed", tasks=3)):
+        telemetry.emit(event)
+    assert (value(telemetry, "browser_starts_total"), value(telemetry, "browser_deaths_total")) == (2, 1)

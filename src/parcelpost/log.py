@@ -259,6 +259,30 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "error",
         lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next turn in {_time(e.next_in_seconds)}",
     ),
+    events.BrowserStarted: (
+        "info",
+        lambda e: (
+            f"browser {e.browser_id} runs: Chromium {e.version}, started in {_time(e.seconds)}"
+            + (f", without a sandbox ({e.no_sandbox})" if e.no_sandbox else "")
+        ),
+    ),
+    events.BrowserDied: ("warning", lambda e: f"browser {e.browser_id} is lost: {e.reason}"),
+    events.BrowserRetired: (
+        "info",
+        lambda e: f"browser {e.browser_id} was ended after {_count(e.tasks, 'task')}: {e.reason}",
+    ),
+    events.BrowserOrphansRemoved: (
+        "warning",
+        lambda e: f"{e.owner or 'a worker'} left browsers behind: {_count(e.processes, 'program')} of theirs ended",
+    ),
+    events.BrowsersUnavailable: (
+        "error",
+        lambda e: (
+            f"no browser can be started: {e.reason}"
+            + (f"; {e.hint}" if e.hint else "")
+            + f"; next try in {_time(e.retry_in_seconds)}"
+        ),
+    ),
     events.PagesServed: ("info", lambda e: f"health and metrics pages are at {e.address}"),
     events.GatewayStarted: (
         "info",

@@ -50,6 +50,7 @@ class Telemetry:
         self._make_store()
         self._make_depth()
         self._make_resources()
+        self._make_browsers()
         self._listeners: dict[type[Event], Callable[[Any], None]] = {
             events.WorkerStarted: self._started,
             events.WorkerDraining: lambda _: self._draining.set(1),
@@ -70,6 +71,8 @@ class Telemetry:
             events.ResourcesSampled: self._sampled,
             events.BackupMade: lambda _: self._backups.inc(),
             events.OwnerDied: self._died,
+            events.BrowserStarted: lambda _: self._browser_starts.inc(),
+            events.BrowserDied: lambda _: self._browser_deaths.inc(),
             events.ReserveUsed: lambda _: self._reserve.inc(),
         }
 
@@ -153,6 +156,10 @@ class Telemetry:
         self._browsers = self._gauge("browsers", "Browsers that run", "status")
         self._browsers_safe = self._gauge("browsers_safe", "How many browsers the memory can bear")
         self._browser_pss = self._gauge("browser_pss_bytes", "Memory of all browsers, what they share counted once")
+
+    def _make_browsers(self) -> None:
+        self._browser_starts = self._counter("browser_starts", "Browsers started")
+        self._browser_deaths = self._counter("browser_deaths", "Browsers that died or were of no use any more")
 
     def _started(self, event: events.WorkerStarted) -> None:
         self._draining.set(0)

@@ -272,3 +272,47 @@ class PagesServed(Event, frozen=True):
     """Health and metrics pages are up."""
 
     address: str
+
+
+class BrowserStarted(Event, frozen=True):
+    """A browser runs. `launches`: the how manieth in its place; `no_sandbox`: why it has no sandbox, or ''."""
+
+    browser_id: int
+    pid: int
+    version: str
+    launches: int
+    seconds: float
+    no_sandbox: str
+
+
+class BrowserDied(Event, frozen=True):
+    """A browser ended by itself, by somebody else's hand, or because it was of no use any more."""
+
+    browser_id: int
+    reason: str
+    tasks: int
+    """Done in it."""
+
+
+class BrowserRetired(Event, frozen=True):
+    """A browser was ended between two tasks: for its tasks, age or memory, or because nobody needed it."""
+
+    browser_id: int
+    reason: str
+    tasks: int
+    """Done in it."""
+
+
+class BrowserOrphansRemoved(Event, frozen=True):
+    """What a killed worker left of its browsers was cleaned up; `processes` were still running."""
+
+    owner: str
+    processes: int
+
+
+class BrowsersUnavailable(Event, frozen=True):
+    """No browser can be started; it is tried again. `hint`: what a person can do, or ''."""
+
+    reason: str
+    hint: str
+    retry_in_seconds: float

@@ -1,0 +1,171 @@
+"""Which Chromium there is, and whether its sandbox can be used."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from parcelpost.scrapers.browsers.options import BrowserOptions
+
+_NAMES = (
+    *("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    *("google-chrome-beta", "microsoft-edge", "brave-browser"),
+)
+_APPLICATIONS = (
+    "Chromium.app/Contents/MacOS/Chromium",
+    "Google Chrome.app/Contents/MacOS/Google Chrome",
+    "Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+)
+_PLAYWRIGHTS_OWN = (
+    "chromium_headless_shell-*/chrom*/*headless?shell",
+    "chromium-*/chrome-*/chrome",
+    "chromium-*/chrome-*/*.app/Contents/MacOS/*",
+)
+_VERSION_SECONDS = 20.0
+_TRIAL_SECONDS = 20.0
+_NEW_USER_NAMESPACE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    path: str
+    source: Literal["settings", "playwright", "system"]
+
+
+class Missing(Struct, frozen=True, kw_only=True):
+    reason: str
+    hint: str
+
+
+class Sandbox(Struct, frozen=True, kw_only=True):
+    is_on: bool
+    reason: str = ""
+    """Why it is off."""
+
+
+def find(options: BrowserOptions = BrowserOptions()) -> Found | Missing:
+    """The one that the settings name, else Playwright's own, else the system's. Starts nothing."""
+    if importlib.util.find_spec("playwright") is None:
+        return Missing(reason="Playwright is not installed", hint="pip install 'parcelpost[browser]'")
+    if options.executable:
+        path = shutil.which(options.executable)
+        if path is None:
+            hint = "browser.executable names it; leave it empty to take the first that is found"
+            return Missing(reason=f"there is no program {options.executable}", hint=hint)
+        return Found(path=path, source="settings")
+    for path in _of_playwright():
+        return Found(path=path, source="playwright")
+    for path in _of_the_system():
+        return Found(path=path, source="system")
+    hint = (
+        "install Chromium (the system's package, or `playwright install chromium`), or name one in browser.executable"
+    )
+    return Missing(reason="no Chromium was found", hint=hint)
+
+
+async def version(path: str) -> str:
+    """As the program itself says, such as `Chromium 140.0.7339.80`; '' where it does not."""
+    try:
+        asked = await asyncio.create_subprocess_exec(
+            path, "--version", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+        )
+    except OSError:
+        return ""
+    try:
+        async with asyncio.timeout(_VERSION_SECONDS):
+            answer, _ = await asked.communicate()
+    except TimeoutError:
+        asked.kill()
+        await asked.wait()
+        return ""
+    lines = answer.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def sandbox(options: BrowserOptions, path: str) -> Sandbox:
+    """Chromium's own walls around pages. "auto": on where they can be built. Takes a moment."""
+    if options.sandbox == "on":
+        return Sandbox(is_on=True)
+    if options.sandbox == "off":
+        return Sandbox(is_on=False, reason="the settings say so")
+    if os.geteuid() == 0:
+        return Sandbox(is_on=False, reason="Chromium has none for root")
+    if sys.platform != "linux" or _has_setuid_sandbox(path):
+        return Sandbox(is_on=True)
+    if _says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
+        return Sandbox(is_on=False, reason="AppArmor allows programs no user namespaces")
+    if not _can_make_user_namespace():
+        return Sandbox(is_on=False, reason="the system allows no user namespaces")
+    return Sandbox(is_on=True)
+
+
+def _of_playwright() -> Iterator[str]:
+    """The newest first, where Playwright's installer puts them."""
+    for pattern in _PLAYWRIGHTS_OWN:
+        found = [path for folder in _folders() for path in folder.glob(pattern) if os.access(path, os.X_OK)]
+        yield from (str(path) for path in sorted(found, key=_revision, reverse=True))
+
+
+def _folders() -> Iterator[Path]:
+    named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
+    if named == "0":
+        spec = importlib.util.find_spec("playwright")
+        for place in (spec.submodule_search_locations or []) if spec else []:
+            yield Path(place) / "driver" / "package" / ".local-browsers"
+    elif named:
+        yield Path(named)
+    else:
+        cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / cache) / "ms-playwright"
+
+
+def _revision(path: Path) -> int:
+    numbers = re.findall(r"(?:chromium|shell)-(\d+)", str(path))
+    return int(numbers[-1]) if numbers else 0
+
+
+def _of_the_system() -> Iterator[str]:
+    for name in _NAMES:
+        if path := shutil.which(name):
+            yield path
+    if sys.platform == "darwin":
+        for folder in (Path("/Applications"), Path("~/Applications").expanduser()):
+            yield from (str(folder / name) for name in _APPLICATIONS if os.access(folder / name, os.X_OK))
+
+
+def _has_setuid_sandbox(path: str) -> bool:
+    program = Path(path).resolve()
+    for folder in (program.parent, Path("/usr/lib") / program.name):  # the second: what is found is a script
+        try:
+            found = (folder / "chrome-sandbox").stat()
+        except OSError:
+            continue
+        if found.st_uid == 0 and found.st_mode & stat.S_ISUID:
+            return True
+    return False
+
+
+def _says(file: str, word: str) -> bool:
+    try:
+        return Path(file).read_text(encoding="ascii").strip() == word
+    except OSError:
+        return False
+
+
+def _can_make_user_namespace() -> bool:
+    """Tried in a process of its own: what containers forbid is written in no file."""
+    command = [sys.executable, "-I", "-S", "-c", _NEW_USER_NAMESPACE]
+    try:
+        return subprocess.run(command, timeout=_TRIAL_SECONDS, check=False).returncode == 0  # noqa: S603 - our own words
+    except (OSError, subprocess.TimeoutExpired):
+        return False

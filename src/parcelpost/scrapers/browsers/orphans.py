@@ -1,0 +1,47 @@
+"""Browsers that a killed worker left behind: ended by what it wrote down, and nothing else is touched."""
+
+from __future__ import annotations
+
+from parcelpost.clock import Clock
+from parcelpost.events import BrowserOrphansRemoved, Emit
+from parcelpost.model import BrowserState
+from parcelpost.scrapers.browsers import processes
+from parcelpost.scrapers.browsers.browser import make_sure, marked, profile_of
+from parcelpost.scrapers.browsers.driver import is_driver
+from parcelpost.scrapers.browsers.ledger import BrowserLedger
+from parcelpost.scrapers.browsers.processes import Process
+
+
+async def remove(ledger: BrowserLedger, clock: Clock, emit: Emit) -> None:
+    """May raise a StoreError."""
+    removed: dict[str, int] = {}
+    for state in await ledger.left_behind():
+        killed = await _end(state, clock) if state.boot == processes.boot() else 0
+        if killed is not None and await ledger.bury(state):
+            removed[state.owner] = removed.get(state.owner, 0) + killed
+    for owner, count in removed.items():
+        emit(BrowserOrphansRemoved(owner=owner, processes=count))
+
+
+async def _end(state: BrowserState, clock: Clock) -> int | None:
+    """How many processes there were; None: some are still there."""
+    found = [*_driver(state), *_browser(state)]
+    profile = state.profile or next(filter(None, (profile_of(one.pid) for one in found)), "")
+    is_gone = await make_sure(lambda: [*_driver(state), *_browser(state)], profile, clock)
+    return len(found) if is_gone else None
+
+
+def _driver(state: BrowserState) -> list[Process]:
+    found = processes.look(state.driver_pid) if state.driver_pid else None
+    if found is None or found.started != state.driver_started or not is_driver(found):
+        return []
+    return [found]
+
+
+def _browser(state: BrowserState) -> list[Process]:
+    """By its marker as long as the browser itself lives, whether or not its id was written down; else by its group."""
+    if state.marker and (found := marked(state.marker)):
+        return found
+    if state.pid and state.started and state.executable:
+        return processes.group_of(state.pid, state.started, state.executable)
+    return []
