@@ -1,0 +1,30 @@
+"""A worker's process that has lent pages and is ended by a signal, whichever. Says its owner id when it has."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+from parcelpost.clock import SystemClock
+from parcelpost.events import ignore
+from parcelpost.scrapers.browser_pool import BrowserPool
+from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.storage import LocalPersistenceManager
+
+
+async def main(store: str, pages: int) -> None:
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    async with LocalPersistenceManager.open(store) as lpm, AsyncExitStack() as stack:
+        opened = BrowserPool.open(BrowserOptions(), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
+        pool = await stack.enter_async_context(opened)
+        for number in range(pages):
+            await stack.enter_async_context(pool.lend(f"t{number}", patience=60.0))
+        print(lpm.owner_id, flush=True)  # noqa: T201 - the test reads it
+        await ended.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,149 @@
+"""Browsers, renderers and the driver are killed: who has a page hears of it, and the next one gets a page."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from parcelpost.scrapers.browsers import processes
+from parcelpost.scrapers.browsers.lent import Lent
+from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
+from tests.browser.pools import PATIENCE, Stage, a_pool, gone, group, kill, needs_chromium, renderers
+
+pytestmark = needs_chromium
+
+FOR_EVER = "new Promise(() => {})"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+async def strike(stage: Stage, victim: str) -> None:
+    row = await stage.row()
+    if victim == "renderer":
+        for one in renderers(row):
+            kill(one.pid)
+    else:
+        kill(row.pid if victim == "browser" else row.driver_pid)
+
+
+async def use(stage: Stage, task_id: str = "next") -> None:
+    async with stage.pool.lend(task_id, patience=PATIENCE) as lent:
+        assert await lent.alive(lent.page.evaluate("6 * 7")) == 42
+
+
+async def die(stage: Stage, victim: str, task_id: str = "t1") -> None:
+    async with stage.pool.lend(task_id, patience=PATIENCE) as lent, asyncio.timeout(PATIENCE):
+        waiting = asyncio.create_task(never_ending(lent))
+        await asyncio.sleep(0)
+        await strike(stage, victim)
+        await waiting
+
+
+async def never_ending(lent: Lent) -> None:
+    await lent.alive(lent.page.evaluate(FOR_EVER))
+
+
+REASONS = {"browser": "the browser died", "renderer": "the page crashed", "driver": "Playwright's driver died"}
+
+
+@pytest.mark.parametrize("victim", REASONS)
+async def test_who_has_a_page_hears_of_a_death_and_the_next_one_gets_a_page(store: Path, victim: str) -> None:
+    async with a_pool(store, most=1) as stage:
+        await use(stage)
+        before = await stage.row()
+        with pytest.raises(BrowserDied, match=REASONS[victim]):
+            await die(stage, victim)
+        await stage.agrees()
+        await use(stage)
+        after = await stage.row()
+        assert (after.browser_id, after.status) == (1, "idle")
+        assert (after.pid == before.pid) == (victim == "renderer")
+        if victim != "renderer":
+            assert (after.launches, group(before)) == (2, [])
+            assert not Path(before.profile).exists()
+
+
+@pytest.mark.parametrize("victim", ["browser", "driver"])
+async def test_a_death_while_nobody_has_a_page_is_noticed(store: Path, victim: str) -> None:
+    async with a_pool(store, most=2) as stage:
+        await use(stage)
+        before = await stage.row()
+        await strike(stage, victim)
+        await stage.until(lambda row: row.launches == 2 and row.status == "idle")
+        await gone(lambda: group(before))
+        await use(stage)
+        await stage.agrees()
+
+
+async def test_calls_on_a_page_that_is_lost_fail_at_once(store: Path) -> None:
+    async with a_pool(store, most=1) as stage:
+        with pytest.raises(BrowserDied):
+            async with stage.pool.lend("t1", patience=PATIENCE) as lent:
+                await strike(stage, "driver")
+                await stage.until(lambda row: row.status != "busy")
+                for _ in range(2):
+                    with pytest.raises(BrowserDied):
+                        await lent.alive(lent.page.evaluate("1"))
+                await lent.alive(lent.page.evaluate("1"))
+
+
+async def test_what_the_work_itself_raises_is_passed_on(store: Path) -> None:
+    from playwright.async_api import Error
+
+    async with a_pool(store, most=1) as stage, stage.pool.lend("t1", patience=PATIENCE) as lent:
+        with pytest.raises(Error, match="oh no"):
+            await lent.alive(lent.page.evaluate("Promise.reject(new Error('oh no'))"))
+        waiting = asyncio.create_task(never_ending(lent))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await lent.alive(lent.page.evaluate("1")) == 1
+
+
+async def test_a_page_that_kills_its_browser_every_time_costs_its_task_a_retry(store: Path) -> None:
+    async with a_pool(store, most=1) as stage:
+        for _ in range(5):
+            with pytest.raises(BrowserDied):
+                await die(stage, "renderer", "deadly")
+        with pytest.raises(TryLater, match="with this task"):
+            await die(stage, "renderer", "deadly")
+        with pytest.raises(BrowserDied):
+            await die(stage, "renderer", "another")
+
+
+async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) -> None:
+    async with a_pool(store, most=1) as stage:
+        assert await stage.pool.stop_largest() is False
+        with pytest.raises(BrowserDied, match="out of memory"):
+            async with stage.pool.lend("t1", patience=PATIENCE) as lent, asyncio.timeout(PATIENCE):
+                row = await stage.row()
+                assert await stage.pool.stop_largest() is True
+                await never_ending(lent)
+        await gone(lambda: group(row))
+        async with asyncio.timeout(PATIENCE):
+            while await stage.rows():
+                await asyncio.sleep(0.01)
+        await use(stage)
+
+
+async def test_a_browser_that_does_not_answer_is_replaced(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import signal
+
+    from parcelpost.scrapers.browsers import browser, tending
+
+    monkeypatch.setattr(browser, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(tending, "_CHECK_EVERY_SECONDS", 0.0)
+    async with a_pool(store, most=1, idle_seconds=2.0) as stage:
+        await use(stage)
+        before = await stage.row()
+        assert before.pid is not None
+        os.kill(before.pid, signal.SIGSTOP)
+        await stage.until(lambda row: row.launches == 2 and row.status == "idle")
+        assert not processes.is_running(before.pid, before.started)
