@@ -116,7 +116,8 @@ async def test_a_death_is_heard_of_once_and_not_after_the_watch_has_stopped() ->
     heard: list[str] = []
     with a_group() as leader:
         died = asyncio.Event()
-        Watch(leader, lambda: (heard.append("first"), died.set())[0], SystemClock())
+        Watch(leader, lambda: heard.append("first"), SystemClock())
+        Watch(leader, died.set, SystemClock())
         stopped = Watch(leader, lambda: heard.append("second"), SystemClock())
         stopped.stop()
         stopped.stop()

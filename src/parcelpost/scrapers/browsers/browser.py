@@ -17,6 +17,7 @@ from parcelpost.scrapers.browsers import processes
 from parcelpost.scrapers.browsers.bounded import NotDone, bounded
 from parcelpost.scrapers.browsers.driver import Driver
 from parcelpost.scrapers.browsers.processes import Process
+from parcelpost.scrapers.browsers.switches import SWITCHES
 from parcelpost.scrapers.browsers.watching import Watch
 
 if TYPE_CHECKING:
@@ -30,10 +31,6 @@ _CLOSE_SECONDS = 5.0
 _GONE_SECONDS = 10.0
 _LOOK_EVERY_SECONDS = 0.02
 _PROFILE = "playwright_chromiumdev_profile-"
-_ARGUMENTS = (
-    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--disable-domain-reliability", "--no-pings"),
-)
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -42,7 +39,6 @@ class Launch(Struct, frozen=True, kw_only=True):
     executable: str
     marker: str
     sandbox: bool
-    arguments: tuple[str, ...] = ()
 
 
 class Chromium:
@@ -121,7 +117,7 @@ async def launch(driver: Driver, how: Launch, clock: Clock) -> Chromium:
     try:
         starting = driver.playwright.chromium.launch(
             executable_path=how.executable,
-            args=[*_ARGUMENTS, *how.arguments, f"{SWITCH}{how.marker}"],
+            args=[*SWITCHES, f"{SWITCH}{how.marker}"],
             chromium_sandbox=how.sandbox,
             handle_sigint=False,  # the worker says when a browser ends
             handle_sigterm=False,

@@ -1,0 +1,24 @@
+"""What Chromium is started with, beside what Playwright gives it."""
+
+from __future__ import annotations
+
+_NOT_NEEDED = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup")
+"""Pages of Chromium's own that nobody sees: two renderers for each of ours."""
+_OF_PLAYWRIGHT = (
+    *("AcceptCHFrame", "AimEnabled", "AutoDeElevate", "AvoidCorsURLLoaderRestartOnRedirect"),
+    *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "DialMediaRouteProvider"),
+    *("GlobalMediaControls", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades", "ImprovedCookieControls"),
+    *("LazyFrameLoading", "LensOverlay", "MediaRouter", "NetworkTimeServiceQuerying", "OptimizationHints"),
+    *("PaintHolding", "PreconnectToSearch", "RenderDocument", "TcpPortRandomizationWin"),
+    *("ThirdPartyStoragePartitioning", "Translate", "msEdgeUpdateLaunchServicesPreferredVersion"),
+    "msForceBrowserSignIn",
+)
+"""Chromium takes only the last of several lists: what Playwright disables is said again."""
+
+SWITCHES = (
+    "--disable-features=" + ",".join((*_NOT_NEEDED, *_OF_PLAYWRIGHT)),
+    *("--disable-gpu", "--no-first-run", "--no-pings", "--disable-background-networking"),
+    *("--disable-component-update", "--disable-sync", "--disable-domain-reliability"),
+    "--disable-quic",  # and no WebRTC past a proxy: what a page gets comes by one way
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+)
