@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from parcelpost import events
+from parcelpost.model import BrowserState
+from parcelpost.scrapers.browsers import processes
 from parcelpost.scrapers.fetch_errors import NoBrowser, NoTurn
 from tests.browser.pools import PATIENCE, a_pool, needs_chromium
 from tests.storage.making import claim_one, the_task
@@ -36,10 +39,17 @@ async def test_a_page_is_lent_in_a_fresh_context_and_the_table_says_so(store: Pa
                 assert row.browser_id == lent.browser_id == 1
                 assert (await the_task(stage.lpm)).assigned_browser == (1 if task_id == "t1" else None)
                 await stage.agrees()
+                assert_nothing_is_enabled_again(row)
             assert (await stage.row()).status == "idle"
         assert [asked.headers.get("cookie") for asked in site.asked if asked.path == "/"] == [None] * 3
         assert (await stage.row()).tasks_completed == 3
         assert len(stage.told(events.BrowserStarted)) == 1
+
+
+def assert_nothing_is_enabled_again(row: BrowserState) -> None:
+    """Of what Playwright disables: Chromium takes only the last of several lists."""
+    lists = re.findall(r"--disable-features=(\S+)", processes.command_line(row.pid or 0))
+    assert set(lists[0].split(",")) <= set(lists[-1].split(","))
 
 
 async def test_the_pool_grows_with_demand_and_shrinks_when_nobody_needs_it(store: Path) -> None:
@@ -111,7 +121,7 @@ async def test_no_more_browsers_run_than_are_safe(store: Path) -> None:
         async with asyncio.timeout(PATIENCE):
             while await stage.rows():
                 await asyncio.sleep(0.02)
-        with pytest.raises(NoBrowser, match="memory allows no browser"):
+        with pytest.raises(NoBrowser, match="no memory for a browser"):
             async with stage.pool.lend("t3"):
                 pass
         assert stage.pool.opens_in() > 0

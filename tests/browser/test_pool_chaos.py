@@ -15,7 +15,7 @@ from tests.website import Asked, Reply, website
 pytestmark = needs_chromium
 
 ITEMS = 200
-KILL_EVERY = 8
+KILL_EVERY = 10
 """Pages had between two kills."""
 
 

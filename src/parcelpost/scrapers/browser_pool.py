@@ -144,13 +144,19 @@ class BrowserPool:
             waiting=len(self._line),
             restarts=self._restarts,
             pss_bytes=sum(place.memory or 0 for place in running),
-            pss_per_browser=self._tending.memory_per_browser(running),
-            problem="" if running else self._starting.problem,
+            pss_per_browser=self._tending.memory_per_browser,
+            problem="" if running else self._problem,
         )
 
     @property
     def _most(self) -> int:
         return min(self._options.most, self._allowed)
+
+    @property
+    def _problem(self) -> str:
+        if not self._options.most:
+            return "browser.most is 0"
+        return self._starting.problem if self._allowed else "there is no memory for a browser"
 
     # Lending
 
@@ -182,8 +188,7 @@ class BrowserPool:
     def _refuse(self, patience: float) -> None:
         """Raises NoBrowser where none will be had within that time."""
         if not self._most:
-            reason = "memory allows no browser" if self._options.most else "browser.most is 0"
-            raise NoBrowser(reason, _NOT_ALLOWED_SECONDS)
+            raise NoBrowser(self._problem, _NOT_ALLOWED_SECONDS)
         if not self._places and self._starting.again_in > patience:
             raise NoBrowser(self._starting.problem, self._starting.again_in)
 
@@ -209,14 +214,14 @@ class BrowserPool:
 
     async def _take_back(self, place: Place, chromium: Chromium, task_id: str, lent: Lent | None) -> None:
         await place.unassign(task_id)
-        if lent is not None:
-            try:
-                await chromium.close_page(lent.context)
-            except NotDone as error:
-                chromium.end(str(error))
+        was_good = lent is not None and not lent.death
+        try:
+            await chromium.close_pages()
+        except NotDone as error:
+            chromium.end(str(error))
         if chromium.over.done() or place.chromium is not chromium:
             return  # whoever keeps the place sees to it
-        await place.done()
+        await place.take_back(was_good=was_good)
         is_too_many = len(self._places) > self._most
         if reason := "fewer are safe now" if is_too_many else self._tending.why_retire(place):
             self._retire(place, reason)
@@ -332,3 +337,5 @@ class BrowserPool:
             await asyncio.gather(*tasks, return_exceptions=True)
         finally:
             await self._starting.stop()
+            with suppress(StoreError):
+                await orphans.forget_own(self._ledger, self._owner)

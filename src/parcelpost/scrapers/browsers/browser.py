@@ -78,9 +78,10 @@ class Chromium:
         context = await bounded(opening, _PAGE_SECONDS, "opening a context", self.over)
         return context, await bounded(context.new_page(), _PAGE_SECONDS, "opening a page", self.over)
 
-    async def close_page(self, context: BrowserContext) -> None:
-        """Raises NotDone."""
-        await bounded(context.close(), _ANSWER_SECONDS, "closing a page", self.over)
+    async def close_pages(self) -> None:
+        """All of them, those that nobody waited for to open too. Raises NotDone."""
+        for context in self._handle.contexts:
+            await bounded(context.close(), _ANSWER_SECONDS, "closing a page", self.over)
 
     async def answers(self) -> None:
         """Raises NotDone where it does not."""

@@ -23,6 +23,13 @@ async def remove(ledger: BrowserLedger, clock: Clock, emit: Emit) -> None:
         emit(BrowserOrphansRemoved(owner=owner, processes=count))
 
 
+async def forget_own(ledger: BrowserLedger, owner: str) -> None:
+    """At the end of a pool: what it wrote down of browsers that are gone, in whatever moment it was interrupted."""
+    for state in await ledger.all():
+        if state.owner == owner and not _browser(state):
+            await ledger.bury(state)
+
+
 async def _end(state: BrowserState, clock: Clock) -> int | None:
     """How many processes there were; None: some are still there."""
     found = [*_driver(state), *_browser(state)]

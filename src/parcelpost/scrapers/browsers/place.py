@@ -105,10 +105,11 @@ class Place:
         with suppress(StoreError):
             await self._ledger.assign(task_id, None)
 
-    async def done(self) -> None:
+    async def take_back(self, *, was_good: bool) -> None:
         self.tasks += 1
         self.idle_since = self._clock.monotonic()
-        await self.note(status="idle", current_task_id=None, tasks_completed=self._state.tasks_completed + 1)
+        completed = self._state.tasks_completed + was_good
+        await self.note(status="idle", current_task_id=None, tasks_completed=completed)
 
     async def note(self, **changes: Any) -> None:
         """What the store does not take now, it gets with the next change: no browser ends for want of disk."""

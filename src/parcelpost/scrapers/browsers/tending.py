@@ -26,7 +26,8 @@ class Tending:
         self._ledger = ledger
         self._clock = clock
         self._emit = emit
-        self._measured: int | None = None
+        self.memory_per_browser: int | None = None
+        """Bytes, the mean of those that run, or ran last; None: nothing was measured yet."""
         self._orphans_at = clock.monotonic()
         self.seconds = min(_LONGEST_SECONDS, options.idle_seconds / 2, options.max_age_seconds / 2)
         """From one look to the next."""
@@ -44,17 +45,12 @@ class Tending:
     def is_idle_for_long(self, place: Place) -> bool:
         return self._clock.monotonic() - place.idle_since > self._options.idle_seconds
 
-    def memory_per_browser(self, places: Sequence[Place]) -> int | None:
-        """The mean; where nothing runs now, of what ran last."""
-        found = [place.memory for place in places if place.memory is not None]
-        if found:
-            self._measured = sum(found) // len(found)
-        return self._measured
-
     async def look_after(self, places: Sequence[Place]) -> bool:
         """Measures all, and asks those that are idle how they are. Whether one said that it is well."""
         for place in places:
             await self._measure(place)
+        if found := [place.memory for place in places if place.memory is not None]:
+            self.memory_per_browser = sum(found) // len(found)
         due = [place for place in places if place.is_idle and self._is_due(place)]
         answers = await asyncio.gather(*(self._check(place) for place in due))
         if self._clock.monotonic() - self._orphans_at > _ORPHANS_EVERY_SECONDS:

@@ -1,0 +1,120 @@
+"""Which Chromium is taken, and what is said where there is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parcelpost.clock import SystemClock
+from parcelpost.events import BrowsersUnavailable, Event
+from parcelpost.scrapers.browser_pool import BrowserPool
+from parcelpost.scrapers.browsers import chromium
+from parcelpost.scrapers.browsers.chromium import Found, Missing
+from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.scrapers.fetch_errors import NoBrowser
+from parcelpost.storage import LocalPersistenceManager
+
+
+def program(path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\necho 'a warning'\necho 'Chromium 140.0.1.2 '\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "own"))
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="applications are looked for in fixed places too")
+def test_where_there_is_none_it_is_said_what_to_install() -> None:
+    found = chromium.find()
+    assert isinstance(found, Missing)
+    assert found.reason == "no Chromium was found"
+    assert "playwright install chromium" in found.hint
+
+
+def test_the_named_one_goes_first_then_playwrights_newest_then_the_systems(tmp_path: Path) -> None:
+    system = program(tmp_path / "bin" / "chromium")
+    assert chromium.find() == Found(path=system, source="system")
+    program(tmp_path / "own" / "chromium-999" / "chrome-linux" / "chrome")
+    own = program(tmp_path / "own" / "chromium-1234" / "chrome-linux64" / "chrome")
+    assert chromium.find() == Found(path=own, source="playwright")
+    shell = program(tmp_path / "own" / "chromium_headless_shell-1234" / "chrome-linux" / "headless_shell")
+    assert chromium.find() == Found(path=shell, source="playwright")
+    named = program(tmp_path / "elsewhere" / "mine")
+    assert chromium.find(BrowserOptions(executable=named)) == Found(path=named, source="settings")
+    assert chromium.find(BrowserOptions(executable="chromium")) == Found(path=system, source="settings")
+
+
+def test_a_name_that_is_no_program_is_told() -> None:
+    found = chromium.find(BrowserOptions(executable="/no/such/chromium"))
+    assert isinstance(found, Missing)
+    assert found.reason == "there is no program /no/such/chromium"
+
+
+async def test_the_version_is_what_the_program_says(tmp_path: Path) -> None:
+    assert await chromium.version(program(tmp_path / "bin" / "chromium")) == "Chromium 140.0.1.2"
+    assert await chromium.version(str(tmp_path / "none")) == ""
+
+
+def test_the_sandbox_is_as_the_settings_say_and_root_has_none(tmp_path: Path) -> None:
+    path = program(tmp_path / "bin" / "chromium")
+    assert chromium.sandbox(BrowserOptions(sandbox="on"), path).is_on
+    off = chromium.sandbox(BrowserOptions(sandbox="off"), path)
+    assert (off.is_on, off.reason) == (False, "the settings say so")
+    by_itself = chromium.sandbox(BrowserOptions(), path)
+    assert by_itself.is_on != bool(by_itself.reason)
+    if os.geteuid() == 0:
+        assert not by_itself.is_on
+
+
+async def test_without_playwright_the_pool_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "playwright", None)
+    told: list[Event] = []
+    async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
+        opened = BrowserPool.open(
+            BrowserOptions(), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=told.append
+        )
+        async with opened as pool:
+            for _ in range(2):
+                with pytest.raises(NoBrowser, match=r"Playwright is not installed .*parcelpost\[browser\]") as caught:
+                    async with pool.lend("t1"):
+                        pass
+                assert caught.value.after_seconds > 30
+            assert "Playwright is not installed" in pool.figures.problem
+            assert pool.opens_in() > 30
+    (event,) = told
+    assert isinstance(event, BrowsersUnavailable)
+
+
+async def test_a_pool_of_none_starts_none(tmp_path: Path) -> None:
+    async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
+        opened = BrowserPool.open(
+            BrowserOptions(most=0), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=lambda _: None
+        )
+        async with opened as pool:
+            with pytest.raises(NoBrowser, match=r"browser\.most is 0"):
+                async with pool.lend("t1"):
+                    pass
+            assert pool.figures.problem == "browser.most is 0"
+
+
+def test_every_module_can_be_imported_without_playwright() -> None:
+    code = """
+import sys, pkgutil, importlib
+sys.modules["playwright"] = None
+import parcelpost.scrapers
+for one in pkgutil.walk_packages(parcelpost.scrapers.__path__, "parcelpost.scrapers."):
+    importlib.import_module(one.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
