@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+import bench.browser.command
 import bench.coupling.command
 import bench.gateway.command
 import bench.overhead.command
@@ -17,7 +18,7 @@ from bench import report
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    modules = (bench.store, bench.overhead, bench.coupling, bench.sync, bench.gateway, bench.parse)
+    modules = (bench.store, bench.overhead, bench.coupling, bench.sync, bench.gateway, bench.parse, bench.browser)
     for module in (one.command for one in modules):
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreFailed
 from parcelpost.events import BackupMade, Event, LoopFailed, StoreCleaned
-from parcelpost.model import TaskStatus
+from parcelpost.model import BrowserState, TaskStatus
 from parcelpost.settings.keys import ExecutorSettings, JanitorSettings, ResourcesSettings
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
-from parcelpost.storage.browsers import BrowserState
 from parcelpost.storage.health import Level
 from parcelpost.storage.opening import live_folder
 from parcelpost.worker.janitor import STATE, JanitorLoop, LastRuns
