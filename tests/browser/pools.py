@@ -19,8 +19,8 @@ from parcelpost.events import Event
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser_pool import BrowserPool
 from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.browser import SWITCH
 from parcelpost.scrapers.browsers.chromium import Missing, find
+from parcelpost.scrapers.browsers.marked import SWITCH
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.processes import Process
 from parcelpost.storage import LocalPersistenceManager

@@ -17,7 +17,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.events import BrowserOrphansRemoved, Event
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import orphans, processes
-from parcelpost.scrapers.browsers.browser import SWITCH
+from parcelpost.scrapers.browsers.marked import SWITCH
 from parcelpost.scrapers.browsers.processes import Process
 from parcelpost.scrapers.browsers.watching import Watch
 from parcelpost.storage import LocalPersistenceManager

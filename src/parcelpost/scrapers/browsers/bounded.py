@@ -14,10 +14,11 @@ _LONGEST_REASON = 300
 class NotDone(Exception):
     """A call of Playwright failed, took too long, or lost what it was made to."""
 
-    def __init__(self, reason: str, hint: str = "") -> None:
+    def __init__(self, reason: str, hint: str = "", *, is_late: bool = False) -> None:
         super().__init__(reason)
         self.hint = hint
         """What a person can do, where it is known."""
+        self.is_late = is_late
 
 
 async def bounded(work: Awaitable[T], seconds: float, what: str, over: asyncio.Future[str]) -> T:
@@ -30,7 +31,9 @@ async def bounded(work: Awaitable[T], seconds: float, what: str, over: asyncio.F
         if not task.done():
             let_go(task)
     if not task.done():
-        raise NotDone(over.result() if over.done() else f"{what} took longer than {seconds:g} s")
+        if over.done():
+            raise NotDone(over.result())
+        raise NotDone(f"{what} took longer than {seconds:g} s", is_late=True)
     if task.cancelled():
         raise NotDone(f"{what} was broken off")
     if error := task.exception():

@@ -16,6 +16,7 @@ from parcelpost.clock import Clock
 from parcelpost.scrapers.browsers import processes
 from parcelpost.scrapers.browsers.bounded import NotDone, bounded
 from parcelpost.scrapers.browsers.driver import Driver
+from parcelpost.scrapers.browsers.marked import SWITCH, Marked
 from parcelpost.scrapers.browsers.processes import Process
 from parcelpost.scrapers.browsers.switches import SWITCHES
 from parcelpost.scrapers.browsers.watching import Watch
@@ -23,7 +24,6 @@ from parcelpost.scrapers.browsers.watching import Watch
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Page
 
-SWITCH = "--parcelpost-browser="
 _LAUNCH_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
 _PAGE_SECONDS = 30.0
@@ -131,18 +131,12 @@ async def launch(driver: Driver, how: Launch, clock: Clock) -> Chromium:
         asking = session.send("SystemInfo.getProcessInfo")
         process = _process(await bounded(asking, _ANSWER_SECONDS, "asking Chromium for its process", driver.died))
     except NotDone as error:
-        processes.kill(marked(how.marker))
+        processes.kill(Marked(how.marker).left())
         raise _explained(error) from error
     except BaseException:
-        processes.kill(marked(how.marker))
+        processes.kill(Marked(how.marker).left())
         raise
     return Chromium(handle, session, process, driver, how.marker, clock)
-
-
-def marked(marker: str) -> list[Process]:
-    """All processes of the browsers that were started with this marker, or with one that begins so."""
-    leaders = processes.leaders_with(f"{SWITCH}{marker}")
-    return [one for leader in leaders for one in processes.group_of(leader.pid, leader.started, "")]
 
 
 async def make_sure(left: Callable[[], list[Process]], profile: str, clock: Clock) -> bool:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from parcelpost.scrapers.browsers.lent import Lent
+from parcelpost.scrapers.browsers.driver import Driver
 from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
 
 _MOST_DEATHS = 5
@@ -20,18 +20,18 @@ class Deaths:
         self._of: OrderedDict[str, int] = OrderedDict()
 
     @contextmanager
-    def counted(self, task_id: str, lent: Lent) -> Iterator[None]:
+    def counted(self, task_id: str, driver: Driver) -> Iterator[None]:
         """Raises TryLater in the place of the last BrowserDied that is for nothing."""
         try:
             yield
         except BrowserDied as error:
-            if self._is_too_often(task_id, lent):
+            if self._is_too_often(task_id, driver):
                 raise TryLater(f"{error}, as {_MOST_DEATHS} times before with this task") from error
             raise
         self._of.pop(task_id, None)
 
-    def _is_too_often(self, task_id: str, lent: Lent) -> bool:
-        if lent.driver_died:
+    def _is_too_often(self, task_id: str, driver: Driver) -> bool:
+        if not driver.is_running:
             return False  # it died under all pages at once
         count = self._of.pop(task_id, 0) + 1
         if count > _MOST_DEATHS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page
 
 T = TypeVar("T")
+
+_CRASHED = re.compile(r"(Target|Page) crashed")
 
 
 class Lent:
@@ -35,10 +38,6 @@ class Lent:
             return over.result() if over.done() else "the browser died"
         return self._crashed.result() if self._crashed.done() else ""
 
-    @property
-    def driver_died(self) -> bool:
-        return not self._chromium.driver.is_running
-
     async def alive(self, work: Awaitable[T]) -> T:
         """What it brings, or raises. Raises BrowserDied the moment the browser, the page or the driver is gone."""
         task = asyncio.ensure_future(work)
@@ -50,8 +49,12 @@ class Lent:
         finally:
             if not task.done():
                 let_go(task)
-        if task.done() and not task.cancelled() and task.exception() is None:
-            return task.result()
+        if task.done() and not task.cancelled():
+            error = task.exception()
+            if error is None:
+                return task.result()
+            if _CRASHED.search(str(error)):
+                self._crash()  # before anybody listened
         if death := self.death:
             let_go(task)
             raise BrowserDied(death)

@@ -6,9 +6,10 @@ from parcelpost.clock import Clock
 from parcelpost.events import BrowserOrphansRemoved, Emit
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.browser import make_sure, marked, profile_of
+from parcelpost.scrapers.browsers.browser import make_sure, profile_of
 from parcelpost.scrapers.browsers.driver import is_driver
 from parcelpost.scrapers.browsers.ledger import BrowserLedger
+from parcelpost.scrapers.browsers.marked import Marked
 from parcelpost.scrapers.browsers.processes import Process
 
 
@@ -23,18 +24,19 @@ async def remove(ledger: BrowserLedger, clock: Clock, emit: Emit) -> None:
         emit(BrowserOrphansRemoved(owner=owner, processes=count))
 
 
-async def forget_own(ledger: BrowserLedger, owner: str) -> None:
-    """At the end of a pool: what it wrote down of browsers that are gone, in whatever moment it was interrupted."""
+async def forget(ledger: BrowserLedger, token: str) -> None:
+    """At a pool's end: what it wrote down of browsers that are gone, in whatever moment it was interrupted."""
     for state in await ledger.all():
-        if state.owner == owner and not _browser(state):
+        if state.marker.startswith(token) and not _browser(state).left():
             await ledger.bury(state)
 
 
 async def _end(state: BrowserState, clock: Clock) -> int | None:
     """How many processes there were; None: some are still there."""
-    found = [*_driver(state), *_browser(state)]
+    browser = _browser(state)
+    found = [*_driver(state), *browser.left()]
     profile = state.profile or next(filter(None, (profile_of(one.pid) for one in found)), "")
-    is_gone = await make_sure(lambda: [*_driver(state), *_browser(state)], profile, clock)
+    is_gone = await make_sure(lambda: [*_driver(state), *browser.left()], profile, clock)
     return len(found) if is_gone else None
 
 
@@ -45,10 +47,9 @@ def _driver(state: BrowserState) -> list[Process]:
     return [found]
 
 
-def _browser(state: BrowserState) -> list[Process]:
-    """By its marker as long as the browser itself lives, whether or not its id was written down; else by its group."""
-    if state.marker and (found := marked(state.marker)):
-        return found
+def _browser(state: BrowserState) -> Marked:
+    """By its marker as long as the browser itself lives, whether or not its id was written down; and by its group."""
+    found = Marked(state.marker)
     if state.pid and state.started and state.executable:
-        return processes.group_of(state.pid, state.started, state.executable)
-    return []
+        found.remember(state.pid, state.started, state.executable)
+    return found

@@ -85,6 +85,7 @@ def group_of(pid: int, started: str, program: str) -> list[Process]:
     leader = next((one for one in found if one.pid == pid), None)
     if leader is not None:
         return found if leader.started == started else []
+    program = program.partition(".app/")[0]  # on macOS the helpers are programs of their own in one folder
     return [one for one in found if _began_after(one, started) and command_line(one.pid).startswith(program)]
 
 

@@ -10,9 +10,10 @@ from parcelpost.clock import Clock
 from parcelpost.events import BrowserStarted, BrowsersUnavailable, Emit
 from parcelpost.scrapers.browsers import chromium, processes
 from parcelpost.scrapers.browsers.bounded import NotDone
-from parcelpost.scrapers.browsers.browser import Launch, launch, make_sure, marked
+from parcelpost.scrapers.browsers.browser import Launch, launch, make_sure
 from parcelpost.scrapers.browsers.chromium import Found, Missing, Sandbox
 from parcelpost.scrapers.browsers.driver import Driver
+from parcelpost.scrapers.browsers.marked import Marked
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.place import Place
 
@@ -30,7 +31,8 @@ class Starting:
         self._options = options
         self._clock = clock
         self._emit = emit
-        self._token = secrets.token_hex(16)
+        self.token = secrets.token_hex(16)
+        """The beginning of every marker."""
         self._count = 0
         self._driver: Driver | None = None
         self._one_driver = asyncio.Lock()
@@ -50,7 +52,7 @@ class Starting:
         found = await self._find()
         driver = await self._get_driver()
         self._count += 1
-        marker = f"{self._token}-{self._count:08}"
+        marker = f"{self.token}-{self._count:08}"
         await place.announce(marker, found.path, driver)
         how = Launch(executable=found.path, marker=marker, sandbox=self._sandbox.is_on)
         await place.settle(await launch(driver, how, self._clock))
@@ -85,12 +87,13 @@ class Starting:
 
     async def stop(self) -> None:
         """Leaves no process of any browser that was ever started from here."""
+        ours = Marked(self.token)
         try:
             if self._driver is not None:
                 await self._driver.stop()
         finally:
-            processes.kill(marked(self._token))
-        await make_sure(lambda: marked(self._token), "", self._clock)
+            processes.kill(ours.left())
+        await make_sure(ours.left, "", self._clock)
 
     async def _find(self) -> Found:
         if self._found is None:
