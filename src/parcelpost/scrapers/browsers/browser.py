@@ -31,6 +31,7 @@ _CLOSE_SECONDS = 5.0
 _GONE_SECONDS = 10.0
 _LOOK_EVERY_SECONDS = 0.02
 _PROFILE = "playwright_chromiumdev_profile-"
+_SOCKETS = re.compile(r"\.?(org\.chromium|com\.google|com\.microsoft|com\.brave)\.")
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -140,7 +141,7 @@ async def launch(driver: Driver, how: Launch, clock: Clock) -> Chromium:
 
 
 async def make_sure(left: Callable[[], list[Process]], profile: str, clock: Clock) -> bool:
-    """Kills what is left until nothing is, then removes the folder. Whether nothing is."""
+    """Kills what is left until nothing is, then removes its folders. Whether nothing is."""
     give_up_at = clock.monotonic() + _GONE_SECONDS
     while found := left():
         if clock.monotonic() > give_up_at:
@@ -148,9 +149,19 @@ async def make_sure(left: Callable[[], list[Process]], profile: str, clock: Cloc
         processes.kill(found)
         processes.reap(found)
         await clock.sleep(_LOOK_EVERY_SECONDS)
-    if Path(profile).name.startswith(_PROFILE) and not Path(profile).is_symlink():
-        await asyncio.to_thread(shutil.rmtree, profile, ignore_errors=True)
+    await asyncio.to_thread(_remove_folders, Path(profile))
     return True
+
+
+def _remove_folders(profile: Path) -> None:
+    """The one that Playwright made, and the one of Chromium's own to which it has a link."""
+    if not profile.name.startswith(_PROFILE) or profile.is_symlink():
+        return
+    with suppress(OSError):
+        sockets = (profile / "SingletonSocket").readlink().parent
+        if sockets.parent == profile.parent and _SOCKETS.match(sockets.name):
+            shutil.rmtree(sockets, ignore_errors=True)
+    shutil.rmtree(profile, ignore_errors=True)
 
 
 def _explained(error: NotDone) -> NotDone:
