@@ -16,7 +16,7 @@ from parcelpost.scrapers.calling import FETCHER, Call, Missing
 from parcelpost.scrapers.kept import form
 
 if TYPE_CHECKING:
-    from parcelpost.scrapers.fetcher import Session
+    from parcelpost.scrapers.session import Session
 
 T = TypeVar("T", bound=Callable[..., Any])
 OpenSession = Callable[[Task], "Session | None"]
@@ -88,9 +88,14 @@ class Adapted:
         if session is None:
             return _scraped(scrape, parse, task, None)
         if scrape.is_async:
-            return _concluded_later(_scraped(scrape, parse, task, session), session)
-        found = _scraped(scrape, parse, task, BlockingSession(session))
-        return _concluded_later(found, session) if isinstance(found, Awaitable) else _concluded(found, session)
+            return session.ended_with(_concluded(_scraped(scrape, parse, task, session), session))
+        try:
+            found = _scraped(scrape, parse, task, BlockingSession(session))
+        except BaseException:
+            asyncio.run(session.end(failed=True))
+            raise
+        concluded = session.ended_with(_concluded(found, session))
+        return concluded if isinstance(found, Awaitable) else asyncio.run(concluded)
 
     def parse(self, platform: str, page: Page, target: Target) -> Outcome | Awaitable[Outcome]:
         """Reads a page that was kept."""
@@ -146,23 +151,11 @@ def _scraped(
         return answered.failed(failure)
 
 
-def _concluded(outcome: Outcome, session: Session) -> Outcome:
-    asyncio.run(_conclude(outcome, session))
-    return _dated(outcome, session)
-
-
-async def _concluded_later(found: Outcome | Awaitable[Outcome], session: Session) -> Outcome:
-    outcome = await found if isinstance(found, Awaitable) else found
-    await _conclude(outcome, session)
-    return _dated(outcome, session)
-
-
-async def _conclude(outcome: Outcome, session: Session) -> None:
+async def _concluded(found: Outcome | Awaitable[Outcome], session: Session) -> Outcome:
     """Pages that gave a record are kept, so that the site is not asked for them again."""
-    await (session.keep() if isinstance(outcome, Done) else session.forget())
-
-
-def _dated(outcome: Outcome, session: Session) -> Outcome:
-    if isinstance(outcome, Done) and outcome.scraped_at is None:
-        return structs.replace(outcome, scraped_at=session.fetched_at)
-    return outcome
+    outcome = await found if isinstance(found, Awaitable) else found
+    if not isinstance(outcome, Done):
+        await session.forget()
+        return outcome
+    await session.keep()
+    return structs.replace(outcome, scraped_at=outcome.scraped_at or session.fetched_at)

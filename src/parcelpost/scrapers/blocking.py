@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from parcelpost.model import Page
+from parcelpost.scrapers.browsers.steps import Step
 
 if TYPE_CHECKING:
-    from parcelpost.scrapers.fetcher import Session
+    from parcelpost.scrapers.session import Session
 
 
 class BlockingSession:
@@ -23,3 +24,9 @@ class BlockingSession:
 
     def post(self, url: str, form: Mapping[str, str]) -> Page:
         return asyncio.run(self._session.post(url, form))
+
+    def rendered(
+        self, url: str, *, until: str = "", steps: Sequence[Step] = (), keep_cookies: bool = False, cached: bool = True
+    ) -> Page:
+        wanted = self._session.rendered(url, until=until, steps=steps, keep_cookies=keep_cookies, cached=cached)
+        return asyncio.run(wanted)

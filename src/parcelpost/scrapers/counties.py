@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
+from parcelpost.scrapers.browsers.profiles import is_name
 
 _MOST_FILE_BYTES = 16 * 1024**2
 _HINT = "see the head of counties.toml in the package, or docs/counties.md"
@@ -35,6 +36,7 @@ class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     example: str = ""
     pace_seconds: float = 0.0
     field_map: str = ""
+    profile: str = ""
 
     @property
     def name(self) -> str:
@@ -138,6 +140,8 @@ def _problem(county: County) -> str:
         return f"the example {county.example!r} is not written as parcel says"
     if not 0 <= county.pace_seconds < math.inf:
         return "pace_seconds must be a number of seconds, 0 or more"
+    if county.profile and not is_name(county.profile):
+        return "profile must be letters, digits, _ and -"
     return ""
 
 

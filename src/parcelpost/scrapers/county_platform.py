@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target
 from parcelpost.scrapers.addressing import page_url
+from parcelpost.scrapers.browsers.steps import Step
 from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
 from parcelpost.scrapers.known_maps import FieldMaps, Rows
 from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
 from parcelpost.scrapers.record import LIEN, Record
+from parcelpost.scrapers.shell import is_shell
 from parcelpost.scrapers.values import parcel_norm
 
 _LOOK_BYTES = 4_096
@@ -84,6 +86,14 @@ class Fetcher(Protocol):
 
     async def post(self, url: str, form: Mapping[str, str]) -> Page: ...
 
+    async def rendered(
+        self, url: str, *, until: str = "", steps: Sequence[Step] = (), keep_cookies: bool = False, cached: bool = True
+    ) -> Page:
+        """As a browser shows it, when `until` (CSS) is there: in the page or in a frame of the same site, which is then
+        what is answered. One where it does not come is answered as it is. `steps` are taken before. `keep_cookies`: the
+        next task of the site begins with the cookies that this one has got.
+        """
+
     async def kept(self, key: str) -> Page | None:
         """A page that an attempt kept as this, and that is fresh."""
 
@@ -97,6 +107,22 @@ Fetch = Callable[[Target, County | None, Fetcher], Awaitable[Page]]
 
 async def fetch_by_url(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     return await fetcher.get(page_url(target, county))
+
+
+async def fetch_or_render(
+    fetcher: Fetcher,
+    url: str,
+    is_shell: Callable[[Page], bool] = is_shell,
+    *,
+    until: str = "",
+    plain: Callable[[], Awaitable[Page]] | None = None,
+) -> Page:
+    """As the site sends it, or, where that is only the shell of a page, as a browser shows it.
+
+    `plain`: how it is asked for without a browser, if that takes more than its address.
+    """
+    page = await (plain() if plain is not None else fetcher.get(url))
+    return await fetcher.rendered(url, until=until) if is_shell(page) else page
 
 
 class CountyPlatform(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Protocol
 
 from msgspec import structs
 
@@ -14,14 +15,18 @@ from parcelpost.scrapers import learned
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_platform import CountyPlatform
 from parcelpost.scrapers.fetch_errors import FAILURES, outcome_of
-from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import NAMES, county_platform
+from parcelpost.scrapers.session import Session
 
-OpenSession = Callable[[float, Task], Session]
-"""By the pace that a site wants, for an attempt at that task."""
 Platforms = Callable[[str], CountyPlatform | None]
 """By name."""
+
+
+class OpenSession(Protocol):
+    """For an attempt at a task, by the pace that its site wants and the browser profile that it needs."""
+
+    def __call__(self, pace_seconds: float, task: Task, profile: str = "") -> Session: ...
 
 
 class CountyScraper:
@@ -47,11 +52,13 @@ class CountyScraper:
         platform = self._platforms(self.name)
         if platform is None:
             raise LookupError(self.name)
-        target = task.target
-        county = self._counties.find(self.name, target.state, target.county)
-        session = self._sessions(county.pace_seconds if county is not None else 0.0, task)
+        county = self._counties.find(self.name, task.target.state, task.target.county)
+        session = open_session(self._sessions, county, task)
+        return await session.ended_with(self._attempt(platform, county, task, session))
+
+    async def _attempt(self, platform: CountyPlatform, county: County | None, task: Task, session: Session) -> Outcome:
         try:
-            page = await platform.fetch(target, county, session)
+            page = await platform.fetch(task.target, county, session)
         except FAILURES as failure:
             return outcome_of(failure)
         outcome = learned.parse(platform, page, task, self._ranking, self._clock.now())
@@ -60,6 +67,11 @@ class CountyScraper:
             return outcome
         await session.keep()
         return _told(outcome, page, county, session.fetched_at or self._clock.now())
+
+
+def open_session(sessions: OpenSession, county: County | None, task: Task) -> Session:
+    """As the county's entry, if it has one, wants it."""
+    return sessions(0.0, task) if county is None else sessions(county.pace_seconds, task, county.profile)
 
 
 def county_scrapers(

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
-from typing import Any, TypeVar
 
 import httpx2
+from msgspec import structs
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page, Task
 from parcelpost.scrapers.answers import REDIRECTS, away_from_the_page, page_of, problem, rest_seconds
+from parcelpost.scrapers.browsers.dialing import Dialer
+from parcelpost.scrapers.browsers.guard_proxy import GuardProxy
+from parcelpost.scrapers.browsers.lending import Browsing
+from parcelpost.scrapers.browsers.loading import Wanted
+from parcelpost.scrapers.browsers.rendering import Rendering
+from parcelpost.scrapers.browsers.stay import Stay
+from parcelpost.scrapers.browsers.steps import Step
 from parcelpost.scrapers.connecting import open_pool
 from parcelpost.scrapers.exchange import Answer, Exchange, FetchOptions
-from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, NotThere, TryLater, TurnedAway
+from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, NoBrowser, NotThere, NoTurn, TryLater, TurnedAway
 from parcelpost.scrapers.guard import Guard, Resolve, origin_of, port_of, resolve
 from parcelpost.scrapers.keeping import Keeping, PageCache, Stored
 from parcelpost.scrapers.politeness import Politeness
 from parcelpost.scrapers.robots import Robots
+from parcelpost.scrapers.session import Session, Visit
 from parcelpost.scrapers.turns import Turns
-
-T = TypeVar("T")
 
 _MOST_REDIRECTS = 5
 _ROBOTS_SECONDS = 86_400.0
+_NO_BROWSER_SECONDS = 300.0
 _ACCEPT = "text/html,application/xhtml+xml,application/json,text/csv;q=0.9,*/*;q=0.8"
 
 
@@ -34,7 +40,14 @@ class PageFetcher:
     """Belongs to the loop that opened it; only `session` may be called elsewhere, and what it answers used there."""
 
     def __init__(
-        self, options: FetchOptions, exchange: Exchange, guard: Guard, keeping: Keeping, clock: Clock, emit: Emit
+        self,
+        options: FetchOptions,
+        exchange: Exchange,
+        guard: Guard,
+        keeping: Keeping,
+        clock: Clock,
+        emit: Emit,
+        rendering: Rendering | None = None,
     ) -> None:
         self._options = options
         self._exchange = exchange
@@ -43,7 +56,8 @@ class PageFetcher:
         self._clock = clock
         self._emit = emit
         self._politeness = Politeness(options.pace_seconds, options.concurrency_per_host, clock)
-        self.turns = Turns(self._politeness.opens_in)
+        self._rendering = rendering
+        self.turns = Turns(self._politeness.opens_in, *([rendering.opens_in] if rendering is not None else []))
         """Which have a turn free, for whoever chooses the next task."""
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
@@ -59,20 +73,27 @@ class PageFetcher:
         clock: Clock = SystemClock(),
         emit: Emit = ignore,
         resolve: Resolve = resolve,
+        browsing: Browsing | None = None,
     ) -> AsyncIterator[PageFetcher]:
-        """Raises InvalidSettings."""
+        """`browsing`: with what pages are rendered that need it; None: with nothing. Raises InvalidSettings."""
         guard = Guard(options.allow_private, resolve)
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(open_pool(guard, options.proxy, options.proxy_login))
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
-            yield cls(options, exchange, guard, Keeping(cache), clock, emit)
+            rendering = None
+            if browsing is not None:
+                dialer = Dialer(guard, options.proxy, options.proxy_login, options.timeout_seconds)
+                proxy = await stack.enter_async_context(GuardProxy.open(guard, dialer))
+                rendering = await stack.enter_async_context(Rendering.open(browsing, proxy, guard, options, clock))
+            yield cls(options, exchange, guard, Keeping(cache), clock, emit, rendering)
 
-    def session(self, pace_seconds: float = 0.0, task: Task | None = None) -> Session:
+    def session(self, pace_seconds: float = 0.0, task: Task | None = None, profile: str = "") -> Session:
         """For one attempt at a task. `pace_seconds`: what the site's entry says, if longer than the settings'.
 
-        With `task` its first request does not wait long for a turn: it raises NoTurn.
+        `profile`: the browser profile that its entry names. With `task` its first request does not wait long for a
+        turn: it raises NoTurn.
         """
-        return Session(self, self._home, Visit(pace_seconds, task))
+        return Session(self, self._home, Visit(pace_seconds, task, profile))
 
     async def get(self, visit: Visit, text: str, headers: Mapping[str, str], *, cached: bool) -> Page:
         url = self._guard.url(text)
@@ -95,6 +116,22 @@ class PageFetcher:
         answer = await self._page(visit, self._request(self._guard.url(text), "POST", {}, form))
         return visit.take(page_of(answer), self._clock.now())
 
+    async def rendered(
+        self, visit: Visit, text: str, *, until: str, steps: tuple[Step, ...], keep_cookies: bool, cached: bool
+    ) -> Page:
+        url = self._guard.url(text)
+        wanted = Wanted(url=url, until=until, steps=steps, profile=visit.profile, keep_cookies=keep_cookies)
+        stored = await self._keeping.find(wanted.key) if cached else None
+        if stored is not None and stored.is_fresh:
+            return structs.replace(self._from_cache(visit, stored), url=str(url))
+        if self._rendering is None:
+            raise NoBrowser("the page needs a browser, and there is none here", _NO_BROWSER_SECONDS)
+        answer = await self._render(self._rendering, visit, wanted)
+        page, now = page_of(answer), self._clock.now()
+        if cached:
+            visit.to_keep.append(Stored.new(wanted.key, page, httpx2.Headers(), now))
+        return visit.take(page, now)
+
     async def kept(self, visit: Visit, key: str) -> Page | None:
         stored = await self._keeping.find(key)
         if stored is None or not stored.is_fresh:
@@ -107,6 +144,8 @@ class PageFetcher:
         return visit.take(stored.page, stored.created_at, stored.key)
 
     async def keep(self, visit: Visit) -> None:
+        if visit.task is not None and visit.has_begun and visit.stay is None:
+            self.turns.need_no_browser(visit.task.site)
         await self._keeping.keep(visit.to_keep)
 
     async def forget(self, visit: Visit) -> None:
@@ -150,35 +189,79 @@ class PageFetcher:
 
     async def _ask(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Answer:
         origin = origin_of(request.url)
-        if self._options.proxy:
-            await self._check_name(request.url)
-        if (task := visit.not_yet_admitted) is not None:
-            self._admit(task, origin, ask_robots=ask_robots)
-            visit.not_yet_admitted = None
-        delay = await self._robots.delay(origin, str(request.url)) if ask_robots else 0.0
+        pace = await self._arrive(visit, request.url, ask_robots=ask_robots)
         visit.cookies.set_cookie_header(request)
-        async with self._politeness.turn(origin, max(visit.pace_seconds, delay), has_begun=visit.has_begun):
+        async with self._politeness.turn(origin, pace, has_begun=visit.has_begun):
             visit.has_begun = True
             started = self._clock.monotonic()
             answer = await self._exchange.send(request)
-            self._report(request, answer, self._clock.monotonic() - started)
+            self._report(request.method, request.url, answer, self._clock.monotonic() - started)
         visit.cookies.extract_cookies(httpx2.Response(answer.status, headers=answer.headers, request=request))
         if rest := rest_seconds(answer, self._clock.now()):
             self._politeness.rest(origin, rest)
         return answer
 
+    async def _arrive(self, visit: Visit, url: httpx2.URL, *, ask_robots: bool) -> float:
+        """At a host's door: the pace at which it wants to be asked. Raises what keeps us from asking it."""
+        origin = origin_of(url)
+        if self._options.proxy:
+            await self._check_name(url)
+        if (task := visit.not_yet_admitted) is not None:
+            self._admit(task, origin, ask_robots=ask_robots)
+            visit.not_yet_admitted = None
+        delay = await self._robots.delay(origin, str(url)) if ask_robots else 0.0
+        return max(visit.pace_seconds, delay)
+
+    async def _render(self, rendering: Rendering, visit: Visit, wanted: Wanted) -> Answer:
+        origin = origin_of(wanted.url)
+        pace = await self._arrive(visit, wanted.url, ask_robots=self._options.obey_robots)
+        async with self._politeness.turn(origin, pace, has_begun=visit.has_begun):
+            stay = visit.stay = await self._stay(rendering, visit)
+            visit.has_begun = True
+            started = self._clock.monotonic()
+            rendered = await rendering.render(stay, wanted, self._is_allowed)
+            answer, visit.remark = rendered.answer, rendered.remark
+            self._report("RENDER", wanted.url, answer, self._clock.monotonic() - started)
+        self._politeness.was_asked(origin, len(rendered.documents) - 1)
+        if rest := rest_seconds(answer, self._clock.now()):
+            self._politeness.rest(origin, rest)
+        if self._options.obey_robots:
+            for url in rendered.documents:
+                await self._robots.delay(origin_of(url), str(url))
+        if failure := problem(answer, self._clock.now()):
+            raise failure
+        if wanted.keep_cookies and visit.task is not None:
+            await rendering.keep_cookies(stay, visit.task)
+        return answer
+
+    async def _stay(self, rendering: Rendering, visit: Visit) -> Stay:
+        """The attempt's page."""
+        if visit.stay is not None and not visit.stay.is_over:
+            return visit.stay
+        if (task := visit.task) is None:
+            return await rendering.stay(None, visit.profile)
+        try:
+            found = await rendering.stay(task, visit.profile)
+        except NoTurn:
+            self.turns.need_browser(task.site)
+            raise
+        self.turns.need_browser(task.site)
+        self.turns.has_browser(task)
+        return found
+
+    def _is_allowed(self, url: httpx2.URL) -> bool:
+        return not self._options.obey_robots or self._robots.may_allow(origin_of(url), str(url))
+
     def _admit(self, task: Task, origin: str, *, ask_robots: bool) -> None:
         self.turns.learn(task.site, origin)
-        self.turns.came(task)
+        self.turns.is_at_host(task)
         if ask_robots and self._robots.is_asking(origin):
             self._politeness.shut(origin)
         self._politeness.admit(origin)
 
-    def _report(self, request: httpx2.Request, answer: Answer, seconds: float) -> None:
-        url, size = str(request.url), len(answer.body)
-        self._emit(
-            PageFetched(method=request.method, url=url, status=answer.status, bytes=size, seconds=seconds, cached=False)
-        )
+    def _report(self, method: str, url: httpx2.URL, answer: Answer, seconds: float) -> None:
+        status, size = answer.status, len(answer.body)
+        self._emit(PageFetched(method=method, url=str(url), status=status, bytes=size, seconds=seconds, cached=False))
 
     async def _check_name(self, url: httpx2.URL) -> None:
         """The proxy resolves the name; what we can see of it is checked here, and what we cannot is left to it."""
@@ -205,69 +288,6 @@ class PageFetcher:
         if not isinstance(failure, NotThere | TurnedAway | CannotFetch):
             raise TryLater(f"robots.txt of {origin} cannot be had: {failure}", getattr(failure, "after_seconds", None))
         return b""
-
-
-class Visit:
-    """What belongs to one attempt: its cookies, and what it took from the cache or has for it."""
-
-    def __init__(self, pace_seconds: float, task: Task | None = None) -> None:
-        self.pace_seconds = pace_seconds
-        self.not_yet_admitted = task
-        """Whose first request is still to come."""
-        self.has_begun = False
-        """A site has been asked: further requests wait for their turn, as long as the attempt may take."""
-        self.cookies = httpx2.Cookies()
-        self.to_keep: list[Stored] = []
-        self.from_cache: list[str] = []
-        self.fetched_at: datetime | None = None
-        """When the oldest of its pages was fetched."""
-
-    def take(self, page: Page, fetched_at: datetime, from_cache: str = "") -> Page:
-        if from_cache:
-            self.from_cache.append(from_cache)
-        self.fetched_at = min(fetched_at, self.fetched_at or fetched_at)
-        return page
-
-
-class Session:
-    """A Fetcher for one attempt at a task, on any event loop. Cancelling a call cancels its request."""
-
-    def __init__(self, fetcher: PageFetcher, home: asyncio.AbstractEventLoop, visit: Visit) -> None:
-        self._fetcher = fetcher
-        self._home = home
-        self._visit = visit
-
-    @property
-    def fetched_at(self) -> datetime | None:
-        """When the oldest page of this attempt was fetched; None: there is none yet."""
-        return self._visit.fetched_at
-
-    async def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
-        return await self._at_home(self._fetcher.get(self._visit, url, headers, cached=cached))
-
-    async def post(self, url: str, form: Mapping[str, str]) -> Page:
-        return await self._at_home(self._fetcher.post(self._visit, url, form))
-
-    async def kept(self, key: str) -> Page | None:
-        return await self._at_home(self._fetcher.kept(self._visit, key))
-
-    def keep_as(self, key: str, page: Page) -> None:
-        if self._visit.fetched_at is not None:
-            self._visit.to_keep.append(Stored.new(key, page, httpx2.Headers(), self._visit.fetched_at))
-
-    async def keep(self) -> None:
-        """The pages gave a record: the next attempt within their time asks the site nothing."""
-        await self._at_home(self._fetcher.keep(self._visit))
-
-    async def forget(self) -> None:
-        """What came from the cache was of no use: the next attempt asks the site."""
-        await self._at_home(self._fetcher.forget(self._visit))
-
-    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._home.is_closed():
-            work.close()
-            raise TryLater("the worker is ending")
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
 
 def _next(request: httpx2.Request, answer: Answer, leads_to: httpx2.URL) -> httpx2.Request:

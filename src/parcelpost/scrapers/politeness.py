@@ -80,6 +80,11 @@ class Politeness:
         until = self._clock.monotonic() + min(max(seconds, 0.0), _LONGEST_REST_SECONDS)
         found.rests_until = max(found.rests_until, until)
 
+    def was_asked(self, host: str, times: int) -> None:
+        """Beyond what turns were given for: its next turn comes so much later."""
+        found = self._host(host)
+        found.next_at += max(0, times) * found.pace
+
     def shut(self, host: str) -> None:
         """No task comes to the host for a moment: something there is not known yet."""
         self._host(host).shut_until = self._clock.monotonic() + PATIENCE_SECONDS

@@ -43,6 +43,11 @@ class Robots:
         delay = rules.crawl_delay(self._agent) or 0.0
         return min(delay, _MOST_DELAY_SECONDS) if delay > 0 else 0.0
 
+    def may_allow(self, origin: str, url: str) -> bool:
+        """False: the site's file is known, and does not want this one."""
+        known = self._known.get(origin)
+        return known is None or bool(known.rules.can_fetch(url, self._agent))
+
     def is_asking(self, origin: str) -> bool:
         """Whether somebody waits for the site's file just now."""
         return origin in self._asking and self._asking[origin].locked()

@@ -10,15 +10,15 @@ from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Outcome, Task
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.county_scraper import CountyScraper, OpenSession, county_scrapers
+from parcelpost.scrapers.county_scraper import CountyScraper, OpenSession, county_scrapers, open_session
 from parcelpost.scrapers.fetch_errors import CannotFetch
-from parcelpost.scrapers.fetcher import Session
 from parcelpost.scrapers.known_maps import FieldMaps
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import county_platform
+from parcelpost.scrapers.session import Session
 
 
-def no_session(pace_seconds: float, task: Task) -> Session:
+def no_session(pace_seconds: float, task: Task, profile: str = "") -> Session:
     raise CannotFetch("nothing is fetched here")
 
 
@@ -44,8 +44,8 @@ class Sites(Struct, frozen=True, kw_only=True):
         return CountyScraper(platform.name, *own, lambda _: platform).scrape
 
     def session(self, task: Task) -> Session | None:
-        """For one attempt, at the pace of the county's entry. None: nothing is fetched here."""
+        """For one attempt, as the county's entry wants it. None: nothing is fetched here."""
         if self.sessions is no_session:
             return None
         county = self.counties.find(task.platform, task.target.state, task.target.county)
-        return self.sessions(county.pace_seconds if county is not None else 0.0, task)
+        return open_session(self.sessions, county, task)

@@ -11,6 +11,9 @@ from parcelpost.model import Site, Task
 OpensIn = Callable[[str, int], float]
 """A host, and how many tasks are on their way there -> the seconds until it takes one more; 0: now."""
 
+PageOpensIn = Callable[[int], float]
+"""How many tasks that need a browser are on their way -> the seconds until a page is free for one more; 0: now."""
+
 _MOST_SITES = 10_000
 
 
@@ -27,8 +30,16 @@ class Turns:
     Sites that nobody has fetched from here are open.
     """
 
-    def __init__(self, opens_in: OpensIn = lambda _host, _before: 0.0) -> None:
+    def __init__(
+        self,
+        opens_in: OpensIn = lambda _host, _before: 0.0,
+        page_opens_in: PageOpensIn = lambda _before: 0.0,
+    ) -> None:
         self._opens_in = opens_in
+        self._page_opens_in = page_opens_in
+        self._need_browser: set[Site] = set()
+        self._on_their_way_to_a_page: set[str] = set()
+        """Tasks, until they have a page."""
         self._host_of: dict[Site, str] = {}
         self._sites_at: dict[str, set[Site]] = {}
         self._on_their_way: dict[str, str] = {}
@@ -50,14 +61,34 @@ class Turns:
         self._host_of[site] = host
         self._sites_at.setdefault(host, set()).add(site)
 
+    def need_browser(self, site: Site) -> None:
+        """The site's pages were asked for in a browser: others of its tasks will want one, too."""
+        if len(self._need_browser) >= _MOST_SITES:
+            self._need_browser.clear()
+        self._need_browser.add(site)
+
+    def need_no_browser(self, site: Site) -> None:
+        self._need_browser.discard(site)
+
     def sets_out(self, task: Task) -> None:
         """It was claimed, and will soon come to its site."""
+        if task.site in self._need_browser:
+            self._on_their_way_to_a_page.add(task.task_id)
         if host := self._host_of.get(task.site):
             self._on_their_way[task.task_id] = host
 
-    def came(self, task: Task) -> None:
-        """It is in its host's line, or will not come there."""
+    def is_at_host(self, task: Task) -> None:
+        """It is in its host's line."""
         self._on_their_way.pop(task.task_id, None)
+
+    def has_browser(self, task: Task) -> None:
+        """It has its page."""
+        self._on_their_way_to_a_page.discard(task.task_id)
+
+    def came(self, task: Task) -> None:
+        """It has been where it was going, or will not come there."""
+        self.is_at_host(task)
+        self.has_browser(task)
 
     def closed(self) -> Closed:
         coming = Counter(self._on_their_way.values())
@@ -67,4 +98,7 @@ class Turns:
             if seconds := self._opens_in(host, coming[host]):
                 found |= sites
                 opens_in.append(seconds)
+        if self._need_browser and (seconds := self._page_opens_in(len(self._on_their_way_to_a_page))):
+            found |= self._need_browser
+            opens_in.append(seconds)
         return Closed(frozenset(found), sorted(opens_in))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 from urllib.parse import urljoin, urlsplit
 
 from parcelpost.model import NotFound, Page, Retry, Target
@@ -12,18 +13,20 @@ from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
 from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.platforms.grizzly_values import valuations
 from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
+from parcelpost.scrapers.shell import is_shell
 from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
 _ACRES = re.compile(r"(?:^|[\s(])(\d[\d,]{0,12}(?:\.\d{1,9})?|\.\d{1,9})\s*AC(?:RES?|\b)", re.ASCII | re.IGNORECASE)
 _CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCII)
+_RECORD = "#ownerDiv, table.parcelIDtable"
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
 
 
@@ -217,24 +220,33 @@ def _buildings(document: Document) -> Iterator[Building]:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """The address gives a frame whose form leads to the record."""
+    """The address gives a frame whose form leads to the record. Where that is written by a script, a browser runs it."""
     url = given_url(target, county)
     if not url:
         known = needed(county, target)
         url = f"{known.base}/gis/?pin={quoted(values.parcel_norm(parcel_of(target, known)))}"
     if page := await fetcher.kept(url):
         return page
-    shell = await fetcher.get(url, cached=False)
-    form = _form(shell)
-    if form is None:
-        return shell
-    action, fields = form
-    if urlsplit(action).netloc != urlsplit(shell.url).netloc:
-        raise CannotFetch(f"the form leads to another site: {action!r:.200}")
-    answer = await fetcher.post(action, fields)
-    page = Page(body=answer.body, content_type=answer.content_type, url=url)
+    found = await fetch_or_render(fetcher, url, _is_shell, until=_RECORD, plain=partial(_by_form, fetcher, url))
+    page = Page(body=found.body, content_type=found.content_type, url=url)
     fetcher.keep_as(url, page)
     return page
+
+
+async def _by_form(fetcher: Fetcher, url: str) -> Page:
+    frame = await fetcher.get(url, cached=False)
+    form = _form(frame)
+    if form is None:
+        return frame
+    action, fields = form
+    if urlsplit(action).netloc != urlsplit(frame.url).netloc:
+        raise CannotFetch(f"the form leads to another site: {action!r:.200}")
+    return await fetcher.post(action, fields)
+
+
+def _is_shell(page: Page) -> bool:
+    document = Document.of(page)
+    return is_shell(page) and document is not None and not isinstance(_no_record(document), NotFound)
 
 
 def _form(shell: Page) -> tuple[str, dict[str, str]] | None:

@@ -14,7 +14,7 @@ from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addressing import given_url, id_of, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
@@ -37,6 +37,7 @@ _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "per
 _NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
 _NO_SUCH_PARCEL = ("no results found", "no records found", "parcel not found", "no data available for this parcel")
+_MODULES = "section .module-content, [id$='lblParcelID']"
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
@@ -305,14 +306,16 @@ def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """A robot check ends it: the fetcher says Blocked."""
+    """A robot check ends it: the fetcher says Blocked. Where a person has been let in, their profile is used."""
     url = given_url(target, county)
     if not url:
         known = needed(county, target)
         ids = "&".join(f"{name}={quoted(id_of(known, name))}" for name in ("AppID", "LayerID"))
         page = f"PageTypeID=4&PageID={quoted(id_of(known, 'PageID'))}"
         url = f"{known.base}/Application.aspx?{ids}&{page}&KeyValue={quoted(parcel_of(target, known))}"
-    return await fetcher.get(url)
+    if county is not None and county.profile:
+        return await fetcher.rendered(url, until=_MODULES, keep_cookies=True)
+    return await fetch_or_render(fetcher, url, until=_MODULES)
 
 
 PLATFORM = CountyPlatform(name="qpublic", version=3, read=read, fetch=fetch)

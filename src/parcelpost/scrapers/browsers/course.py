@@ -1,0 +1,72 @@
+"""How the rendering of one page goes: where it leads, and what ends it early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from parcelpost.scrapers.answers import away_from_the_page
+from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, TryLater
+from parcelpost.scrapers.guard import Guard
+
+if TYPE_CHECKING:
+    from playwright.async_api import Response
+
+Allows = Callable[[httpx2.URL], bool]
+"""Whether the site's robots.txt, as far as it is known, lets us ask for that."""
+
+
+class Course:
+    def __init__(self, url: httpx2.URL, guard: Guard, allows: Allows, most_documents: int) -> None:
+        self.url = url
+        self._guard = guard
+        self._allows = allows
+        self._most_documents = most_documents
+        self.documents: list[httpx2.URL] = []
+        """All that stood in the page's main frame, redirects included."""
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.responses: list[Response] = []
+        """Of those documents, as they came."""
+        self.net_error = ""
+        """Why the last document did not come."""
+        self.failure: FetchFailed | None = None
+        self.is_over = False
+        """Nothing more is loaded."""
+
+    @property
+    def last(self) -> httpx2.URL:
+        return self.documents[-1] if self.documents else self.url
+
+    def leads_to(self, text: str) -> None:
+        """The main frame asks for a document."""
+        if not text.startswith(("http:", "https:")):
+            return
+        self.net_error = ""
+        try:
+            url = self._guard.url(text)
+        except CannotFetch as failure:
+            self.fail(failure)
+            return
+        previous = self.last
+        self.documents.append(url)
+        if len(self.documents) > self._most_documents:
+            self.fail(TryLater(f"{url.host} leads on to other pages more than {self._most_documents} times"))
+        elif failure_of_it := away_from_the_page(previous, url):
+            self.fail(failure_of_it)
+        elif not self._allows(url):
+            self.fail(CannotFetch(f"robots.txt of {url.host} does not allow {url}"[:500]))
+
+    def answered(self, response: Response) -> None:
+        """A document has come. After one that is an error nothing counts: what a script makes of it is no answer."""
+        if self.is_over:
+            return
+        self.responses.append(response)
+        self.status, self.headers = response.status, response.headers
+        self.is_over = self.status >= 400
+
+    def fail(self, failure: FetchFailed) -> None:
+        self.failure = self.failure or failure
+        self.is_over = True

@@ -1,0 +1,79 @@
+"""Profiles that people have saved (`parcelpost browser open`), and cookies that sites gave us."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from parcelpost.model import Site
+from parcelpost.scrapers.fetch_errors import NoBrowser
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+_MOST_BYTES = 4 * 1024**2
+_MOST_SITES = 1_000
+_LOOK_AGAIN_SECONDS = 60.0
+
+State = Mapping[str, Any]
+"""As Playwright writes it: cookies, and what origins have stored."""
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be a profile's: letters, digits, _ and -, so that no path is one."""
+    return _NAME.fullmatch(text) is not None
+
+
+def path_of(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def saved(folder: Path | None, name: str) -> State:
+    """Raises NoBrowser: the task waits until somebody makes one."""
+    if folder is None or not is_name(name):
+        raise _missing(name, "there is none of that name")
+    try:
+        with path_of(folder, name).open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            raise _missing(name, f"it is larger than {_MOST_BYTES:,} bytes")
+        found = msgspec.json.decode(text, type=dict[str, list[dict[str, Any]]])
+    except OSError as error:
+        raise _missing(name, (error.strerror or str(error)).lower()) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise _missing(name, f"it cannot be read: {error}"[:200]) from None
+    return {"cookies": found.get("cookies", []), "origins": found.get("origins", [])}
+
+
+def _missing(name: str, why: str) -> NoBrowser:
+    how = f"make it with `parcelpost browser open --profile {name} URL`" if is_name(name) else "name another"
+    return NoBrowser(f"the browser profile {name!r:.80} cannot be used: {why}; {how}", _LOOK_AGAIN_SECONDS)
+
+
+class KeptCookies:
+    """Of sites whose platforms ask for it, in memory, for the next task."""
+
+    def __init__(self) -> None:
+        self._of: dict[Site, Sequence[Any]] = {}
+
+    def keep(self, site: Site, cookies: Sequence[Any]) -> None:
+        self._of.pop(site, None)
+        if len(self._of) >= _MOST_SITES:
+            del self._of[next(iter(self._of))]
+        self._of[site] = cookies
+
+    def forget(self, site: Site) -> None:
+        self._of.pop(site, None)
+
+    def added_to(self, state: State, site: Site) -> State:
+        """The newest of each counts, and that is what the site gave us."""
+        kept = self._of.get(site, ())
+        known = {(one.get("name"), one.get("domain"), one.get("path")) for one in kept}
+        others = [
+            one
+            for one in state.get("cookies", ())
+            if (one.get("name"), one.get("domain"), one.get("path")) not in known
+        ]
+        return {"cookies": [*others, *kept], "origins": state.get("origins", [])}

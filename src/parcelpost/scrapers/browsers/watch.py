@@ -1,0 +1,134 @@
+"""A lent page under our eyes: what it asks for, and what it is kept from."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from parcelpost.clock import Clock
+from parcelpost.scrapers.answers import REDIRECTS
+from parcelpost.scrapers.browsers.blocking import host_of, is_blocked
+from parcelpost.scrapers.browsers.course import Course
+from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
+from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.scrapers.browsers.page_log import PageLog
+
+if TYPE_CHECKING:
+    from playwright.async_api import ConsoleMessage, Dialog, Download, Page, Request, Response, Route, WebError
+
+_NEVER_ENDING = ("eventsource", "websocket", "ping")
+
+
+class Watch:
+    """Between two renderings, and after the last, the page is given nothing."""
+
+    def __init__(self, lent: LentPage, options: BrowserOptions, log: PageLog, clock: Clock) -> None:
+        self._lent = lent
+        self._options = options
+        self._log = log
+        self._clock = clock
+        self._error = playwright_error()
+        self._in_flight: set[Request] = set()
+        self._last_news = clock.monotonic()
+        self.course: Course | None = None
+
+    async def begin(self) -> None:
+        context = self._lent.context
+        context.on("request", self._asks)
+        context.on("response", self._is_answered)
+        context.on("requestfinished", self._is_done)
+        context.on("requestfailed", self._failed)
+        context.on("console", self._said)
+        context.on("weberror", self._broke)
+        context.on("dialog", self._dismiss)
+        context.on("page", self._close)
+        self._lent.page.on("download", self._refuse)
+        await context.route("**/*", self._route)
+
+    def follow(self, course: Course) -> None:
+        self.course = course
+        self._in_flight.clear()
+        self._last_news = self._clock.monotonic()
+
+    def is_quiet(self, seconds: float) -> bool:
+        """Nothing is being loaded, and nothing was for so long."""
+        return not self._in_flight and self._clock.monotonic() - self._last_news >= seconds
+
+    def _asks(self, request: Request) -> None:
+        self._news()
+        if request.resource_type not in _NEVER_ENDING:
+            self._in_flight.add(request)
+        if self.course is not None and self._is_document(request):
+            self._log.add("goes to", request.url)
+            self.course.leads_to(request.url)
+
+    def _is_answered(self, response: Response) -> None:
+        if self.course is None or not self._is_document(response.request):
+            return
+        self._log.add("answer", f"{response.status} {response.url}")
+        if response.status not in REDIRECTS:
+            self.course.answered(response)
+
+    def _is_done(self, request: Request) -> None:
+        self._news()
+        self._in_flight.discard(request)
+
+    def _failed(self, request: Request) -> None:
+        self._is_done(request)
+        why = request.failure or "failed"
+        if "ERR_BLOCKED_BY_CLIENT" not in why:
+            self._log.add("not loaded", f"{request.url}: {why}")
+        if self.course is not None and self._is_document(request):
+            self.course.net_error = why
+
+    def _said(self, message: ConsoleMessage) -> None:
+        self._log.add(f"console {message.type}", message.text)
+
+    def _broke(self, error: WebError) -> None:
+        self._log.add("script error", str(error.error))
+
+    async def _dismiss(self, dialog: Dialog) -> None:
+        self._log.add(f"dialog {dialog.type}, dismissed", dialog.message)
+        with contextlib.suppress(self._error):
+            await dialog.dismiss()
+
+    async def _close(self, page: Page) -> None:
+        if page is self._lent.page:
+            return
+        self._log.add("window, closed", page.url)
+        with contextlib.suppress(self._error):
+            await page.close()
+
+    async def _refuse(self, download: Download) -> None:
+        self._log.add("download, refused", download.url)
+        with contextlib.suppress(self._error):
+            await download.cancel()
+
+    async def _route(self, route: Route, request: Request) -> None:
+        with contextlib.suppress(self._error):
+            if self._is_unwanted(request):
+                await route.abort("blockedbyclient")
+            else:
+                await route.continue_()
+
+    def _is_unwanted(self, request: Request) -> bool:
+        if self.course is None or self.course.is_over or self._is_elsewhere(request):
+            return True
+        if self._is_document(request):
+            return False
+        return is_blocked(request.url, request.resource_type, host_of(str(self.course.last)), self._options.block)
+
+    def _is_document(self, request: Request) -> bool:
+        try:
+            return request.is_navigation_request() and request.frame == self._lent.page.main_frame
+        except self._error:  # of a window that is not there yet
+            return False
+
+    def _is_elsewhere(self, request: Request) -> bool:
+        try:
+            return request.frame.page is not self._lent.page
+        except self._error:
+            return request.is_navigation_request()
+
+    def _news(self) -> None:
+        self._last_news = self._clock.monotonic()
