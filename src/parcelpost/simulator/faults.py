@@ -13,8 +13,8 @@ from msgspec import Struct
 from parcelpost.errors import InvalidInput
 from parcelpost.simulator.web import HTML, Request, Response
 
-NAMES = ("slow", "500", "429", "challenge", "truncated", "redesign", "charset", "missing", "reset")
-_LASTING = frozenset({"redesign", "missing"})
+NAMES = ("slow", "500", "429", "challenge", "truncated", "redesign", "charset", "missing", "reset", "script", "terms")
+_LASTING = frozenset({"redesign", "missing", "script", "terms"})
 """Asked again for the same page, these strike again."""
 
 CHALLENGE = Response(

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.errors import InvalidInput
+from parcelpost.simulator import scripts, terms
 from parcelpost.simulator.faults import Faults, instead, spoiled
 from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.sites import SITES
@@ -58,10 +59,14 @@ class CountyServer(Struct, kw_only=True):
             return None
         if (wrong := instead(self.faults, request)) is not None:
             return wrong
+        if self.faults.strikes("terms", request) and (asked := terms.before(request)) is not None:
+            return asked
         if self.faults.strikes("missing", request):
             world = msgspec.structs.replace(world, size=0)
         looks = Looks(redesigned=self.faults.strikes("redesign", request))
         answer = SITES[platform].respond(request, world, looks)
+        if self.faults.strikes("script", request):
+            answer = scripts.instead(request, answer)
         return unless_known(request, spoiled(answer, self.faults, request))
 
     def _control(self, request: Request) -> Response:

@@ -16,6 +16,7 @@ from parcelpost.scrapers.browsers.loading import Loading, Rendered, Wanted
 from parcelpost.scrapers.browsers.stay import Stay
 from parcelpost.scrapers.browsers.steps import Fill
 from parcelpost.scrapers.exchange import FetchOptions
+from parcelpost.scrapers.fetch_errors import BrowserDied
 from parcelpost.scrapers.guard import Guard
 
 _LOOK_SECONDS = 0.5
@@ -81,15 +82,21 @@ class Rendering:
         course = Course(wanted.url, self._guard, allows, self._browsing.options.max_navigations)
         with stay.in_use() as held:
             loading = Loading(held, wanted, course, self._browsing, self._options.max_page_bytes, self._clock)
-            rendered = await loading.run()
-            if rendered.remark:
-                stay.log.add("incomplete", rendered.remark)
-            return rendered
+            try:
+                rendered = await loading.run()
+            except BrowserDied as death:
+                raise await stay.died(death) from None
+        if rendered.remark:
+            stay.log.add("incomplete", rendered.remark)
+        return rendered
 
     async def keep_cookies(self, stay: Stay, task: Task) -> None:
         """For the next task of its site."""
         with stay.in_use() as held:
-            self.cookies.keep(task.site, await held.lent.alive(held.lent.context.cookies()))
+            try:
+                self.cookies.keep(task.site, await held.lent.alive(held.lent.context.cookies()))
+            except BrowserDied as death:
+                raise await stay.died(death) from None
 
     async def _user_agent(self, task_id: str) -> str:
         """Chromium's own, and ours: a site sees who asks, and with what."""

@@ -15,7 +15,7 @@ from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
 from parcelpost.scrapers.browsers.lending import Browsing, LentPage, playwright_error
 from parcelpost.scrapers.browsers.page_log import PageLog
 from parcelpost.scrapers.browsers.watch import Watch
-from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied
+from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied, FetchFailed
 
 _EVIDENCE_SECONDS = 5.0
 _MOST_SCREENSHOT_BYTES = 4 * 1024**2
@@ -40,6 +40,8 @@ class Stay:
         self._is_told = asyncio.Event()
         """What the page looked like is stored, or nobody wants to know."""
         self._failed = True
+        self._death: BrowserDied | None = None
+        self._holding: asyncio.Task[None] | None = None
         self._users = 0
         self._last_use = clock.monotonic()
         self.log = PageLog()
@@ -52,7 +54,7 @@ class Stay:
 
     async def begin(self, **context_options: Any) -> asyncio.Task[None]:
         """Answers what holds the page. Raises NoBrowser, BrowserDied and NoTurn."""
-        holding = asyncio.create_task(self._hold(context_options))
+        holding = self._holding = asyncio.create_task(self._hold(context_options))
         try:
             await asyncio.wait([holding, self._ready], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         except BaseException:
@@ -78,6 +80,16 @@ class Stay:
         if failed:
             await self._is_told.wait()
 
+    async def died(self, death: BrowserDied) -> FetchFailed:
+        """What the death counts as: the lender knows how often this task was there at one."""
+        self._death = death
+        self._ended.set()
+        if self._holding is None:
+            return death
+        await asyncio.wait([self._holding])
+        failure = None if self._holding.cancelled() else self._holding.exception()
+        return failure if isinstance(failure, FetchFailed) else death
+
     async def _hold(self, context_options: dict[str, Any]) -> None:
         try:
             with self._proxy.lease(self._browsing.options.max_page_bytes) as lease:
@@ -87,11 +99,13 @@ class Stay:
                     await lent.alive(watch.begin())
                     self._ready.set_result(Held(lent, lease, watch))
                     await self._until_ended()
+                    if self._death is not None:
+                        raise self._death
                     if self._failed:
                         await self._tell(lent)
                     self._is_told.set()
         except FAILURES:
-            if not self._ready.done():
+            if not self._ready.done() or self._death is not None:
                 raise
         finally:
             self._ended.set()

@@ -220,7 +220,7 @@ def _buildings(document: Document) -> Iterator[Building]:
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
-    """The address gives a frame whose form leads to the record. Where that is written by a script, a browser runs it."""
+    """The address gives a frame whose form leads to the record. Where a script writes that, a browser runs it."""
     url = given_url(target, county)
     if not url:
         known = needed(county, target)
