@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 
+from parcelpost.scrapers.browsers.arguments import GUARDED
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -24,6 +26,18 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.skip("Chromium is not installed")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(_ARGUMENTS))
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def guarded() -> AsyncIterator[Browser]:
+    """As the pool starts it: without a proxy of its own a page sees nobody."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    async with async_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu", *GUARDED]
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         await browser.close()
 

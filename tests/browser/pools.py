@@ -28,6 +28,8 @@ from parcelpost.storage import LocalPersistenceManager
 T = TypeVar("T")
 
 PATIENCE = 60.0
+PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
+"""For pages that are to see this machine's sites without the guard's proxy: without one they see nothing."""
 SCRIPT = Path(__file__).with_name("lender.py")
 
 needs_chromium = pytest.mark.skipif(isinstance(find(), Missing), reason="Chromium is not installed")

@@ -13,7 +13,7 @@ from parcelpost import events
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import processes
 from parcelpost.scrapers.fetch_errors import NoBrowser, NoTurn
-from tests.browser.pools import PATIENCE, a_pool, needs_chromium
+from tests.browser.pools import PAST_THE_GUARD, PATIENCE, a_pool, needs_chromium
 from tests.storage.making import claim_one, the_task
 from tests.website import website
 
@@ -31,7 +31,7 @@ async def test_a_page_is_lent_in_a_fresh_context_and_the_table_says_so(store: Pa
         await claim_one(stage.lpm, "t1")
         assert (stage.pool.figures.browsers, stage.pool.opens_in()) == (0, 0.0)
         for number, task_id in enumerate(("t1", "t2", "t3")):
-            async with stage.pool.lend(task_id, patience=PATIENCE, locale="de-DE") as lent:
+            async with stage.pool.lend(task_id, patience=PATIENCE, locale="de-DE", proxy=PAST_THE_GUARD) as lent:
                 await lent.alive(lent.page.goto(f"{site.url}/"))
                 assert await lent.alive(lent.page.evaluate("navigator.language")) == "de-DE"
                 row = await stage.row()

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import httpx2
 
 from parcelpost.scrapers.answers import away_from_the_page
 from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, TryLater
 from parcelpost.scrapers.guard import Guard
-
-if TYPE_CHECKING:
-    from playwright.async_api import Response
 
 Allows = Callable[[httpx2.URL], bool]
 """Whether the site's robots.txt, as far as it is known, lets us ask for that."""
@@ -28,8 +24,6 @@ class Course:
         """All that stood in the page's main frame, redirects included."""
         self.status = 0
         self.headers: Mapping[str, str] = {}
-        self.responses: list[Response] = []
-        """Of those documents, as they came."""
         self.net_error = ""
         """Why the last document did not come."""
         self.failure: FetchFailed | None = None
@@ -39,6 +33,13 @@ class Course:
     @property
     def last(self) -> httpx2.URL:
         return self.documents[-1] if self.documents else self.url
+
+    def is_on_its_way(self, text: str) -> bool:
+        """Whether it is the document that the main frame has asked for."""
+        try:
+            return bool(self.documents) and self._guard.url(text) == self.documents[-1]
+        except CannotFetch:
+            return False
 
     def leads_to(self, text: str) -> None:
         """The main frame asks for a document."""
@@ -59,12 +60,11 @@ class Course:
         elif not self._allows(url):
             self.fail(CannotFetch(f"robots.txt of {url.host} does not allow {url}"[:500]))
 
-    def answered(self, response: Response) -> None:
+    def answered(self, status: int, headers: Mapping[str, str]) -> None:
         """A document has come. After one that is an error nothing counts: what a script makes of it is no answer."""
         if self.is_over:
             return
-        self.responses.append(response)
-        self.status, self.headers = response.status, response.headers
+        self.status, self.headers = status, headers
         self.is_over = self.status >= 400
 
     def fail(self, failure: FetchFailed) -> None:

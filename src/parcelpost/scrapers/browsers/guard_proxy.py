@@ -182,25 +182,21 @@ class GuardProxy:
         """One request and its answer, after which both connections end."""
         login = self._dialer.login_header if site.forwards else b""
         site.writer.write(given.head(whole_address=site.forwards, login=login))
-        await _copy_exactly(browser, site, lease, given.length)
-        more = True
-        while more:
-            head, more = answered(await site.reader.readuntil(b"\r\n\r\n"))
-            lease.count(len(head))
-            browser.writer.write(head)
-        await _first_of(_copy(site, browser, lease), _copy(browser, site, lease))
+        await _copy(browser, site, lease, given.length)
+        while True:
+            answer = answered(await site.reader.readuntil(b"\r\n\r\n"), given.method)
+            lease.count(len(answer.head))
+            browser.writer.write(answer.head)
+            if answer.is_final:
+                break
+        await _first_of(_copy(site, browser, lease, answer.length), _copy(browser, site, lease))
 
 
-async def _copy(source: Streams, sink: Streams, lease: Lease) -> None:
-    while chunk := await source.reader.read(_CHUNK_BYTES):
-        lease.count(len(chunk))
-        sink.writer.write(chunk)
-        await sink.writer.drain()
-
-
-async def _copy_exactly(source: Streams, sink: Streams, lease: Lease, size: int) -> None:
-    while size > 0 and (chunk := await source.reader.read(min(size, _CHUNK_BYTES))):
-        size -= len(chunk)
+async def _copy(source: Streams, sink: Streams, lease: Lease, length: int | None = None) -> None:
+    """`length`: None for all that comes."""
+    left = length
+    while left != 0 and (chunk := await source.reader.read(min(left or _CHUNK_BYTES, _CHUNK_BYTES))):
+        left = left - len(chunk) if left is not None else None
         lease.count(len(chunk))
         sink.writer.write(chunk)
         await sink.writer.drain()

@@ -76,6 +76,6 @@ class Browsing(Struct, frozen=True, kw_only=True):
 
 def playwright_error() -> type[Error]:
     """What its calls raise; there is one only where a page was lent."""
-    from playwright.async_api import Error  # noqa: PLC0415 - an extra
+    from playwright.async_api import Error
 
     return Error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -12,14 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.clock import Clock
-from parcelpost.model import Page
 from parcelpost.scrapers.browsers.course import Course
 from parcelpost.scrapers.browsers.lending import Browsing, playwright_error
 from parcelpost.scrapers.browsers.stay import Held
 from parcelpost.scrapers.browsers.steps import Step, taken
-from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.exchange import Answer
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater, TurnedAway
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
@@ -30,8 +29,8 @@ _SETTLED_SECONDS = 0.5
 _READ_SECONDS = 10.0
 _STEP_SECONDS = 15.0
 _MOST_FRAMES = 20
-_MOST_OF_A_CHALLENGE = 64 * 1024
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
+_TEXT_LENGTH = "document.body ? document.body.innerText.length : 0"
 _SUPERSEDED = ("interrupted by another navigation", "ERR_ABORTED", "frame was detached")
 
 
@@ -72,7 +71,6 @@ class Loading:
         self._max_page_bytes = max_page_bytes
         self._clock = clock
         self._error = playwright_error()
-        self._looked_at = 0
         self._frame: Frame = held.lent.page.main_frame
         """What is read."""
         self._remark = ""
@@ -110,7 +108,6 @@ class Loading:
             await lent.alive(lent.page.goto(str(self._wanted.url), wait_until="domcontentloaded", timeout=0))
         except self._error as error:
             self._explain(error.message)
-        await self._look_for_challenge()
 
     async def _take_steps(self) -> bool:
         """Whether all of them could be taken."""
@@ -128,19 +125,17 @@ class Loading:
     async def _settle(self) -> None:
         """Until what is waited for is there, nothing more comes, or it is known that it will not."""
         while not self._course.is_over and not self._held.lease.is_used_up:
-            await self._look_for_challenge()
             if self._wanted.until and await self._is_there():
                 return
             if self._held.watch.is_quiet(self._quiet_seconds):
                 if self._wanted.until:
                     self._remark = f"{self._wanted.until!r} did not appear"[:300]
+                    await self._take_fullest_frame()
                 return
             await self._clock.sleep(_LOOK_SECONDS)
 
     async def _is_there(self) -> bool:
-        page = self._held.lent.page
-        others = [one for one in page.frames if one is not page.main_frame and self._is_of_the_site(one)]
-        for frame in [page.main_frame, *others[:_MOST_FRAMES]]:
+        for frame in self._frames:
             try:
                 if await self._held.lent.alive(frame.locator(f"css={self._wanted.until}").count()):
                     self._frame = frame
@@ -150,23 +145,27 @@ class Loading:
                     raise CannotFetch(f"{self._wanted.until!r:.200} is no CSS selector") from None
         return False
 
+    async def _take_fullest_frame(self) -> None:
+        """What there is to say of what did not appear may stand in a frame as well."""
+        most = -1
+        for frame in self._frames:
+            with suppress(self._error):
+                length: int = await self._held.lent.alive(frame.evaluate(_TEXT_LENGTH))
+                if length > most:
+                    self._frame, most = frame, length
+
+    @property
+    def _frames(self) -> list[Frame]:
+        """The main one first."""
+        page = self._held.lent.page
+        others = [one for one in page.frames if one is not page.main_frame and self._is_of_the_site(one)]
+        return [page.main_frame, *others[:_MOST_FRAMES]]
+
     def _is_of_the_site(self, frame: Frame) -> bool:
         try:
             return httpx2.URL(frame.url).netloc == self._course.last.netloc
         except httpx2.InvalidURL:
             return False
-
-    async def _look_for_challenge(self) -> None:
-        """In each document as it came: a browser might pass it without us."""
-        for response in self._course.responses[self._looked_at :]:
-            self._looked_at += 1
-            try:
-                body = await self._held.lent.alive(response.body())
-            except self._error:  # another one has taken its place
-                continue
-            if asked := challenge(Page(body=body[: _MOST_OF_A_CHALLENGE + 1], content_type=HTML)):
-                self._course.fail(TurnedAway(asked.reason))
-                return
 
     async def _read(self) -> bytes:
         host, lent = self._course.last.host, self._held.lent

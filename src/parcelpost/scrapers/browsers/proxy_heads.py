@@ -50,10 +50,24 @@ def asked(head: bytes) -> Asked | None:
     return Asked(parts[0], parts[1], lines)
 
 
-def answered(head: bytes) -> tuple[bytes, bool]:
-    """For the browser, which is to close the connection afterwards; and whether the answer is still to come."""
+class Answered(NamedTuple):
+    head: bytes
+    """For the browser, which is to close the connection afterwards."""
+    is_final: bool
+    """False: the answer itself is still to come."""
+    length: int | None
+    """Of its body; None: it ends with the connection, or tells its end in itself."""
+
+
+def answered(head: bytes, method: bytes) -> Answered:
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    return _joined(first, lines), first.partition(b" ")[2].startswith(b"1")
+    status = first.partition(b" ")[2][:3]
+    named = {_name(line): line.partition(b":")[2].strip() for line in lines}
+    given = named.get(b"content-length", b"")
+    length = int(given) if given.isdigit() and b"transfer-encoding" not in named else None
+    if method == b"HEAD" or status in (b"204", b"304"):
+        length = 0
+    return Answered(_joined(first, lines), not status.startswith(b"1"), length)
 
 
 def _joined(first: bytes, lines: list[bytes], login: bytes = b"") -> bytes:

@@ -14,7 +14,7 @@ from parcelpost.errors import StoreError
 from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
 from parcelpost.scrapers.browsers.lending import Browsing, LentPage, playwright_error
 from parcelpost.scrapers.browsers.page_log import PageLog
-from parcelpost.scrapers.browsers.watch import Watch
+from parcelpost.scrapers.browsers.page_watch import PageWatch
 from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied, FetchFailed
 
 _EVIDENCE_SECONDS = 5.0
@@ -24,7 +24,7 @@ _MOST_SCREENSHOT_BYTES = 4 * 1024**2
 class Held(Struct, frozen=True):
     lent: LentPage
     lease: Lease
-    watch: Watch
+    watch: PageWatch
 
 
 class Stay:
@@ -95,7 +95,7 @@ class Stay:
             with self._proxy.lease(self._browsing.options.max_page_bytes) as lease:
                 proxy = {"server": lease.address, "username": lease.user, "password": lease.password}
                 async with self._browsing.lender.lend(self._task_id, proxy=proxy, **context_options) as lent:
-                    watch = Watch(lent, self._browsing.options, self.log, self._clock)
+                    watch = PageWatch(lent, self._browsing.options, self.log, self._clock)
                     await lent.alive(watch.begin())
                     self._ready.set_result(Held(lent, lease, watch))
                     await self._until_ended()
@@ -116,6 +116,7 @@ class Stay:
         limit = self._browsing.idle_seconds
         while not await self._clock.wait(self._ended, limit):
             if not self._users and self._clock.monotonic() - self._last_use >= limit:
+                self._ended.set()
                 self.log.add("taken back", f"nothing was done with the page for {limit:g} s")
                 return
 

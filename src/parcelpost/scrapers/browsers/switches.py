@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from parcelpost.scrapers.browsers.arguments import GUARDED
+
 _NOT_NEEDED = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup")
 """Pages of Chromium's own that nobody sees: two renderers for each of ours."""
 _OF_PLAYWRIGHT = (
@@ -17,8 +19,6 @@ _OF_PLAYWRIGHT = (
 
 SWITCHES = (
     "--disable-features=" + ",".join((*_NOT_NEEDED, *_OF_PLAYWRIGHT)),
-    *("--disable-gpu", "--no-first-run", "--no-pings", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--disable-domain-reliability"),
-    "--disable-quic",  # and no WebRTC past a proxy: what a page gets comes by one way
-    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--disable-gpu",
+    *GUARDED,
 )

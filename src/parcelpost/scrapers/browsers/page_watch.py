@@ -6,9 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from parcelpost.clock import Clock
-from parcelpost.scrapers.answers import REDIRECTS
 from parcelpost.scrapers.browsers.blocking import host_of, is_blocked
 from parcelpost.scrapers.browsers.course import Course
+from parcelpost.scrapers.browsers.document_gate import DocumentGate
 from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.page_log import PageLog
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _NEVER_ENDING = ("eventsource", "websocket", "ping")
 
 
-class Watch:
+class PageWatch:
     """Between two renderings, and after the last, the page is given nothing."""
 
     def __init__(self, lent: LentPage, options: BrowserOptions, log: PageLog, clock: Clock) -> None:
@@ -30,12 +30,13 @@ class Watch:
         self._error = playwright_error()
         self._in_flight: set[Request] = set()
         self._last_news = clock.monotonic()
+        self._gate = DocumentGate(lent, log)
         self.course: Course | None = None
 
     async def begin(self) -> None:
         context = self._lent.context
         context.on("request", self._asks)
-        context.on("response", self._is_answered)
+        context.on("response", self._came)
         context.on("requestfinished", self._is_done)
         context.on("requestfailed", self._failed)
         context.on("console", self._said)
@@ -44,9 +45,10 @@ class Watch:
         context.on("page", self._close)
         self._lent.page.on("download", self._refuse)
         await context.route("**/*", self._route)
+        await self._gate.begin()
 
     def follow(self, course: Course) -> None:
-        self.course = course
+        self.course = self._gate.course = course
         self._in_flight.clear()
         self._last_news = self._clock.monotonic()
 
@@ -60,14 +62,12 @@ class Watch:
             self._in_flight.add(request)
         if self.course is not None and self._is_document(request):
             self._log.add("goes to", request.url)
-            self.course.leads_to(request.url)
+            if request.redirected_from is None:  # the gate has seen those
+                self.course.leads_to(request.url)
 
-    def _is_answered(self, response: Response) -> None:
-        if self.course is None or not self._is_document(response.request):
-            return
-        self._log.add("answer", f"{response.status} {response.url}")
-        if response.status not in REDIRECTS:
-            self.course.answered(response)
+    def _came(self, response: Response) -> None:
+        if response.status >= 400 and not self._is_document(response.request):
+            self._log.add("answer", f"{response.status} {response.url}")
 
     def _is_done(self, request: Request) -> None:
         self._news()

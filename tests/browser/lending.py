@@ -1,0 +1,128 @@
+"""Who lends pages of the tests' Chromium, what is rendered with them, and what is kept of those that failed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from playwright.async_api import Browser, BrowserContext, Page
+
+from parcelpost.clock import SystemClock
+from parcelpost.events import Event
+from parcelpost.model import Target, Task
+from parcelpost.scrapers.browsers.lending import Browsing
+from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.scrapers.fetch_errors import BrowserDied
+from parcelpost.scrapers.fetcher import PageFetcher
+from parcelpost.scrapers.keeping import PageCache
+from parcelpost.scrapers.session import Session
+from tests.scrapers.fetching import HERE
+
+T = TypeVar("T")
+
+
+class Lent(Struct):
+    context: BrowserContext
+    page: Page
+    browser_id: int = 1
+    dies_at: str = ""
+    """A call whose name has this in it finds the browser dead."""
+
+    async def alive(self, work: Awaitable[T]) -> T:
+        if self.dies_at and self.dies_at in repr(work):
+            getattr(work, "close", lambda: None)()
+            raise BrowserDied("killed by the test")
+        return await work
+
+
+class Load(Struct):
+    busy: int = 0
+    waiting: int = 0
+
+
+class Lending:
+    """Lends any number of pages. `ended_with`: what each of them ended with."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.figures = Load()
+        self.closed_for = 0.0
+        self.failure: Exception | None = None
+        self.dies_at = ""
+        self.ended_with: list[BaseException | None] = []
+
+    def opens_in(self) -> float:
+        return self.closed_for
+
+    @asynccontextmanager
+    async def lend(self, task_id: str, *, patience: float = 5.0, **context_options: Any) -> AsyncIterator[Lent]:
+        if self.failure is not None:
+            raise self.failure
+        context = await self._browser.new_context(**context_options)
+        self.figures.busy += 1
+        try:
+            yield Lent(context, await context.new_page(), dies_at=self.dies_at)
+            self.ended_with.append(None)
+        except BaseException as error:
+            self.ended_with.append(error)
+            raise
+        finally:
+            self.figures.busy -= 1
+            await context.close()
+
+
+class Kept(NamedTuple):
+    task_id: str
+    screenshot: bytes | None
+    log: str
+
+
+class Evidence(list[Kept]):
+    async def put(self, task_id: str, screenshot: bytes | None, log: str) -> None:
+        self.append(Kept(task_id, screenshot, log))
+
+
+class Renders(NamedTuple):
+    fetcher: PageFetcher
+    lending: Lending
+    evidence: Evidence
+    events: list[Event]
+
+    def session(self, task_id: str = "t1", county: str = "adams", profile: str = "") -> Session:
+        target = Target(parcel_id="1", state="FL", county=county)
+        return self.fetcher.session(0.0, Task(task_id=task_id, platform="vgsi", target=target), profile)
+
+
+@asynccontextmanager
+async def rendering(
+    browser: Browser,
+    *,
+    cache: PageCache | None = None,
+    profiles: Path | None = None,
+    resolve: Any = None,
+    idle_seconds: float = 30.0,
+    quiet_seconds: float = 0.6,
+    fetch: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Renders]:
+    """All pages are back at its end."""
+    events: list[Event] = []
+    evidence, lending = Evidence(), Lending(browser)
+    browsing = Browsing(
+        lender=lending,
+        options=BrowserOptions(**options),
+        profiles=profiles,
+        evidence=evidence,
+        quiet_seconds=quiet_seconds,
+        idle_seconds=idle_seconds,
+    )
+    more = {"resolve": resolve} if resolve else {}
+    async with PageFetcher.open(
+        replace(HERE, **(fetch or {})), cache=cache, clock=SystemClock(), emit=events.append, browsing=browsing, **more
+    ) as fetcher:
+        yield Renders(fetcher, lending, evidence, events)
+    assert lending.figures.busy == 0

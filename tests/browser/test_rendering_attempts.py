@@ -1,0 +1,278 @@
+"""A page in a browser belongs to one attempt: it goes back however that ends, and tells of one that failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from parcelpost.clock import SystemClock
+from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry, Target, Task
+from parcelpost.scrapers.adapted import Adapted, How
+from parcelpost.scrapers.browsers.steps import Fill
+from parcelpost.scrapers.counties import Counties
+from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.county_scraper import CountyScraper
+from parcelpost.scrapers.fetch_errors import BrowserDied, CannotFetch, NoBrowser, NoTurn, TryLater
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.record import Record
+from parcelpost.worker.stage import Stage
+from tests.browser.lending import Renders, rendering
+from tests.scrapers.fetching import fetching
+from tests.website import Asked, Reply, Website, website
+
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+
+PATIENCE = 60.0
+PNG = b"\x89PNG"
+SAYING = b"""<html><head><title>x</title></head><body><h1>County</h1><input id="word"><script>
+document.cookie = 'visitor=s3cretvalue'; console.log('cookie is s3cretvalue', 'token=abc123&page=2');
+console.warn('typed hunter2hunter2'); fetch('/data?api_key=k3y&parcel=7').catch(() => 0); nowhere();
+</script></body></html>"""
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site() -> AsyncIterator[Website]:
+    async with website() as one:
+        one.page("/", SAYING)
+        yield one
+
+
+def scraper(one: Renders, fetch: Any, found: Any) -> Any:
+    def read(_: Reading) -> Found:
+        answer: Found = found
+        return answer
+
+    platform = CountyPlatform(name="vgsi", version=1, read=read, fetch=fetch, sparse=True)
+    made = CountyScraper("vgsi", Counties(), one.fetcher.session, Ranking(), SystemClock(), lambda _: platform)
+    return made.scrape
+
+
+def task(task_id: str = "t1", county: str = "adams") -> Task:
+    return Task(task_id=task_id, platform="vgsi", target=Target(parcel_id="1", state="FL", county=county))
+
+
+async def all_back(one: Renders) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while one.lending.figures.busy:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("found", "leaves"),
+    [
+        (Record(parcel_id="1"), False),
+        (Retry("half a page"), True),
+        (NotFound("nobody"), True),
+        (GiveUp("never"), True),
+        (Blocked("no"), True),
+    ],
+)
+async def test_only_a_failed_attempt_leaves_what_its_page_looked_like(
+    guarded: Browser, site: Website, found: Any, leaves: bool
+) -> None:
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        return await fetcher.rendered(f"{site.url}/", until="h1", steps=[Fill("#word", "hunter2hunter2")])
+
+    async with rendering(guarded) as one:
+        outcome = await scraper(one, fetch, found)(task())
+        assert isinstance(outcome, Done) != leaves
+        kept = list(one.evidence)
+        await all_back(one)
+    assert [one.task_id for one in kept] == (["t1"] if leaves else [])
+    if leaves:
+        assert (kept[0].screenshot or b"").startswith(PNG)
+        assert "script error: " in kept[0].log
+        assert "console log: " in kept[0].log
+        assert "answer: 200" in kept[0].log
+        for secret in ("s3cretvalue", "abc123", "k3y", "hunter2"):
+            assert secret not in kept[0].log
+        assert "parcel=7" in kept[0].log
+
+
+async def test_what_did_not_appear_is_part_of_the_reason(guarded: Browser, site: Website) -> None:
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        return await fetcher.rendered(f"{site.url}/", until="#owner")
+
+    async with rendering(guarded) as one:
+        outcome = await scraper(one, fetch, Retry("no owner"))(task())
+    assert outcome == Retry("no owner ('#owner' did not appear)")
+    assert "incomplete: '#owner' did not appear" in one.evidence[0].log
+
+
+async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser, site: Website) -> None:
+    site.page(
+        "/hang", b"<html><body><h1>on and on</h1><script>setInterval(() => fetch('/'), 50)</script></body></html>"
+    )
+
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        return await fetcher.rendered(f"{site.url}/hang", until="#never")
+
+    async with rendering(guarded) as one:
+        stage = Stage()
+        running = asyncio.create_task(stage.run(scraper(one, fetch, Retry("x")), task(), PATIENCE))
+        async with asyncio.timeout(PATIENCE):
+            while "/" not in site.paths:  # its script runs
+                await asyncio.sleep(0.01)
+        stage.interrupt()
+        assert await running is None
+        await all_back(one)
+        assert [kept.task_id for kept in one.evidence] == ["t1"]
+        await stage.close()
+
+
+async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: Browser, site: Website) -> None:
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        first = await fetcher.rendered(f"{site.url}/", until="h1")
+        async with asyncio.timeout(PATIENCE):
+            while one.lending.figures.busy:
+                await asyncio.sleep(0.01)
+        second = await fetcher.rendered(f"{site.url}/?again", until="h1")  # on another page
+        return Page(body=first.body + second.body)
+
+    async with rendering(guarded, idle_seconds=0.2) as one:
+        assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task()), Done)
+        await all_back(one)
+        assert "taken back" in one.evidence[0].log
+        assert len(one.lending.ended_with) == 3  # and one that told its name
+
+
+async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: Browser, site: Website) -> None:
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        one.lending.dies_at = "goto"
+        return await fetcher.rendered(f"{site.url}/")
+
+    async with rendering(guarded) as one:
+        assert await scraper(one, fetch, Retry("x"))(task()) == Busy("killed by the test", 0.0)
+        await all_back(one)
+        assert one.evidence == []
+        assert isinstance(one.lending.ended_with[-1], BrowserDied), "whoever lends may count it"
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        (NoBrowser("Chromium is not installed", 300.0), Busy("Chromium is not installed", 300.0)),
+        (NoTurn("4 of 4 browsers are busy", 2.0), Busy("4 of 4 browsers are busy", 2.0)),
+        (TryLater("it died, as 5 times before with this task"), Retry("it died, as 5 times before with this task")),
+    ],
+)
+async def test_a_page_that_is_not_lent_is_waited_for(
+    guarded: Browser, site: Website, failure: Exception, outcome: Outcome
+) -> None:
+    async def fetch(_: Target, __: object, fetcher: Fetcher) -> Page:
+        return await fetcher.rendered(f"{site.url}/")
+
+    async with rendering(guarded) as one:
+        one.lending.failure = failure
+        assert await scraper(one, fetch, Retry("x"))(task()) == outcome
+        assert site.asked == []
+
+
+async def test_without_browsers_everything_else_works(site: Website) -> None:
+    async with fetching() as one:
+        with pytest.raises(NoBrowser, match="needs a browser"):
+            await one.session.rendered(f"{site.url}/")
+        assert (await one.session.get(f"{site.url}/")).body == SAYING
+
+
+# Cookies
+
+
+def _visitors(site: Website) -> None:
+    def page(asked: Asked) -> Reply:
+        text = f"<html><body><b>{asked.headers.get('cookie', 'nobody')}</b></body></html>".encode()
+        return Reply(text, headers={"Set-Cookie": "visitor=known; Path=/"})
+
+    site.pages["/visit"] = page
+
+
+async def _visit(one: Renders, site: Website, county: str = "adams", profile: str = "", **how: Any) -> bytes:
+    session = one.session(county=county, profile=profile)
+    page = await session.rendered(f"{site.url}/visit", **how)
+    await session.end(failed=False)
+    return page.body.partition(b"<b>")[2].partition(b"</b>")[0]
+
+
+async def test_cookies_are_kept_for_the_next_task_of_the_site_where_that_is_asked_for(
+    guarded: Browser, site: Website
+) -> None:
+    _visitors(site)
+    async with rendering(guarded) as one:
+        assert await _visit(one, site) == b"nobody"
+        assert await _visit(one, site, keep_cookies=True) == b"nobody", "each has a context of its own"
+        assert await _visit(one, site) == b"visitor=known"
+        assert await _visit(one, site, county="baker") == b"nobody"
+
+
+async def test_a_saved_profile_is_used(guarded: Browser, site: Website, tmp_path: Path) -> None:
+    _visitors(site)
+    cookie = {"name": "person", "value": "yes", "domain": "127.0.0.1", "path": "/", "expires": -1}
+    more = {"httpOnly": False, "secure": False, "sameSite": "Lax"}
+    (tmp_path / "county.json").write_text(json.dumps({"cookies": [{**cookie, **more}], "origins": []}))
+    (tmp_path / "broken.json").write_text("{")
+    async with rendering(guarded, profiles=tmp_path) as one:
+        assert await _visit(one, site, profile="county") == b"person=yes"
+        for name in ("missing", "broken", "../county"):
+            with pytest.raises(NoBrowser, match="profile"):
+                await _visit(one, site, profile=name)
+    async with rendering(guarded) as one:
+        with pytest.raises(NoBrowser, match="there is none"):
+            await _visit(one, site, profile="county")
+
+
+# Parsers that are there already
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
+    guarded: Browser, site: Website, is_async: bool
+) -> None:
+    site.page("/built", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
+
+    async def later(fetcher: Any) -> Page:
+        found: Page = await fetcher.rendered(f"{site.url}/built", until="b")
+        return found
+
+    def plain(fetcher: Any) -> Page:
+        found: Page = fetcher.rendered(f"{site.url}/built", until="b")
+        return found
+
+    def parse(page: Page) -> dict[str, str]:
+        return {"owner": page.body.partition(b"<b>")[2].partition(b"</b>")[0].decode()}
+
+    async with rendering(guarded) as one:
+        adapted = Adapted(later if is_async else plain, How(parse=parse), lambda given: one.fetcher.session(0.0, given))
+        stage = Stage()
+        outcome = await stage.run(adapted.scrape, task(), PATIENCE)
+        await stage.close()
+        await all_back(one)
+    assert isinstance(outcome, Done), outcome
+    assert dict(outcome.data)["owner"] == "DOE"  # type: ignore[arg-type]
+
+
+async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: Website) -> None:
+    def broken(fetcher: Any) -> Page:
+        fetcher.rendered(f"{site.url}/")
+        raise ValueError("a bug")
+
+    async with rendering(guarded) as one:
+        adapted = Adapted(broken, How(), lambda given: one.fetcher.session(0.0, given))
+        stage = Stage()
+        assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
+        await stage.close()
+        await all_back(one)
+        assert len(one.evidence) == 1
+
+
+async def test_an_address_that_may_not_be_asked_costs_no_page(guarded: Browser) -> None:
+    async with rendering(guarded) as one:
+        with pytest.raises(CannotFetch):
+            await one.session().rendered("http://10.0.0.1/")
+        assert one.lending.ended_with == []
