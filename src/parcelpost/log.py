@@ -171,7 +171,8 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: (
             f"removed what is past its time: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
-            f"{_count(e.files, 'file')}, {_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
+            f"{_count(e.files, 'file')}, evidence of {_count(e.evidence, 'task')}, "
+            f"{_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
         ),
     ),
     events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import Run, make_store, run_process, task
 
 
@@ -150,3 +152,23 @@ def test_rejected_results_are_named_by_their_tasks(full_store: Path, run: Run) -
     assert done.document == {"reset": 1}
     again = run("store", "results", "--retry-rejected", "--store", full_store)
     assert (again.code, again.out) == (0, "0 results will be sent again.\n")
+
+
+def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db", tasks=1)
+
+    async def fail() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            (claim,) = await lpm.claim()
+            await lpm.evidence.put("t0", b"\x89PNG\r\n\x1a\n", "no table")
+            await lpm.give_up(claim, "no table")
+
+    asyncio.run(fail())
+    for what in ("tasks", "results"):
+        shown = dict(line.split(maxsplit=1) for line in run("store", what, "t0", "--store", store).out.splitlines())
+        assert Path(shown["screenshot"]).read_bytes().startswith(b"\x89PNG")
+        assert Path(shown["log"]).read_text() == "no table"
+    kept = run("store", "tasks", "t0", "--json", "--store", store).document["evidence"]
+    report = run("store", "results", "t0", "--json", "--store", store).document
+    assert kept["log_path"] == report["log_path"]
+    assert kept["log_path"].startswith("evidence/parcelpost.db/t0~")

@@ -20,7 +20,7 @@ from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 
 DAY = 86_400
-NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0)
+NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0, evidence=0)
 
 
 def count(store: Path, table: str) -> int:

@@ -52,6 +52,7 @@ class Status(Struct, frozen=True, kw_only=True):
     used_percent: float
     file_bytes: int
     cache_bytes: int
+    evidence_bytes: int
     newest_backup: str | None
     newest_backup_age_seconds: float | None
     backups: list[str]
@@ -92,6 +93,7 @@ async def gather(store: Path) -> Status:
         used_percent=round(100 * found.usage.total / found.usage.max_bytes, 1),
         file_bytes=found.file_bytes,
         cache_bytes=found.cache_bytes,
+        evidence_bytes=found.evidence_bytes,
         newest_backup=found.newest_backup,
         newest_backup_age_seconds=found.newest_backup_age_seconds,
         backups=[str(path) for path in backup.found(store)],

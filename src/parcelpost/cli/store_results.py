@@ -157,6 +157,11 @@ def _row(one: OutboxEntry) -> tuple[Cell, ...]:
     )
 
 
+def evidence_text(store: Path, path: str | None) -> str | None:
+    """Where the file is; a path that a record brought itself may lead anywhere, and is shown as it is."""
+    return str(store.parent / "data" / path) if path and path.startswith("evidence/") else path
+
+
 def _lines(one: OutboxEntry, store: Path) -> Iterator[str]:
     from msgspec.json import format as indented
 
@@ -178,6 +183,8 @@ def _lines(one: OutboxEntry, store: Path) -> Iterator[str]:
             ("last answer", one.last_error),
             ("error", one.error),
             ("page", str(store.parent / "data" / one.html_path) if one.html_path else None),
+            ("screenshot", evidence_text(store, one.screenshot_path)),
+            ("log", evidence_text(store, one.log_path)),
             ("page's SHA-256", one.raw_sha256),
             ("sent as", one.idempotency_key),
         )

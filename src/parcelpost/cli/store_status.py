@@ -91,6 +91,7 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
         ("raw files", usage.raw),
         ("journal", usage.journal),
         ("cache, within the database", found.cache_bytes),
+        ("evidence, within the raw files", found.evidence_bytes),
     )
     yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
     yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from parcelpost.cli.options import DEFAULT_STORE, After, AsJson, Limit, Parcel, 
 from parcelpost.cli.output import Cell, fields, moment, print_json, print_lines, print_page
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Source, TaskInfo, TaskStatus
+
+if TYPE_CHECKING:
+    from parcelpost.storage.evidence import KeptEvidence
 
 EXAMPLES = """
 Examples:
@@ -44,8 +47,8 @@ def tasks(
     from parcelpost.cli import running
 
     if task_id is not None:
-        one = running.run(store, _get(store, task_id))
-        print_json(one) if as_json else print_lines(_lines(one))
+        one, kept = running.run(store, _get(store, task_id))
+        print_json(_document(one, kept)) if as_json else print_lines(_lines(one, kept, store))
         return
     filters = {
         "status": status, "platform": platform, "state": state, "county": county, "source": source, "parcel_id": parcel
@@ -58,15 +61,17 @@ def tasks(
         print_page("task", _HEADERS, [_row(one) for one in found], limit)
 
 
-async def _get(store: Path, task_id: str) -> TaskInfo:
+async def _get(store: Path, task_id: str) -> tuple[TaskInfo, KeptEvidence | None]:
     from parcelpost.cli.running import looking
+    from parcelpost.storage import evidence
     from parcelpost.storage import tasks as queue
 
     async with looking(store) as database:
         found = await database.read(queue.get, task_id)
+        kept = await database.read(evidence.look, task_id)
     if found is None:
         raise InvalidInput(f"there is no task {task_id!r}", hint=f"list them with '{store_command('tasks', store)}'")
-    return found
+    return found, kept
 
 
 async def _search(store: Path, filters: dict[str, Any], limit: int, after: int) -> list[TaskInfo]:
@@ -86,8 +91,16 @@ def _row(one: TaskInfo) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _lines(one: TaskInfo) -> Iterator[str]:
+def _document(one: TaskInfo, kept: KeptEvidence | None) -> dict[str, Any]:
+    from msgspec import structs
+
+    return structs.asdict(one) | {"evidence": kept}
+
+
+def _lines(one: TaskInfo, kept: KeptEvidence | None, store: Path) -> Iterator[str]:
     from msgspec.json import encode
+
+    from parcelpost.cli.store_results import evidence_text
 
     task, target = one.task, one.task.target
     yield from fields(
@@ -112,5 +125,7 @@ def _lines(one: TaskInfo) -> Iterator[str]:
             ("started", moment(one.started_at)),
             ("ended", moment(one.completed_at)),
             ("error", one.error),
+            ("screenshot", evidence_text(store, kept.screenshot_path) if kept else None),
+            ("log", evidence_text(store, kept.log_path) if kept else None),
         )
     )

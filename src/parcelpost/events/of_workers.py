@@ -47,6 +47,8 @@ class StoreCleaned(Event, frozen=True):
     metrics: int
     sync_log: int
     files: int
+    evidence: int
+    """Of how many tasks."""
 
 
 class ReserveUsed(Event, frozen=True):

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.clock import from_iso
-from parcelpost.storage import backup, migrations, outbox
+from parcelpost.storage import backup, evidence_rows, migrations, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 
@@ -56,6 +56,7 @@ class Health(Struct, frozen=True, kw_only=True):
     pages: int
     free_pages: int
     cache_bytes: int
+    evidence_bytes: int
     oldest_unsynced_seconds: float
     last_change: str
     age_seconds: float
@@ -103,6 +104,7 @@ async def health(
         pages=facts["pages"],
         free_pages=facts["free_pages"],
         cache_bytes=facts["cache_bytes"],
+        evidence_bytes=facts["evidence_bytes"],
         oldest_unsynced_seconds=max(0.0, (now - from_iso(oldest)).total_seconds()) if oldest else 0.0,
         last_change=facts["last_change"],
         age_seconds=max(0.0, (now - from_iso(facts["made_at"])).total_seconds()),
@@ -134,6 +136,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, Any]:
         "free_pages": db.execute("PRAGMA freelist_count").fetchone()[0],
         "page_size": db.execute("PRAGMA page_size").fetchone()[0],
         "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
+        "evidence_bytes": evidence_rows.size(db),
         "oldest_unsynced": outbox.depth(db)[2],
         "last_change": backup.last_change(db),
         "made_at": db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0],

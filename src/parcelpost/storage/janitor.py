@@ -9,6 +9,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import BackupFailed
 from parcelpost.events import BackupMade, Emit, StoreCleaned
 from parcelpost.storage import backup, health, retention
+from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.opening import OpenStore
 from parcelpost.storage.options import StoreOptions
 
@@ -17,8 +18,9 @@ _FULL_VACUUM_SHARE = 0.25
 
 
 class Janitor:
-    def __init__(self, store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: OpenStore, evidence: Evidence, options: StoreOptions, clock: Clock, emit: Emit) -> None:
         self._store = store
+        self._evidence = evidence
         self._db = store.database
         self._raw = store.raw
         self._reserve = store.reserve
@@ -46,7 +48,7 @@ class Janitor:
         `full` is for `vacuum`.
         """
         cleaned = await self._store.even_if_full(
-            lambda: retention.clean(self._db, self._raw, self._options, self._clock), self._emit
+            lambda: retention.clean(self._db, self._raw, self._evidence, self._options, self._clock), self._emit
         )
         await self._db.write(_optimize)
         await self.vacuum(full=full)
@@ -55,8 +57,10 @@ class Janitor:
         return cleaned
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
-        """At the cap: delivered rows and the cache go first, whatever their age. What is unsynced stays (I8)."""
-        cleaned = await self._store.even_if_full(lambda: retention.relieve(self._db, self._raw), self._emit)
+        """At the cap: evidence, delivered rows and the cache go, whatever their age. What is unsynced stays (I8)."""
+        cleaned = await self._store.even_if_full(
+            lambda: retention.relieve(self._db, self._raw, self._evidence), self._emit
+        )
         await self.vacuum(full=full)
         await self.give_back()
         self._emit(cleaned)

@@ -19,6 +19,7 @@ from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
+from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.failures import FailureLog
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.metrics import Metrics
@@ -67,7 +68,8 @@ class LocalPersistenceManager:
         self.state = WorkerState(database, clock)
         self.reparsing = Reparsing(database, store.raw, clock)
         self.duties = Duties(store.live)
-        self.janitor = Janitor(store, options, clock, emit)
+        self.evidence = Evidence(database, store.raw.root, clock)
+        self.janitor = Janitor(store, self.evidence, options, clock, emit)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -270,7 +272,10 @@ class LocalPersistenceManager:
         None: the claim is stale and nothing changed (I4). When this has returned, the results survive kill -9 and, at
         synchronous=FULL, power loss (I2).
         """
-        return await self._saving.save(claim, result, self._clock.now())
+        result_id = await self._saving.save(claim, result, self._clock.now())
+        if result_id is not None:
+            await self.evidence.outlived_by(claim)
+        return result_id
 
     async def add_result(self, task: Task, result: Result) -> str | None:
         """A record that is there before anybody asked for it: its task is stored with it, completed (I3).
@@ -328,7 +333,7 @@ class LocalPersistenceManager:
         return await self._db.read(outbox.search, filters, checks.whole("limit", limit), after)
 
     def raw_path(self, html_path: str) -> Path:
-        """The file on disk of an entry's `html_path` or `json_path`."""
+        """The file on disk of an entry's `html_path` or another of its paths."""
         return self._raw.path(html_path)
 
     async def _mark(

@@ -28,6 +28,7 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     keep_metrics: timedelta = timedelta(days=30)
     keep_sync_log: timedelta = timedelta(days=14)
     keep_signals: timedelta = timedelta(days=30)
+    keep_evidence: timedelta = timedelta(days=7)
     keep_backups: int = 7
     retry_min: timedelta = timedelta(seconds=30)
     retry_max: timedelta = timedelta(minutes=30)

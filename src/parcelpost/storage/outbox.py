@@ -35,10 +35,10 @@ WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 
 _REPORT = """
 INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, error, idempotency_key,
-    scraped_at, created_at)
-SELECT lower(hex(randomblob(16))), task_id, status = 'completed', parcel_id, platform, state, county, error,
-    task_id || ':' || status || ':' || completed_at, completed_at, completed_at
-FROM tasks WHERE seq = ?
+    scraped_at, created_at, screenshot_path, log_path)
+SELECT lower(hex(randomblob(16))), t.task_id, status = 'completed', parcel_id, platform, state, county, error,
+    t.task_id || ':' || status || ':' || completed_at, completed_at, completed_at, screenshot_path, log_path
+FROM tasks AS t LEFT JOIN evidence AS e ON e.task_id = t.task_id WHERE seq = ?
 """
 
 _ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r {{}} JOIN tasks AS t ON t.task_id = r.task_id"

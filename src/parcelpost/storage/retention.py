@@ -15,6 +15,7 @@ from parcelpost.clock import Clock, iso
 from parcelpost.events import StoreCleaned
 from parcelpost.storage import cache, outbox
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
 
@@ -25,16 +26,19 @@ _ANY_TIME = "9999"
 _ORPHAN_AGE = timedelta(days=1)
 
 
-async def clean(database: LocalDatabase, raw: RawFiles, options: StoreOptions, clock: Clock) -> StoreCleaned:
+async def clean(
+    database: LocalDatabase, raw: RawFiles, evidence: Evidence, options: StoreOptions, clock: Clock
+) -> StoreCleaned:
     """Removes what is past its time. Never touches what is not delivered (I2, I8)."""
     now = clock.now()
     results, files = await _remove_results(database, raw, iso(now - options.keep_results))
     removed = await _remove_tasks(database, iso(now - options.keep_tasks))
-    orphans = await _remove_orphans(database, raw, now)
+    orphans = await _remove_orphans(database, raw, now) + await evidence.remove_orphans(now - _ORPHAN_AGE)
     return StoreCleaned(
         tasks=removed,
         results=results,
         files=files + orphans,
+        evidence=await evidence.remove(now - options.keep_evidence),
         cache=await _in_batches(database, _expired_cache, iso(now)),
         signals=await _in_batches(database, _old_signals, iso(now - options.keep_signals)),
         metrics=await _in_batches(database, _old_metrics, iso(now - options.keep_metrics)),
@@ -42,12 +46,15 @@ async def clean(database: LocalDatabase, raw: RawFiles, options: StoreOptions, c
     )
 
 
-async def relieve(database: LocalDatabase, raw: RawFiles) -> StoreCleaned:
-    """At the cap: everything delivered and the whole cache go, whatever their age (I8)."""
+async def relieve(database: LocalDatabase, raw: RawFiles, evidence: Evidence) -> StoreCleaned:
+    """At the cap: all evidence, everything delivered and the whole cache go, whatever their age (I8)."""
+    seen = await evidence.remove(None)
     results, files = await _remove_results(database, raw, _ANY_TIME)
     removed = await _remove_tasks(database, _ANY_TIME)
     pages = await database.write(cache.shrink, 0)
-    return StoreCleaned(tasks=removed, results=results, files=files, cache=pages, signals=0, metrics=0, sync_log=0)
+    return StoreCleaned(
+        tasks=removed, results=results, files=files, evidence=seen, cache=pages, signals=0, metrics=0, sync_log=0
+    )
 
 
 async def _in_batches(database: LocalDatabase, change: Callable[[sqlite3.Connection, str], int], before: str) -> int:
