@@ -28,6 +28,7 @@ def test_values_that_must_be_in_order_are_named_with_where_they_come_from(refuse
         ("collector.low_water", "500", "collector.high_water", 501),
         ("sync.backoff_max_seconds", "2", "sync.backoff_min_seconds", 2),
         ("sync.backoff_min_seconds", "900", "sync.backoff_max_seconds", 900),
+        ("executor.task_timeout_seconds", "20", "browser.page_seconds", 20),
     ],
 )
 def test_a_default_follows_the_one_of_the_pair_that_was_set(
@@ -71,6 +72,7 @@ def test_thresholds_of_memory_that_are_out_of_order_are_named(refused: Refused) 
         ("sync.backoff_min_seconds", "sync.backoff_max_seconds"),
         ("executor.retry_min_seconds", "executor.retry_max_seconds"),
         ("executor.cool_down_seconds", "executor.cool_down_max_seconds"),
+        ("browser.page_seconds", "executor.task_timeout_seconds"),
     ],
 )
 def test_the_shortest_wait_may_equal_the_longest_but_not_be_more(

@@ -65,6 +65,7 @@ def _other_value(name: str) -> tuple[str, Any]:
     known: dict[str, Any] = {
         "worker.mode": "legacy",
         "storage.synchronous": "NORMAL",
+        "browser.sandbox": "on",
         "janitor.backup_at": "23:59",
         "janitor.clean_at": "00:00",
         "log.level": "debug",
@@ -79,7 +80,8 @@ def _other_value(name: str) -> tuple[str, Any]:
     if isinstance(default, bool):
         return str(not default), not default
     if isinstance(default, tuple):
-        return "a, b", ("a", "b")
+        names = ("image", "font") if name == "browser.block" else ("a", "b")
+        return ", ".join(names), names
     if isinstance(default, str):
         return "something", "something"
     return str(default + 1), default + 1

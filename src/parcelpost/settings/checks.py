@@ -20,6 +20,7 @@ _ORDERED = (
     ("executor.cool_down_seconds", "executor.cool_down_max_seconds", "at most"),
     ("resources.slow_percent", "resources.no_new_tasks_percent", "at most"),
     ("resources.no_new_tasks_percent", "resources.stop_browsers_percent", "at most"),
+    ("browser.page_seconds", "executor.task_timeout_seconds", "at most"),
 )
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
 _WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)

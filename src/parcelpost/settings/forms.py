@@ -89,6 +89,8 @@ def form(key: Key, *, in_file: bool = False) -> str:
             return f"{key.field.rpartition('_')[2]}, {limit} and at most {most}"
         case inspect.LiteralType():
             return f"one of {', '.join(get_args(key.type))}"
+        case inspect.VarTupleType(item_type=inspect.LiteralType(values=names)):
+            return f"a list of {', '.join(sorted(map(str, names)))}, or of none of them"
         case inspect.VarTupleType():
             return 'a list of names, as ["a", "b"]' if in_file else "a list of names, comma separated"
         case inspect.BoolType():

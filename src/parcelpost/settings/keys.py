@@ -90,6 +90,21 @@ class FetchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     field_maps_folder: str = ""
 
 
+class BrowserSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    executable: str = ""
+    """'': the first that is found."""
+    most: Annotated[int, Meta(ge=0, le=64)] = 4
+    sandbox: Literal["auto", "on", "off"] = "auto"
+    tasks_per_browser: Count = 100
+    max_age_seconds: Seconds = 3_600.0
+    max_browser_bytes: SomeBytes = GIB
+    idle_seconds: Seconds = 60.0
+    page_seconds: Seconds = 60.0
+    max_page_bytes: SomeBytes = 64 * MIB
+    max_navigations: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    block: tuple[Literal["image", "font", "media", "tracker"], ...] = ("image", "font", "media", "tracker")
+
+
 class SyncSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     backoff_min_seconds: Seconds = 30.0
     backoff_max_seconds: Seconds = 300.0
@@ -180,6 +195,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     collector: CollectorSettings = CollectorSettings()
     executor: ExecutorSettings = ExecutorSettings()
     fetch: FetchSettings = FetchSettings()
+    browser: BrowserSettings = BrowserSettings()
     sync: SyncSettings = SyncSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     janitor: JanitorSettings = JanitorSettings()
