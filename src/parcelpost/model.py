@@ -223,6 +223,8 @@ class Busy(Struct, frozen=True, gc=False):
     reason: str
     after_seconds: float
     """When its turn may come."""
+    lacks_browser: bool = False
+    """It waits for a browser, and somebody may have to see to it."""
 
 
 Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy

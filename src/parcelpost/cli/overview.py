@@ -22,6 +22,8 @@ from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
+from parcelpost.worker.browser_waits import STATE as BROWSER_WAITS
+from parcelpost.worker.browser_waits import BrowserWait, still
 from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.held import Held, read_held
@@ -91,6 +93,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     shortages: list[Shortage]
     """Of workers whose memory runs out."""
     broken: list[BrokenField]
+    browser_waits: list[BrowserWait]
+    """Platforms whose tasks wait because there is no browser."""
     workers: list[Opener]
     left_by_dead: list[Opener]
     """A worker brings back what they held."""
@@ -108,6 +112,7 @@ async def gather(store: Path) -> Overview:
     broken = await broken_fields(store)
     orders = await _orders(store, workers)
     shortages = await _shortages(store, workers)
+    waits = await browser_waits(store)
     problems = [
         *_denials(sync),
         *_held_problems(sync),
@@ -116,6 +121,7 @@ async def gather(store: Path) -> Overview:
         *_idleness(status, workers),
         *status.problems,
         *_broken_problems(broken),
+        *wait_problems(waits),
     ]
     queue = status.queue
     return Overview(
@@ -137,6 +143,7 @@ async def gather(store: Path) -> Overview:
         orders=orders,
         shortages=shortages,
         broken=broken,
+        browser_waits=waits,
         workers=workers,
         left_by_dead=status.left_by_dead,
         commands=commands,
@@ -228,6 +235,16 @@ async def broken_fields(store: Path) -> list[BrokenField]:
         BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
         for one, page in zip(fields.values(), pages, strict=True)
     ]
+
+
+async def browser_waits(store: Path) -> list[BrowserWait]:
+    """As the workers said it, not long ago."""
+    async with looking(store) as database:
+        return still(await WorkerState(database, CLOCK).named(BROWSER_WAITS, BrowserWait), CLOCK.now())
+
+
+def wait_problems(waits: list[BrowserWait]) -> list[Problem]:
+    return [Problem(one.text, "'parcelpost browser doctor' says what is missing") for one in waits]
 
 
 def _broken_problems(broken: list[BrokenField]) -> list[Problem]:

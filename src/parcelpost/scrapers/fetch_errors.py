@@ -80,8 +80,10 @@ def outcome_of(failure: AnyFailure) -> Outcome:
             return NotFound(str(failure))
         case TurnedAway():
             return Blocked(str(failure), failure.cool_down_seconds)
-        case NoTurn() | NoBrowser() | BrowserDied():
+        case NoTurn() | BrowserDied():
             return Busy(str(failure), failure.after_seconds)
+        case NoBrowser():
+            return Busy(str(failure), failure.after_seconds, lacks_browser=True)
         case TryLater():
             return Retry(str(failure), failure.after_seconds)
         case CannotFetch():

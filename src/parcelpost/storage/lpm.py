@@ -165,11 +165,18 @@ class LocalPersistenceManager:
         self._desk.due_at(due)
         return status
 
-    async def release(self, claim: Claim, delay: timedelta | None = None) -> bool:
-        """Gives the task back at no cost to its retries. False: the claim is stale (I4)."""
+    async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
+        """Gives the task back at no cost to its retries; `reason`, if a person should know it, stays with the task.
+
+        False: the claim is stale (I4).
+        """
         now = self._clock.now()
         due = None if delay is None else iso(now + min(delay, _LONGEST_DELAY))
-        released = await self._db.write_lossy(tasks.release, [(claim.seq, claim.token)], iso(now), due)
+        held = (claim.seq, claim.token)
+        if reason:
+            released = await self._db.write_lossy(tasks.put_off, *held, iso(now), due, checks.message(reason))
+        else:
+            released = await self._db.write_lossy(tasks.release, [held], iso(now), due)
         self._desk.invalidate()
         return released == 1
 

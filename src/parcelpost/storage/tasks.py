@@ -96,6 +96,10 @@ _RELEASE = f"""
 UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, {_LEAVE}
 WHERE seq = ? AND claim_token = ?
 """
+_PUT_OFF = f"""
+UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, error = ?, {_LEAVE}
+WHERE seq = ? AND claim_token = ?
+"""
 
 
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
@@ -227,6 +231,11 @@ def release(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str,
     return (
         db.executemany(_RELEASE, [(available_at, now, seq, token) for seq, token in claims]).rowcount if claims else 0
     )
+
+
+def put_off(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: str | None, reason: str) -> int:
+    """As `release`, with why."""
+    return db.execute(_PUT_OFF, (available_at, now, reason, seq, token)).rowcount
 
 
 def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:

@@ -17,6 +17,7 @@ from parcelpost.model import Blocked, Busy, Claim, Done, GiveUp, NotFound, Outco
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.browser_waits import BrowserWaits
 from parcelpost.worker.cool_down import CoolDowns
 from parcelpost.worker.outcomes import WORDS, Attempted, signals_of
 
@@ -55,6 +56,7 @@ class Ending:
         self._saved = saved
         self._level = level
         self._learn = learn
+        self.browser_waits = BrowserWaits(lpm, clock)
         self._cool_downs = CoolDowns(settings.cool_down_seconds, settings.cool_down_max_seconds)
 
     async def end(self, attempt: Attempt, outcome: Outcome) -> None:
@@ -66,8 +68,11 @@ class Ending:
 
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         claim, seconds = attempt.claim, outcome.after_seconds
-        await self._until_stored(attempt, lambda: self._lpm.release(claim, timedelta(seconds=seconds)))
         task = claim.task
+        why = outcome.reason if outcome.lacks_browser else ""
+        await self._until_stored(attempt, lambda: self._lpm.release(claim, timedelta(seconds=seconds), why))
+        if why:
+            await self.browser_waits.note(task.platform, why)
         self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
     async def _attempted(self, attempt: Attempt, outcome: Attempted) -> None:

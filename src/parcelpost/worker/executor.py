@@ -14,6 +14,7 @@ from parcelpost.scrapers.turns import Turns
 from parcelpost.settings.keys import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.browser_waits import BrowserWait
 from parcelpost.worker.control import Control
 from parcelpost.worker.ending import Ending
 from parcelpost.worker.giving_back import GivingBack
@@ -67,7 +68,7 @@ class Executor:
         self._running = Running()
         self._left_behind = LeftBehind(max_left_behind)
         self._giving_back = GivingBack(lpm)
-        ending = Ending(lpm, settings, clock, emit, saved, level, learn)
+        self._ending = ending = Ending(lpm, settings, clock, emit, saved, level, learn)
         self.slots = [
             Slot(
                 f"slot {number}",
@@ -98,6 +99,11 @@ class Executor:
     def left_behind(self) -> int:
         """How many threads platform code holds after its time was up."""
         return self._left_behind.count
+
+    @property
+    def browser_waits(self) -> list[BrowserWait]:
+        """Whose tasks wait for a browser, and why."""
+        return self._ending.browser_waits.current
 
     async def drain(self, seconds: float) -> int:
         """Starts nothing more and waits for what runs, then gives back the rest.

@@ -172,8 +172,9 @@ class Worker:
         return found
 
     def warnings(self) -> list[str]:
-        """What makes this worker slower, though it does its work."""
-        return [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
+        """What makes this worker slower, or keeps some tasks waiting, though it does its work."""
+        slow = [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
+        return slow + [one.text for one in self.executor.browser_waits]
 
     def add_slots(self) -> None:
         for slot in self.executor.slots:
