@@ -13,6 +13,7 @@ import typer
 from parcelpost import __version__
 from parcelpost.cli import (
     add_command,
+    browser,
     config,
     demo,
     gateway,
@@ -43,6 +44,7 @@ app.command("run", epilog=run.EXAMPLES)(run.run)
 app.add_typer(store.app, name="store")
 app.add_typer(config.app, name="config")
 app.add_typer(gateway.app, name="gateway")
+app.add_typer(browser.app, name="browser")
 app.command("add", epilog=add_command.EXAMPLES)(with_settings(add_command.add))
 app.command("import", epilog=import_command.EXAMPLES)(with_settings(import_command.import_))
 app.command("status", epilog=status_command.EXAMPLES)(with_settings(status_command.status))

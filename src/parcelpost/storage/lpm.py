@@ -166,17 +166,11 @@ class LocalPersistenceManager:
         return status
 
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
-        """Gives the task back at no cost to its retries; `reason`, if a person should know it, stays with the task.
-
-        False: the claim is stale (I4).
-        """
+        """Gives the task back at no cost to its retries; a `reason` stays with it. False: the claim is stale (I4)."""
         now = self._clock.now()
         due = None if delay is None else iso(now + min(delay, _LONGEST_DELAY))
-        held = (claim.seq, claim.token)
-        if reason:
-            released = await self._db.write_lossy(tasks.put_off, *held, iso(now), due, checks.message(reason))
-        else:
-            released = await self._db.write_lossy(tasks.release, [held], iso(now), due)
+        held, why = [(claim.seq, claim.token)], checks.message(reason) or None
+        released = await self._db.write_lossy(tasks.release, held, iso(now), due, why)
         self._desk.invalidate()
         return released == 1
 
@@ -279,8 +273,7 @@ class LocalPersistenceManager:
         None: the claim is stale and nothing changed (I4). When this has returned, the results survive kill -9 and, at
         synchronous=FULL, power loss (I2).
         """
-        result_id = await self._saving.save(claim, result, self._clock.now())
-        if result_id is not None:
+        if (result_id := await self._saving.save(claim, result, self._clock.now())) is not None:
             await self.evidence.outlived_by(claim)
         return result_id
 

@@ -93,11 +93,8 @@ WHERE seq = ? AND claim_token = ? AND retries < max_retries
 """
 
 _RELEASE = f"""
-UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, {_LEAVE}
-WHERE seq = ? AND claim_token = ?
-"""
-_PUT_OFF = f"""
-UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, error = ?, {_LEAVE}
+UPDATE tasks SET status = 'pending', available_at = ?, updated_at = ?, started_at = NULL, error = coalesce(?, error),
+    {_LEAVE}
 WHERE seq = ? AND claim_token = ?
 """
 
@@ -227,15 +224,15 @@ def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: 
     return TaskStatus.FAILED if end_with_report(db, seq, token, TaskStatus.FAILED, now, error) else None
 
 
-def release(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, available_at: str | None) -> int:
-    return (
-        db.executemany(_RELEASE, [(available_at, now, seq, token) for seq, token in claims]).rowcount if claims else 0
-    )
-
-
-def put_off(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: str | None, reason: str) -> int:
-    """As `release`, with why."""
-    return db.execute(_PUT_OFF, (available_at, now, reason, seq, token)).rowcount
+def release(
+    db: sqlite3.Connection,
+    claims: Sequence[tuple[int, str]],
+    now: str,
+    available_at: str | None,
+    reason: str | None = None,
+) -> int:
+    rows = [(available_at, now, reason, seq, token) for seq, token in claims]
+    return db.executemany(_RELEASE, rows).rowcount if rows else 0
 
 
 def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:

@@ -32,6 +32,7 @@ _PLAYWRIGHTS_OWN = (
     "chromium-*/chrome-*/chrome",
     "chromium-*/chrome-*/*.app/Contents/MacOS/*",
 )
+NOT_FOUND = "no Chromium was found"
 _VERSION_SECONDS = 20.0
 _TRIAL_SECONDS = 20.0
 _NEW_USER_NAMESPACE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
@@ -53,8 +54,11 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     """Why it is off."""
 
 
-def find(options: BrowserOptions = BrowserOptions()) -> Found | Missing:
-    """The one that the settings name, else Playwright's own, else the system's. Starts nothing."""
+def find(options: BrowserOptions = BrowserOptions(), *, with_window: bool = False) -> Found | Missing:
+    """The one that the settings name, else Playwright's own, else the system's. Starts nothing.
+
+    `with_window`: one that people can use.
+    """
     if importlib.util.find_spec("playwright") is None:
         return Missing(reason="Playwright is not installed", hint="pip install 'parcelpost[browser]'")
     if options.executable:
@@ -63,14 +67,21 @@ def find(options: BrowserOptions = BrowserOptions()) -> Found | Missing:
             hint = "browser.executable names it; leave it empty to take the first that is found"
             return Missing(reason=f"there is no program {options.executable}", hint=hint)
         return Found(path=path, source="settings")
-    for path in _of_playwright():
-        return Found(path=path, source="playwright")
-    for path in _of_the_system():
-        return Found(path=path, source="system")
+    for found in _all():
+        if not with_window or "headless" not in Path(found.path).name:
+            return found
     hint = (
         "install Chromium (the system's package, or `playwright install chromium`), or name one in browser.executable"
     )
-    return Missing(reason="no Chromium was found", hint=hint)
+    return Missing(reason=NOT_FOUND, hint=hint)
+
+
+def places(options: BrowserOptions = BrowserOptions()) -> list[str]:
+    """Where `find` looks, in words."""
+    if options.executable:
+        return [f"browser.executable: {options.executable}"]
+    applications = ["/Applications", "~/Applications"] if sys.platform == "darwin" else []
+    return [*(f"Playwright's folder {folder}" for folder in _folders()), f"PATH: {', '.join(_NAMES)}", *applications]
 
 
 async def version(path: str) -> str:
@@ -107,6 +118,11 @@ def sandbox(options: BrowserOptions, path: str) -> Sandbox:
     if not _can_make_user_namespace():
         return Sandbox(is_on=False, reason="the system allows no user namespaces")
     return Sandbox(is_on=True)
+
+
+def _all() -> Iterator[Found]:
+    yield from (Found(path=path, source="playwright") for path in _of_playwright())
+    yield from (Found(path=path, source="system") for path in _of_the_system())
 
 
 def _of_playwright() -> Iterator[str]:

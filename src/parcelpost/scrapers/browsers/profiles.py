@@ -13,7 +13,7 @@ from parcelpost.model import Site
 from parcelpost.scrapers.fetch_errors import NoBrowser
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
-_MOST_BYTES = 4 * 1024**2
+MOST_BYTES = 4 * 1024**2
 _MOST_SITES = 1_000
 _LOOK_AGAIN_SECONDS = 60.0
 
@@ -36,9 +36,9 @@ def saved(folder: Path | None, name: str) -> State:
         raise _missing(name, "there is none of that name")
     try:
         with path_of(folder, name).open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise _missing(name, f"it is larger than {_MOST_BYTES:,} bytes")
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise _missing(name, f"it is larger than {MOST_BYTES:,} bytes")
         found = msgspec.json.decode(text, type=dict[str, list[dict[str, Any]]])
     except OSError as error:
         raise _missing(name, (error.strerror or str(error)).lower()) from None
