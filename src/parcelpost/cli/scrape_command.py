@@ -14,6 +14,7 @@ from parcelpost.cli.output import print_json, printable
 if TYPE_CHECKING:
     from parcelpost.events import Event
     from parcelpost.model import Outcome, Task
+    from parcelpost.scrapers.session import Session
     from parcelpost.settings import Settings
 
 EXAMPLES = """
@@ -67,6 +68,7 @@ def scrape(
 async def _scrape(task: Task, settings: Settings) -> Outcome:
     from msgspec.structs import replace
 
+    from parcelpost.cli.browser_lending import lent_without_store
     from parcelpost.cli.fetch_options import fetch_options
     from parcelpost.cli.known_platforms import factory, sites
     from parcelpost.cli.platform_names import names, unknown
@@ -76,10 +78,16 @@ async def _scrape(task: Task, settings: Settings) -> Outcome:
     from parcelpost.worker.stage import Stage
 
     known, stage = sites(settings), Stage("scrape")
-    async with PageFetcher.open(fetch_options(settings, os.environ), clock=known.clock, emit=_tell) as fetcher:
-        scrape = factory(settings, replace(known, sessions=lambda pace, _: fetcher.session(pace))).scraper(
-            task.platform
-        )
+    fetching, clock = fetch_options(settings, os.environ), known.clock
+    async with (
+        lent_without_store(settings, clock, _tell) as browsing,
+        PageFetcher.open(fetching, clock=clock, emit=_tell, browsing=browsing) as fetcher,
+    ):
+
+        def session(pace: float, _task: Task, profile: str = "") -> Session:
+            return fetcher.session(pace, profile=profile)
+
+        scrape = factory(settings, replace(known, sessions=session)).scraper(task.platform)
         if scrape is None:
             there_are = names(settings)
             raise InvalidInput(unknown(task.platform, there_are), hint=f"known are {', '.join(sorted(there_are))}")

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
+from parcelpost.cli.browser_lending import lent
 from parcelpost.cli.failing import failures_text
 from parcelpost.cli.fetch_options import fetch_options
 from parcelpost.cli.known_platforms import factory, sites
@@ -62,8 +63,10 @@ async def working(
                 Path(settings.storage.path), options=store_options(settings), clock=clock, emit=emit, worker="worker"
             )
         )
+        pool, browsing = await stack.enter_async_context(lent(settings, lpm, clock, emit))
+        fetching = fetch_options(settings, environment)
         fetcher = await stack.enter_async_context(
-            PageFetcher.open(fetch_options(settings, environment), cache=lpm.cache, clock=clock, emit=emit)
+            PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
         )
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream: Upstream = Nowhere()
@@ -79,6 +82,8 @@ async def working(
                 factory=factory(settings, replace(known, sessions=fetcher.session)),
                 ranking=known.ranking,
                 turns=fetcher.turns,
+                browsers=pool,
+                most_browsers=settings.browser.most,
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

@@ -1,0 +1,58 @@
+"""A real worker and pages that need a browser: with one, and without."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from parcelpost.model import OutboxEntry
+from parcelpost.scrapers.browsers import chromium
+from parcelpost.scrapers.browsers.chromium import Missing
+from parcelpost.storage.lpm import LocalPersistenceManager
+from tests.acceptance.counties import STANDALONE, Simulated, add, parcelpost, results, scrape, simulated, starting
+from tests.acceptance.processes import PATIENCE_SECONDS
+
+pytestmark = pytest.mark.skipif(isinstance(chromium.find(), Missing), reason="Chromium is not installed")
+
+
+async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_without_a_browser_tasks_wait(
+    tmp_path: Path,
+) -> None:
+    with simulated(tmp_path, "--parcels", "9") as county:
+        county.fault("script", 1.0)
+        good, bad, later = county.tasks("grizzly_gis", first=3)
+        county.fault("missing", 0.0, bad["parcel_id"])
+        await add(tmp_path, [good, bad], max_retries=0)
+        scrape(tmp_path, county.settings)
+        found = {entry.parcel_id: entry for entry in await results(tmp_path)}
+        assert found[good["parcel_id"]].success
+        check_evidence(tmp_path, found[bad["parcel_id"]])
+        await add(tmp_path, [later])
+        error, said = await without_browser(tmp_path, county)
+    assert "there is no program /no/chromium" in error
+    assert f"Attention: tasks of grizzly_gis wait for a browser: {error}. What to do: " in said
+
+
+def check_evidence(folder: Path, report: OutboxEntry) -> None:
+    assert not report.success
+    assert (folder / "data" / str(report.screenshot_path)).read_bytes().startswith(b"\x89PNG")
+    assert "incomplete: " in (folder / "data" / str(report.log_path)).read_text()
+
+
+async def without_browser(folder: Path, county: Simulated) -> tuple[str, str]:
+    """What the task that waits says, and what `parcelpost status` does."""
+    settings = {**county.settings, "browser.executable": "/no/chromium"}.items()
+    given = [part for key, value in settings for part in ("--set", f"{key}={value}")]
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        assert await lpm.browsers.all() == []
+        with starting("run", *STANDALONE, *given, folder=folder) as process:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while not (error := (await lpm.list_tasks())[-1].error):
+                    await asyncio.sleep(0.05)
+            said = await asyncio.to_thread(parcelpost, folder, "status", "--store", "store.db")
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0
+    return error, said
