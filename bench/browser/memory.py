@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.browser.ways import CALLERS, opened_pool, read
+from bench.browser.ways import CALLERS, PAST_THE_GUARD, opened_pool, read
 from bench.report import progress
 from parcelpost.scrapers.browsers import processes
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -43,7 +43,7 @@ async def grow(folder: Path, site: str, pages: int) -> Growth:
         async def work() -> None:
             nonlocal had
             for number in todo:
-                async with pool.lend(f"t{number}", patience=120.0) as lent:
+                async with pool.lend(f"t{number}", patience=120.0, proxy=PAST_THE_GUARD) as lent:
                     await lent.alive(read(lent.page, site, number))
                 had += 1
                 if had % _EVERY == 0:

@@ -158,7 +158,10 @@ async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: Browser, s
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
-        (NoBrowser("Chromium is not installed", 300.0), Busy("Chromium is not installed", 300.0)),
+        (
+            NoBrowser("Chromium is not installed", 300.0),
+            Busy("Chromium is not installed", 300.0, lacks_browser=True),
+        ),
         (NoTurn("4 of 4 browsers are busy", 2.0), Busy("4 of 4 browsers are busy", 2.0)),
         (TryLater("it died, as 5 times before with this task"), Retry("it died, as 5 times before with this task")),
     ],
