@@ -133,6 +133,13 @@ def kill(pid: int | None) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+def kill_if_there(pid: int | None) -> None:
+    try:
+        kill(pid)
+    except ProcessLookupError:
+        return  # another kill was first
+
+
 async def gone(some: Callable[[], list[Process]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while some():
