@@ -99,6 +99,8 @@ async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Pat
             assert await watched.rows() == []
             assert watched.running() == set()
     assert kills >= TASKS // KILL_EVERY - 2
+    deaths = (tmp_path / "worker.log").read_text().count('"event": "BrowserDied"')
+    assert deaths >= kills // 2, "the others were renderers"
     found = {entry.parcel_id: data(entry) for entry in await results(tmp_path)}
     expected = {
         fact["parcel_id"]: fact for n in range(1, TASKS + 1) if (fact := facts.of_parcel("grizzly_gis", world.at(n)))
