@@ -134,6 +134,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     assert set(found) == {
         "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
         "workers", "commands", "backup", "broken", "failures", "orders", "shortages", "left_by_dead",
+        "browser_waits",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
