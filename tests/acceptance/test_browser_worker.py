@@ -23,8 +23,8 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
 ) -> None:
     with simulated(tmp_path, "--parcels", "9") as county:
         county.fault("script", 1.0)
-        good, bad, later = county.tasks("grizzly_gis", first=3)
-        county.fault("missing", 0.0, bad["parcel_id"])
+        good, bad, later = county.tasks("qpublic", first=3)
+        county.fault("truncated", 0.0, bad["parcel_id"])
         await add(tmp_path, [good, bad], max_retries=0)
         scrape(tmp_path, county.settings)
         found = {entry.parcel_id: entry for entry in await results(tmp_path)}
@@ -33,7 +33,7 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
         await add(tmp_path, [later])
         error, said = await without_browser(tmp_path, county)
     assert "there is no program /no/chromium" in error
-    assert f"Attention: tasks of grizzly_gis wait for a browser: {error}. What to do: " in said
+    assert f"Attention: tasks of qpublic wait for a browser: {error}. What to do: " in said
 
 
 def check_evidence(folder: Path, report: OutboxEntry) -> None:
