@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property, partial
 from typing import Protocol
@@ -16,6 +16,7 @@ from parcelpost.scrapers.browsers.steps import Step
 from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
+from parcelpost.scrapers.identity import also_said, also_shown, is_another, is_same
 from parcelpost.scrapers.known_maps import FieldMaps, Rows
 from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
 from parcelpost.scrapers.record import LIEN, Record
@@ -66,6 +67,13 @@ class Reading:
             return _decode_json(self.page.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
             raise Unreadable(f"the answer is no JSON: {error}"[:200]) from None
+
+    def other_numbers(self) -> Iterator[str]:
+        """What else the page shows as a number of the parcel."""
+        if "json" in self.__dict__:
+            yield from also_said(self.json)
+        elif "document" in self.__dict__:
+            yield from also_shown(self.document)
 
     @property
     def tries(self) -> Sequence[Try]:
@@ -144,10 +152,12 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         found = _too_large(page) or _cut_off(page) or self._records(reading)
         if not isinstance(found, list):
             return Parsed(challenge(page) or found, reading.tries)  # a page that gives a record is none
+        lists = self.lists or "where" in target.extra
+        if not lists and len(found) == 1 and (another := _of_another(found[0], reading)) is not None:
+            return Parsed(another, reading.tries)
         for record in found:
             self._identify(record, page, target)
         first, *more = [record.as_json() for record in found]
-        lists = self.lists or "where" in target.extra
         return Parsed(Done(data=first, page=page, more=tuple(more), lists=lists), reading.tries)
 
     def _records(self, reading: Reading) -> list[Record] | Failed:
@@ -175,6 +185,15 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.state = record.state or target.state
         record.county = record.county or target.county
         record.source_url = page.url or target.url or None
+
+
+def _of_another(record: Record, reading: Reading) -> Retry | None:
+    asked = reading.target.parcel_id
+    if not is_another(asked, (record.parcel_id, record.tax_account)):
+        return None
+    if any(is_same(asked, one) for one in reading.other_numbers()):
+        return None
+    return Retry(f"the page is of another parcel: it shows {record.parcel_id!r:.60}, and {asked!r:.60} was asked for")
 
 
 def _is_half_empty(record: Record) -> bool:

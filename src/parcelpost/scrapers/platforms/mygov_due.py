@@ -11,6 +11,7 @@ from parcelpost.scrapers import values
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.identity import is_same
 from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
 from parcelpost.scrapers.record import Lien, Record, TaxBill
 
@@ -58,7 +59,7 @@ def _account(bills: Sequence[Bill], target: Target) -> str | None:
     if not wanted:
         return accounts[0]
     norms = {account: norm for account in accounts if (norm := values.parcel_norm(account))}
-    exact = (account for account, norm in norms.items() if norm == wanted)
+    exact = (account for account in norms if is_same(target.parcel_id, account))
     longer = (account for account, norm in norms.items() if norm in wanted or wanted in norm)
     return next(exact, next(longer, None))
 
