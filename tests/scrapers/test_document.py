@@ -139,6 +139,41 @@ def test_a_heading_of_a_column_labels_nothing_beside_it() -> None:
     assert value("<table><tr><th>Use Code</th><td>0100</td><th>Zone</th><td>RD</td></tr></table>", "Use Code") == "0100"
 
 
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<table><tr><td>Owner</td><td>Site</td></tr><tr><td>ANN LEE</td><td>1 ELM ST</td></tr></table>",
+        "<table><tr><td><b>Owner</b></td><td><b>SITE:</b></td></tr><tr><td>ANN LEE</td><td>1 ELM ST</td></tr></table>",
+        "<table><tr><td>Owner</td><td>Remark 2</td><td>Acres</td><td>Site</td></tr><tr><td>ANN LEE</td></tr></table>",
+        "<table><tr><td>Acres</td><td>Owner</td><td>Some Remark</td></tr><tr><td>1.5</td><td>ANN LEE</td></tr></table>",
+        "<div><b>Owner</b></div><div><b>Some Remark</b></div><div>ANN LEE</div>",
+        "<div><span>Owner</span></div><div><span>Site Address</span></div><div>ANN LEE</div>",
+        "<p><strong>Owner</strong></p><p><strong>Deed Date</strong></p>",
+        "<ul><li><b>Owner</b></li><li><b>Site</b> 1 ELM ST</li></ul>",
+    ],
+)
+def test_what_stands_in_the_place_of_a_value_and_is_a_label_is_none(html: str) -> None:
+    assert value(html, "Owner") is None
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "<table><tr><td>Owner</td><td>ANN LEE</td><td>Site</td><td>1 ELM ST</td></tr></table>",
+        "<table><tr><td><b>Owner</b></td><td><b>ANN LEE</b></td></tr><tr><td><b>Site</b></td></tr></table>",
+        "<div><b>Owner</b></div><div>ANN <b>LEE</b></div>",
+        "<table><tr><td>Zoning</td><td></td><td>Owner</td><td>ANN LEE</td></tr></table>",
+    ],
+)
+def test_a_value_is_one_beside_other_labels_and_in_bold(html: str) -> None:
+    assert value(html, "Owner") == "ANN LEE"
+
+
+def test_a_word_that_is_a_label_here_and_a_value_there_is_a_heading_beside_its_like() -> None:
+    assert value("<table><tr><td>Tax District</td><td>COUNTY</td></tr></table>", "Tax District") == "COUNTY"
+    assert value("<table><tr><td>City</td><td>State</td><td>Zip</td></tr></table>", "City") is None
+
+
 def _steps(html: str) -> int:
     """What it takes to look beside every label of the page: lines run, whatever the machine's speed."""
     page, count = document(html), 0

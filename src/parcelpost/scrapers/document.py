@@ -10,6 +10,7 @@ from lxml import etree
 
 from parcelpost.model import Page
 from parcelpost.scrapers.charset import as_utf8
+from parcelpost.scrapers.label_words import is_label
 from parcelpost.scrapers.values import clean
 
 Element = etree._Element
@@ -32,6 +33,7 @@ BREAK = "\N{LINE SEPARATOR}"
 _CELLS = frozenset({"td", "th"})
 _NAMES = _CELLS | {"dt"}
 """What is a label as a whole: its value stands beside it, not beside what is around it."""
+_SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
 _ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
 
@@ -183,18 +185,50 @@ def is_in(element: Element, within: Element | None) -> bool:
 def beside(element: Element, document: Document | None = None) -> Piece | None:
     """What a label labels: the next cell, the `dd` of a `dt`, the next element, the text behind.
 
-    With the document, also the field that a `label` names.
+    With the document, also the field that a `label` names. None also where another label stands in the value's place.
     """
     node = element
     for _ in range(_MOST_ANCESTORS):
         piece = (_named(node, document) if document is not None else None) or _next(node)
         if piece is not None:
-            return piece
+            return None if _is_label_too(element, node, piece) else piece
         parent = node.getparent()
         if parent is None or node.tag in _NAMES or not _reads_as(parent, node):
             return None
         node = parent
     return None
+
+
+def _is_label_too(element: Element, node: Element, piece: Piece) -> bool:
+    """Whether what was found beside a label, or beside what is around it, is the next label."""
+    own = label(text_of(element))
+    if is_label(label(piece.text), own):
+        return True
+    if piece.element is None:
+        return False
+    if node.tag in _CELLS:
+        return _is_in_heading(node, own, piece.element)
+    return node is not element and _is_marked_alike(element, piece, node.tag == "li")
+
+
+def _is_in_heading(cell: Element, own: str, value: Element) -> bool:
+    """Whether a label stands before it, or two of them behind what would be its value: as in a row of headings."""
+    before = next(cell.itersiblings(*_CELLS, preceding=True), None)
+    if before is not None and is_label(label(text_of(before)), own):
+        return True
+    behind = [label(text_of(one)) for one in islice(value.itersiblings(*_CELLS), 2)]
+    return len(behind) == 2 and all(is_label(one, other) for one, other in (behind, behind[::-1]))
+
+
+def _is_marked_alike(element: Element, piece: Piece, is_item: bool) -> bool:
+    """Whether it is set off from other text as the label is: `<div><b>Label</b></div><div><b>Next</b></div>`.
+
+    All of it, or in a list's item its beginning: an item has its own label.
+    """
+    if element.tag not in _SET_OFF or piece.element is None:
+        return False
+    same = next((one for one in piece.element.iter(element.tag) if one.get("class") == element.get("class")), None)
+    return same is not None and (is_item or _reads_as(piece.element, same))
 
 
 def _named(node: Element, document: Document) -> Piece | None:
