@@ -13,6 +13,7 @@ from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.collier_buildings import take_buildings
 from parcelpost.scrapers.platforms.collier_values import ROLL, TAX, amount, history, homestead, valuation
 from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
@@ -111,8 +112,7 @@ def _take_country(record: Record, document: Document) -> None:
 
 
 def _no_record(document: Document) -> Found:
-    text = text_of(document.root)[:20_000].lower()
-    if "no records" in text or "not found" in text:
+    if is_said_to_be_none(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its number is missing")
 

@@ -14,9 +14,10 @@ from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
-from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, lines_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.grizzly_values import valuations
 from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.shell import is_shell
@@ -138,8 +139,7 @@ def _owner_block(document: Document) -> Element | None:
 
 
 def _no_record(document: Document) -> Found:
-    text = text_of(document.root)[:20_000].lower()
-    if "no records found" in text or "0 records" in text or "no match" in text:
+    if is_said_to_be_none(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: it is the search form or the frame around the record")
 

@@ -11,8 +11,9 @@ from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.document import Document, Element, Piece
 from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Label, XPath
 
@@ -122,8 +123,7 @@ def read(reading: Reading) -> Found:
 
 
 def _no_record(document: Document) -> Found:
-    text = text_of(document.root)[:20_000].lower()
-    if "no records" in text or "not found" in text or "invalid folio" in text:
+    if is_said_to_be_none(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its STRAP is missing")
 

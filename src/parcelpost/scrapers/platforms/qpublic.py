@@ -17,6 +17,7 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
 from parcelpost.scrapers.platforms.qpublic_taxes import TAX_TITLES, bills, take_taxes
@@ -36,7 +37,6 @@ _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "per
 """In a title: sales of other parcels, or of what is owed."""
 _NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
-_NO_SUCH_PARCEL = ("no results found", "no records found", "parcel not found", "no data available for this parcel")
 _MODULES = "section .module-content, [id$='lblParcelID']"
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
@@ -216,8 +216,7 @@ def read(reading: Reading) -> Found:
 
 
 def _no_record(document: Document) -> Found:
-    text = text_of(document.root)[:50_000].lower()
-    if any(words in text for words in _NO_SUCH_PARCEL):
+    if is_said_to_be_none(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its summary is missing")
 

@@ -14,6 +14,7 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
 from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, IdEnd, Label, XPath
 
@@ -145,7 +146,7 @@ def read(reading: Reading) -> Found:
 def _no_record(document: Document) -> Found:
     text = text_of(document.root)[:20_000].lower()
     is_notice = "no data" in text and len(text) < _MOST_NOTICE_CHARS  # else of a section
-    if "no such parcel" in text or "does not exist" in text or is_notice:
+    if is_notice or is_said_to_be_none(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: it has no PID")
 
