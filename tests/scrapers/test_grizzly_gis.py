@@ -180,3 +180,25 @@ def test_a_note_that_names_a_year_is_no_title() -> None:
     noted = page(values=values).replace("2025 Working Values", "Updated after 2019 Certified roll")
     found = record("grizzly_gis", noted)
     assert (found["value_year"], found["value_status"], found["market_value"]) == (None, None, 14_100)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "<b>county:</b>$70 <b> city:</b>$1<br><b>other:</b>$2 <b>school:</b>$90",
+        "<b>county:</b>$70<b>city:</b>$1<b>other:</b>$2<b>school:</b>$90",
+        "county: $70 city: $1<br>school: $90",
+        "<label for=c>County</label>: <label for=s>School</label> <span id=c>$70</span><span id=s>$90</span>",
+        "<table><tr><td>County</td><td>$70</td></tr><tr><td>School</td><td>$90</td></tr></table>",
+        "<div>School Taxable Value: $90</div><div>County Taxable Value: $70</div>",
+    ],
+)
+def test_what_is_taxable_is_told_by_whose_it_is_however_the_cell_is_built(cell: str) -> None:
+    found = record("grizzly_gis", page(values=column("2024 Certified Values", ("Total Taxable", cell))))
+    assert (found["taxable_value"], found["taxable_value_school"]) == (70, 90)
+
+
+@pytest.mark.parametrize("cell", ["$70", "city: $1 other: $2", "county: city: $1", "county: N/A school:"])
+def test_what_is_taxable_of_nobody_or_of_others_is_not_the_county_s(cell: str) -> None:
+    found = record("grizzly_gis", page(values=column("2024 Certified Values", ("Total Taxable", cell))))
+    assert (found["taxable_value"], found["taxable_value_school"]) == (None, None)

@@ -15,6 +15,10 @@ _WHOLE_TITLE = re.compile(r"\d{4}\s+\w+(?:\s+values?\b.*)?$", re.ASCII)
 """A note that names a year among other words is none."""
 _STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
 _CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
+_TAXABLE = re.compile(
+    r"(?<![a-z])(county|city|other|school)(?: taxable)?(?: value)?\s*:?\s*(\(?-?\$?\d[\d,]*(?:\.\d+)?\)?)",
+    re.IGNORECASE | re.ASCII,
+)
 _VALUE = re.compile(r"\s*\bvalues?$")
 
 Title = tuple[int | None, str | None]
@@ -37,7 +41,7 @@ def valuations(document: Document) -> Iterator[Valuation]:
         titles = _titles(text_of(table)) or of_page
         rows = _rows(table)
         for at, title in enumerate(titles):
-            yield _valuation(rows, title, at, len(titles))
+            yield _valuation(document, rows, title, at, len(titles))
 
 
 def _labelled(document: Document, name: str) -> list[Element]:
@@ -63,7 +67,7 @@ def _rows(table: Element) -> Rows:
     return found
 
 
-def _valuation(rows: Rows, title: Title, at: int, columns: int) -> Valuation:
+def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: int) -> Valuation:
     def cell(*names: str) -> Element | None:
         cells = [one for one in next((rows[name] for name in names if name in rows), []) if text_of(one)]
         return cells[at] if cells and columns in (1, len(cells)) else None
@@ -84,8 +88,8 @@ def _valuation(rows: Rows, title: Title, at: int, columns: int) -> Valuation:
         assessed_value=amount("assessed"),
         exemptions=_codes(words) if words else None,
         exemption_value=_last_money(words),
-        taxable_value=_taxable(taxable, "county"),
-        taxable_value_school=_taxable(taxable, "school"),
+        taxable_value=_taxable(document, taxable, "county"),
+        taxable_value_school=_taxable(document, taxable, "school"),
     )
 
 
@@ -103,10 +107,13 @@ def _is_code(word: str) -> bool:
     return _CODE.fullmatch(word) is not None
 
 
-def _taxable(cell: Element | None, name: str) -> Decimal | None:
+def _taxable(document: Document, cell: Element | None, name: str) -> Decimal | None:
     """`county: $1 city: $2` in one cell; a lone amount says not of whom."""
-    for element in cell.iter() if cell is not None else ():
+    if cell is None:
+        return None
+    for element in cell.iter():
         if element is not cell and label(element.text or "") == name:
-            piece = beside(element)
+            piece = beside(element, document)
             return values.money(piece.text) if piece is not None else None
-    return None
+    found = [one[2] for one in _TAXABLE.finditer(text_of(cell)) if one[1].lower() == name]
+    return values.money(found[0]) if len(found) == 1 else None
