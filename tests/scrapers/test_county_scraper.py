@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +109,75 @@ async def test_a_query_that_is_given_whole_is_answered_whole(
     outcome = await scraping("arcgis", "", url=url, entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, Done), outcome
     assert 1 + len(outcome.more) == found
+
+
+def _rows(numbers: range) -> list[dict[str, Any]]:
+    given = {"OWN_NAME": "DOE", "JV": 1.10, "DOR_UC": "000"}
+    return [{"attributes": {"PARCEL_ID": f"01-{n:04}", **given}} for n in numbers]
+
+
+def _answering(site: Website, path: str, answer: Callable[[Asked], Any]) -> None:
+    headers = {"Content-Type": "application/json"}
+    site.pages[path] = lambda asked: Reply(json.dumps(answer(asked)).encode(), headers=headers)
+
+
+@pytest.mark.parametrize("more", [{"exceededTransferLimit": True}, {}])
+async def test_a_layer_that_gives_its_first_rows_again_and_again_is_given_up(
+    site: Website, scraping: Scraping, more: dict[str, Any]
+) -> None:
+    _answering(site, "/rest/0/query", lambda _: {"features": _rows(range(200)), **more})
+    outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, GiveUp)
+    assert "the same rows again" in outcome.reason
+    assert len(site.asked) == 2
+
+
+@pytest.mark.parametrize(("there", "asked_for"), [(25, 1), (100, 2), (250, 3)])
+async def test_a_layer_that_never_says_that_it_has_more_is_asked_after_a_round_number_of_rows(
+    site: Website, scraping: Scraping, there: int, asked_for: int
+) -> None:
+    def query(asked: Asked) -> Any:
+        start = int(asked.query["resultOffset"])
+        return {"features": _rows(range(start, min(start + 100, there)))}
+
+    _answering(site, "/rest/0/query", query)
+    outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, Done), outcome
+    assert 1 + len(outcome.more) == there
+    assert len(site.asked) == asked_for
+
+
+@pytest.mark.parametrize(("there", "kind"), [(1, Done), (37, Done), (200, GiveUp)])
+async def test_a_layer_that_cannot_page_is_asked_for_all_at_once(
+    site: Website, scraping: Scraping, there: int, kind: type[Outcome]
+) -> None:
+    def query(asked: Asked) -> Any:
+        if "resultOffset" in asked.query:
+            return {"error": {"code": 400, "message": "Pagination is not supported.", "details": []}}
+        return {"features": _rows(range(there))}
+
+    _answering(site, "/rest/0/query", query)
+    outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, kind), outcome
+
+
+async def test_rows_that_come_twice_are_asked_for_again(site: Website, scraping: Scraping) -> None:
+    def query(asked: Asked) -> Any:
+        start = max(0, int(asked.query["resultOffset"]) - 1)
+        return {"features": _rows(range(start, start + 10)), "exceededTransferLimit": start < 10}
+
+    _answering(site, "/rest/0/query", query)
+    outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
+    assert isinstance(outcome, Retry)
+    assert "came twice" in outcome.reason
+
+
+async def test_a_table_that_knows_no_offset_is_given_up(site: Website, scraping: Scraping) -> None:
+    rows = [{"borough": "1", "block": str(n), "lot": "1", "cycle": "x"} for n in range(1_000)]
+    _answering(site, "/resource/abcd-1234.json", lambda _: rows)
+    outcome = await scraping("socrata", "", entry={"ids": {"dataset": "abcd-1234"}}, extra={"where": "borough='1'"})
+    assert isinstance(outcome, GiveUp)
+    assert "the same rows again" in outcome.reason
 
 
 async def test_socrata_pages_are_joined(site: Website, scraping: Scraping) -> None:

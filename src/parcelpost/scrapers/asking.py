@@ -10,7 +10,7 @@ from msgspec import Raw
 from parcelpost.model import Page, Target
 from parcelpost.scrapers.addressing import parcel_of
 from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.fetch_errors import CannotFetch
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 
 PAGE_ROWS = 1_000
 _MOST_ROWS = 20_000
@@ -38,22 +38,35 @@ def where_of(target: Target, county: County | None) -> str:
     return f"{column}='{parcel.replace(chr(39), chr(39) * 2)}'"
 
 
-async def all_rows(ask: Ask, join: Callable[[Page, Rows], bytes]) -> Page:
+async def all_rows(ask: Ask, join: Callable[[Page, Rows], bytes], *, distinct: bool) -> Page:
     """One page with the rows of all. An answer without rows is handed on as it is: the parser says what it means.
 
-    Raises CannotFetch where there are too many, so that nobody takes a part for the whole.
+    `distinct`: no two rows of the table are the same. Raises CannotFetch where there are too many or the server does
+    not give those after the first, and TryLater where they moved, so that nobody takes a part for the whole.
     """
     rows: Rows = []
+    seen: set[bytes] = set()
     first: Page | None = None
     while True:
         page, found, more = await ask(len(rows))
         if found is None:
             return page
-        rows += found
-        if first is None and (not more or not found):
+        _check_new(found, seen, distinct=distinct)
+        is_last = not more or not found
+        if is_last and first is None:
             return page
-        first = first or page
-        if not more or not found:
+        first, rows = first or page, rows + found
+        if is_last:
             return Page(body=join(first, rows), content_type=first.content_type, url=first.url)
-        if len(rows) >= _MOST_ROWS:
+        if len(rows) > _MOST_ROWS:
             raise CannotFetch(f"more than {_MOST_ROWS:,} rows match: ask for fewer at once")
+
+
+def _check_new(found: Rows, seen: set[bytes], *, distinct: bool) -> None:
+    """Adds them to what was seen."""
+    given = {bytes(row) for row in found}
+    if given and given <= seen:
+        raise CannotFetch("the server gives the same rows again instead of the next: ask for fewer at once")
+    if distinct and given & seen:
+        raise TryLater("some rows came twice: the table changed while it was read")
+    seen |= given

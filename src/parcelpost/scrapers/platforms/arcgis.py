@@ -13,9 +13,12 @@ from parcelpost.scrapers.addressing import given_url, needed
 from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
+from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.json_values import at, objects, words
 
 _PART = ("resultoffset=", "resultrecordcount=")
+_MOST_ERROR_BYTES = 4_096
+_ROUND = 100
 _BUSY = ("429", "500", "503", "504")
 
 
@@ -45,12 +48,30 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
         return await _answer(layer, fetcher)
     asked = {"where": where_of(target, county), "outFields": "*", "returnGeometry": "false", "f": "json"}
 
+    query = f"{layer.rstrip('/')}/query"
+
     async def ask(start: int) -> tuple[Page, Rows | None, bool]:
         paging = {"resultOffset": str(start), "resultRecordCount": str(PAGE_ROWS)}
-        page = await fetcher.get(f"{layer.rstrip('/')}/query?{urlencode(asked | paging)}")
+        page = await fetcher.get(f"{query}?{urlencode(asked | paging)}")
+        if start == 0 and _cannot_page(page):
+            return await _all_at_once(f"{query}?{urlencode(asked)}", fetcher)
         return (page, *_features(page))
 
-    return await all_rows(ask, _join)
+    return await all_rows(ask, _join, distinct=True)
+
+
+def _cannot_page(page: Page) -> bool:
+    """Whether it refuses to give rows in parts, as layers do that have no `supportsPagination`."""
+    return len(page.body) < _MOST_ERROR_BYTES and b'"error"' in page.body and b"pagination" in page.body.lower()
+
+
+async def _all_at_once(query: str, fetcher: Fetcher) -> tuple[Page, Rows | None, bool]:
+    """Raises CannotFetch where that may not be all."""
+    page = await fetcher.get(query)
+    rows, more = _features(page)
+    if rows is not None and more:
+        raise CannotFetch(f"the layer gives {len(rows):,} rows at once and none of those after: ask for fewer at once")
+    return page, rows, False
 
 
 async def _answer(query: str, fetcher: Fetcher) -> Page:
@@ -62,17 +83,21 @@ async def _answer(query: str, fetcher: Fetcher) -> Page:
         page = await fetcher.get(f"{query}&resultOffset={start}" if start else query)
         return (page, *_features(page))
 
-    return await all_rows(ask, _join)
+    return await all_rows(ask, _join, distinct=True)
 
 
 def _features(page: Page) -> tuple[Rows | None, bool]:
-    """Untouched, so that no number changes on the way; and whether the server has more."""
+    """Untouched, so that no number changes on the way; and whether the server has more.
+
+    Some never say so: what they give at once is a round number.
+    """
     try:
         members = msgspec.json.decode(page.body, type=dict[str, Raw])
         features = msgspec.json.decode(members["features"], type=Rows)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         return None, False
-    return features, bytes(members.get("exceededTransferLimit", b"")) == b"true"
+    says_more = bytes(members.get("exceededTransferLimit", b"")) == b"true"
+    return features, says_more or (len(features) > 0 and len(features) % _ROUND == 0)
 
 
 def _join(first: Page, features: Rows) -> bytes:

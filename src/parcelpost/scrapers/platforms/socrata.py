@@ -75,7 +75,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
             return page, None, False
         return page, rows, len(rows) >= PAGE_ROWS
 
-    return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows))
+    return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
 PLATFORM = CountyPlatform(name="socrata", version=3, sparse=True, read=read, fetch=fetch)
