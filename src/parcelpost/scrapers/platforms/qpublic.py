@@ -20,9 +20,9 @@ from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
-from parcelpost.scrapers.platforms.qpublic_taxes import TAX_TITLES, bills, take_taxes
-from parcelpost.scrapers.platforms.qpublic_values import valuations
-from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.platforms.qpublic_taxes import bills, take_taxes
+from parcelpost.scrapers.platforms.qpublic_values import of_modules
+from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.ways import IdEnd, Label
 
 _USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
@@ -35,10 +35,9 @@ _MOST_CHARS_WITH_A_NOTE = 20_000
 _ACRES = re.compile(r"(-?[\d,]{0,12}\.?\d{1,12})\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
 """In a title: sales of other parcels, or of what is owed."""
+_OTHER_PARCELS = (*_OTHERS, "sale", "related", "adjoin", "parent", "child", "permit", "history", "list")
 _NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
-_OTHER_TAXES = ("personal", "special", "sale", "vehicle")
 _MODULES = "section .module-content, [id$='lblParcelID']"
-_NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 
 
 def _words(piece: Piece) -> str | None:
@@ -177,7 +176,7 @@ _SALES: Mapping[str, tuple[str, ...]] = {
 def read(reading: Reading) -> Found:
     document = reading.document
     modules = _modules(document)
-    summary = _module(modules, "summary", "parcel information", "parcel summary", "property information")
+    summary = _summary(modules, document)
     if summary is None:
         return _no_record(document)
     look = reading.look
@@ -195,9 +194,9 @@ def read(reading: Reading) -> Found:
         zoning=look.value(ZONING, summary),
         subdivision=look.value(SUBDIVISION, summary),
         homestead=look.value(HOMESTEAD, summary),
-        valuations=_valuations(modules),
+        valuations=of_modules(modules),
         sales=list(_sales(modules)),
-        tax_bills=list(bills(_module(_without(modules, _OTHER_TAXES), *TAX_TITLES))),
+        tax_bills=bills(modules),
     )
     _split_use(record, modules)
     _take_situs(record, look.value(SITUS, summary) or [])
@@ -235,6 +234,19 @@ def _modules(document: Document) -> dict[str, Element]:
     return found
 
 
+def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:
+    """By its title, else the first one that shows a parcel's number and is not of other parcels."""
+    own = _without(modules, _OTHER_PARCELS)
+    titled = _module(own, "summary", "parcel information", "parcel summary", "property information")
+    if titled is not None and _has_number(document, titled):
+        return titled
+    return next((one for one in own.values() if _has_number(document, one)), titled)
+
+
+def _has_number(document: Document, module: Element) -> bool:
+    return any(_parcel(piece) for way in PARCEL.ways for piece in way.find(document, module))
+
+
 def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
     exact = (modules[name] for name in names if name in modules)
     similar = (one for name in names for title, one in modules.items() if name in title)
@@ -248,16 +260,6 @@ def _without(modules: Mapping[str, Element], words: tuple[str, ...]) -> dict[str
 def _owners_module(modules: Mapping[str, Element]) -> Element | None:
     names = ("owners", "owner", "owner information", "current owner", "ownership", "deed holder")
     return _module(_without(modules, _NOT_THE_OWNERS), *names)
-
-
-def _valuations(modules: Mapping[str, Element]) -> list[Valuation]:
-    """Of the first module that has a grid of values by year."""
-    names = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
-    exact = [modules[name] for name in names if name in modules]
-    others = _without(modules, _NO_VALUES)
-    similar = [one for title, one in others.items() if "valu" in title or "assessment" in title]
-    found = (list(valuations(module)) for module in (*exact, *similar))
-    return next((listed for listed in found if listed), [])
 
 
 def _take_situs(record: Record, lines: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,11 @@ _STATUSES = {
     "tentative": "preliminary",
 }
 _MOST_HEADING_ROWS = 3
-_YEAR_HEADINGS = ("year", "tax year", "assessment year", "valuation year", "roll year")
+_YEAR_HEADINGS = ("year", "tax year", "assessment year", "valuation year", "value year", "roll year", "assessment yr")
+_TITLES = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
+_PART = re.compile(r"assess\w*\W+(?!100)\d{1,2}(?:\.\d+)?\s*%|\bcurrent assess|\bhistorical assessed", re.ASCII)
+"""In a title: what is assessed at a part of the value."""
+_NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
 _SIGN = re.compile(r"^[\s+=\u2013-]+")
 
 # For each value the names that rows have for it, the most telling first: the first one that the grid has is taken.
@@ -79,6 +83,8 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "total estimated market value",
         "estimated market value",
         "total appraised value",
+        "total value (appraised 100%)",
+        "appraised value (100%)",
         "appraised value",
         "current value",
         "total value",
@@ -89,6 +95,9 @@ _ROWS: dict[str, tuple[str, ...]] = {
         "total assessed value",
         "assessed value",
         "assessed value (40%)",
+        "assessed value (35%)",
+        "total value (assessed 40%)",
+        "total value (assessed 35%)",
         "gross assessed value",
         "net assessed value",
     ),
@@ -116,20 +125,52 @@ Column = tuple[int, int, str]
 """How many cells stand behind it, its year, its status."""
 
 
+def of_modules(modules: Mapping[str, Element]) -> list[Valuation]:
+    """Of the first module that has a grid of values by year; what is assessed may stand in a module of its own."""
+    exact = [(name, modules[name]) for name in _TITLES if name in modules]
+    others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
+    parts = [module for title, module in others if _PART.search(title)]
+    wholes = [module for title, module in (*exact, *others) if not _PART.search(title)]
+    found = next((listed for module in wholes if (listed := list(valuations(module)))), [])
+    assessed = next((listed for module in parts if (listed := list(valuations(module)))), [])
+    return _with_assessed(found, assessed)
+
+
 def valuations(module: Element | None) -> Iterator[Valuation]:
-    """One for each year, in the page's order. Years head the columns, or stand in the first one."""
+    """One for each year, in the page's order. Years head the columns, or stand in one of them."""
     for table in module.iter("table") if module is not None else ():
-        grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
-        at, columns = _heading(grid)
-        if columns:
-            width = max(behind for behind, _, _ in columns) + 1
-            rows = _named(grid[at + 1 :], width)
-            shown = [_valuation(rows, *column) for column in columns]
-        else:
-            shown = list(_by_row(table))
+        shown = list(_by_row(table)) or list(_by_column(table))
         if any(getattr(one, field) is not None for one in shown for field in _ROWS):
             yield from shown
             return
+
+
+def _is_other(title: str) -> bool:
+    return any(word in title for word in _NO_VALUES)
+
+
+def _with_assessed(found: list[Valuation], assessed: list[Valuation]) -> list[Valuation]:
+    """With the total of each year that is assessed at a part of the value; its land and buildings are no market's."""
+    totals = {one.year: (one.status, _total(one)) for one in assessed}
+    for one in found:
+        if one.assessed_value is None:
+            one.assessed_value = totals.get(one.year, (None, None))[1]
+    if found:
+        return found
+    return [Valuation(year=year, status=status, assessed_value=total) for year, (status, total) in totals.items()]
+
+
+def _total(one: Valuation) -> Decimal | None:
+    return one.assessed_value if one.assessed_value is not None else one.market_value
+
+
+def _by_column(table: Element) -> Iterator[Valuation]:
+    grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
+    at, columns = _heading(grid)
+    if columns:
+        width = max(behind for behind, _, _ in columns) + 1
+        rows = _named(grid[at + 1 :], width)
+        yield from (_valuation(rows, *column) for column in columns)
 
 
 def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
@@ -141,21 +182,25 @@ def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
 
 
 def _by_row(table: Element) -> Iterator[Valuation]:
+    """Of a year that has several rows each is a part, and none the whole."""
+    found: dict[int, list[Valuation]] = {}
     for row in tables.records(table, {"year": _YEAR_HEADINGS, **_ROWS}):
-        year = values.year(row["year"].text) if "year" in row else None
-        if year is not None:
+        match = _HEADING.fullmatch(values.clean(row["year"].text)) if "year" in row else None
+        if match and values.year(match[1]) is not None:
             amounts: dict[str, Any] = {name: values.money(row[name].text) for name in _ROWS if name in row}
-            yield Valuation(year=year, status="certified", **amounts)
+            one = Valuation(year=int(match[1]), status=_status(match[2]), **amounts)
+            found.setdefault(int(match[1]), []).append(one)
+    yield from (listed[0] for listed in found.values() if all(one == listed[0] for one in listed))
+
+
+def _status(word: str | None) -> str:
+    return _STATUSES.get((word or "").lower(), "certified")
 
 
 def _columns(cells: list[str]) -> list[Column]:
     """Those headed by a year. In the first cell a year heads its row."""
     found = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
-    return [
-        (behind, int(match[1]), _STATUSES.get((match[2] or "").lower(), "certified"))
-        for behind, match in found
-        if match and values.year(match[1])
-    ]
+    return [(behind, int(match[1]), _status(match[2])) for behind, match in found if match and values.year(match[1])]
 
 
 def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
@@ -166,7 +211,7 @@ def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
         texts = [text for cell in row[:-width] or row if (text := label(_SIGN.sub("", cell)))]
         if texts and (len(texts) > 1 or not any(row[-width:]) or len(row) <= width):
             section = texts[0]
-        if len(row) > width:
+        if len(row) > width and any(row[-width:]):
             name = texts[-1] if texts else ""
             is_assessed = name in _TOTALS and _is_of(section, _ASSESSED)
             found.setdefault(_ASSESSED_TOTAL if is_assessed else name, []).append((section, row))
