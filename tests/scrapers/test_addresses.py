@@ -67,3 +67,41 @@ def test_lines_that_are_known_to_be_names_are_names() -> None:
 
 def test_a_line_with_street_and_city_is_left_whole() -> None:
     assert owners_and_mailing(["12 OAK ST MARIGOLD FL 32099"], names=0) == ([], ["12 OAK ST MARIGOLD FL 32099"], None)
+
+
+@pytest.mark.parametrize(
+    ("lines", "names", "mailing", "place"),
+    [
+        (
+            ["BLOOM CLARA % CARVER LOUIS", "9 ELM ST", "OSLO FL 33333"],
+            ["BLOOM CLARA"],
+            ["% CARVER LOUIS", "9 ELM ST"],
+            "OSLO",
+        ),
+        (["BLOOM CLARA C/O A BANK", "PO BOX 9", "OSLO FL 33333"], ["BLOOM CLARA"], ["C/O A BANK", "PO BOX 9"], "OSLO"),
+        (
+            ["BLOOM CLARA ET AL", "% A BANK", "PO BOX 9", "OSLO FL"],
+            ["BLOOM CLARA ET AL"],
+            ["% A BANK", "PO BOX 9"],
+            "OSLO",
+        ),
+        (
+            ["BLOOM HANS", "HAUPTSTRASSE 12", "10115 BERLIN", "GERMANY"],
+            ["BLOOM HANS"],
+            ["HAUPTSTRASSE 12", "10115 BERLIN", "GERMANY"],
+            None,
+        ),
+        (["BLOOM CLARA", "9 ELM ST", "OSLO", "FL", "33333"], ["BLOOM CLARA"], ["9 ELM ST"], "OSLO"),
+        (["BLOOM CLARA", "9 ELM ST", "OSLO, FL", "33333-1234"], ["BLOOM CLARA"], ["9 ELM ST"], "OSLO"),
+        (["BLOOM CLARA", "9 ELM ST, OSLO, FL 33333"], ["BLOOM CLARA"], ["9 ELM ST"], "OSLO"),
+        (["BLOOM CLARA", "9 ELM ST OSLO FL 33333"], ["BLOOM CLARA"], ["9 ELM ST OSLO FL 33333"], None),
+        (["100% BLOOM LLC", "9 ELM ST", "OSLO FL 33333"], ["100% BLOOM LLC"], ["9 ELM ST"], "OSLO"),
+        (["BLOOM CLARA", "BLOOM ROBERT MD"], ["BLOOM CLARA"], ["BLOOM ROBERT MD"], None),
+    ],
+)
+def test_who_takes_the_mail_and_where_it_goes(
+    lines: list[str], names: list[str], mailing: list[str], place: str | None
+) -> None:
+    found = owners_and_mailing(lines)
+    assert found[:2] == (names, mailing)
+    assert (found[2].city if found[2] else None) == place

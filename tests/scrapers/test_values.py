@@ -31,7 +31,11 @@ def test_an_amount_is_read_exactly(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "N/A", "-", "12-34-56", "1,23", "$", "(5", "5)", "1.2.3", "9" * 30, "12 AC", None]
+    "text",
+    [
+        *("", "N/A", "-", "12-34-56", "1,23", "$", "(5", "5)", "1.2.3", "9" * 30, "12 AC", None),
+        *("1.234,56", "$ -", "1 234", "$1.5M", "1e5", "$5.00 CR"),
+    ],
 )
 def test_what_is_no_amount_is_none(text: str | None) -> None:
     assert values.money(text) is None
@@ -128,3 +132,77 @@ def test_no_text_makes_a_value_fail(text: str) -> None:
 @given(st.decimals(min_value=0, max_value=10**12, places=2))
 def test_an_amount_written_with_commas_is_read_back(amount: Decimal) -> None:
     assert values.money(f"${amount:,.2f}") == amount
+
+
+@pytest.mark.parametrize(
+    ("text", "acres"),
+    [
+        *(("12.5", "12.5"), ("12.5 AC +/-", "12.5"), ("12.5 +/- AC", "12.5"), ("12.5 \u00b1 acres", "12.5")),
+        *(
+            (".25 Acres", "0.25"),
+            ("1,200.5 ac.", "1200.5"),
+            ("1/2", "0.5"),
+            ("1 1/2 AC", "1.5"),
+            ("2-3/4 acres", "2.75"),
+        ),
+        *(
+            ("5 acres (217,800 sf)", "5"),
+            ("0", "0"),
+            ("1/3", None),
+            ("10,890 SF", None),
+            ("12 x 40", None),
+            ("1/0", None),
+        ),
+        *(
+            ("1.234,56", None),
+            ("N/A", None),
+            ("--", None),
+            ("", None),
+            ("< 1", None),
+            ("5 lots", None),
+            ("1/2/2020", None),
+        ),
+    ],
+)
+def test_acres_with_their_unit_and_without(text: str, acres: str | None) -> None:
+    assert values.acres(text) == (Decimal(acres) if acres else None)
+
+
+@pytest.mark.parametrize("text", ["1/2", "1 1/2 baths", "1.234,56", "12,34", "1.2.3"])
+def test_a_number_that_goes_on_is_not_begun_with(text: str) -> None:
+    assert values.leading_number(text) is None
+
+
+@pytest.mark.parametrize(("text", "amount"), [("$0", 0), ("($1,234)", -1_234), ("$(5)", -5), ("$1,234 *", 1_234)])
+def test_amounts_with_brackets_and_stars(text: str, amount: int) -> None:
+    assert values.money(text) == amount
+
+
+@pytest.mark.parametrize(
+    "text", ["1/1/1900", "01/01/1900 12:00:00 AM", "12/30/1899", "00/00/0000", "0/0/00", "00/00/00"]
+)
+def test_a_date_that_nobody_entered_is_none(text: str) -> None:
+    assert values.day(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "day"), [("4/5/55", "1955-04-05"), ("4/5/27", "2027-04-05"), ("2020/01/02", "2020-01-02")]
+)
+def test_a_year_of_two_digits_is_not_far_in_the_future(text: str, day: str) -> None:
+    assert values.day(text) == day
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("OSLO FL 333331234", ("OSLO", "FL", "33333-1234")),
+        ("OSLO FL 33333 1234", ("OSLO", "FL", "33333-1234")),
+        ("OSLO FL 33333-", ("OSLO", "FL", "33333")),
+        ("OSLO FL 33333-0000", ("OSLO", "FL", "33333")),
+        ("WASHINGTON, D.C. 20001", ("WASHINGTON", "DC", "20001")),
+    ],
+)
+def test_places_in_odd_writing(line: str, place: tuple[str, str, str]) -> None:
+    found = values.place(line)
+    assert found is not None
+    assert (found.city, found.state, found.zip) == place

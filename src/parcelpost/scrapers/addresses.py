@@ -22,6 +22,10 @@ _FIRM = re.compile(
 )
 """How a name ends that may begin with digits: `123 MAIN LLC`."""
 _CARE_OF = re.compile(r"(?:C/O|%|ATTN|ATTENTION|CARE OF)\b|C/O|%", re.IGNORECASE)
+_CARED_FOR = re.compile(r"(\S.*?\S)\s+((?:%|C/O)\s*\S.*)", re.IGNORECASE)
+_ZIP = re.compile(r"\d{5}(?:-?\d{4})?$", re.ASCII)
+_WHOLE = re.compile(r"([^,]{3,80}),\s*([^,\d]{2,40},\s*[A-Z]{2}[,\s]+\d{5}(?:-?\d{4})?)", re.ASCII | re.IGNORECASE)
+"""Street, place and zip in one line, with commas between."""
 _COUNTRIES = frozenset(
     {
         *("ARGENTINA", "AUSTRALIA", "AUSTRIA", "BAHAMAS", "BELGIUM", "BERMUDA", "BRAZIL", "CANADA", "CHILE", "CHINA"),
@@ -43,21 +47,47 @@ def owners_and_mailing(
     """Names, the lines of the address between them and its last one, and what that last one says.
 
     `names`: how many lines at the top are known to be names; else those before the first that begins like a street or
-    a box, and `at_least` so many. A name that ends in `&` goes on in the next line. A foreign country's name ends an
-    address that has no state.
+    a box, and `at_least` so many. A name that ends in `&` goes on in the next line; who takes the mail is no owner. A
+    foreign country's name ends an address that has no state.
     """
     rest = [line for line in map(clean, lines) if line.strip(".,- ")]
     if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
         rest = rest[:-1]
-    last = place(rest[-1]) if rest else None
-    if last is not None and last.zip is None and names is None and len(rest) < _FEWEST_LINES:
-        last = last if is_last_of_address(rest) else None
-    if last is not None:
-        rest = rest[:-1]
-    elif len(rest) > 1 and (found := place(f"{rest[-2]} {rest[-1]}")) is not None and place(rest[-2]) is None:
-        last, rest = found, rest[:-2]  # the zip in a line of its own
+    rest, last = _without_place(rest, are_names_known=names is not None)
     count = names if names is not None else _names(rest, at_least)
-    return joined_names(rest[:count]), rest[count:], last
+    owners, carers = _parted(joined_names(rest[:count]))
+    return owners, carers + rest[count:], last
+
+
+def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str], Place | None]:
+    """The place may stand in the last line, in the last two or three, or behind the street."""
+    last = place(lines[-1], is_last=_is_street(lines[-2:-1])) if lines else None
+    if last is not None and last.zip is None and not are_names_known and len(lines) < _FEWEST_LINES:
+        last = last if is_last_of_address(lines) else None
+    if last is not None:
+        return lines[:-1], last
+    for count in (2, 3):
+        found = place(" ".join(lines[-count:])) if len(lines) > count - 1 else None
+        if found is not None and found.zip is not None and _ZIP.search(lines[-1]) and place(lines[-count]) != found:
+            return lines[:-count], found
+    found_in = _WHOLE.fullmatch(lines[-1]) if lines else None
+    if found_in and _is_street([found_in[1]]) and (found := place(found_in[2])) is not None:
+        return [*lines[:-1], found_in[1]], found
+    return lines, None
+
+
+def _is_street(lines: Sequence[str]) -> bool:
+    return any(_STREET.match(clean(line)) for line in lines)
+
+
+def _parted(names: list[str]) -> tuple[list[str], list[str]]:
+    """`SMITH JOHN % JANE DOE`: the owner, and behind the sign who takes the mail."""
+    owners, carers = [], []
+    for name in names:
+        found = _CARED_FOR.fullmatch(name)
+        owners.append(found[1] if found else name)
+        carers += [found[2]] if found else []
+    return owners, carers
 
 
 def is_last_of_address(lines: Sequence[str]) -> bool:
@@ -78,9 +108,12 @@ def country_of(lines: Sequence[str]) -> str | None:
 
 def _names(lines: Sequence[str], at_least: int) -> int:
     """How many of them are names, if there are so many lines."""
+    is_foreign = country_of(lines) is not None
     for number, line in enumerate(lines):
         if number < at_least:
             continue
+        if is_foreign and any(sign.isdigit() for sign in line):
+            return number  # abroad, a house's number stands behind the street
         if _CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :])):
             return number
     return min(len(lines), max(at_least, len(lines) - 1))

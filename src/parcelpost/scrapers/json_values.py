@@ -9,8 +9,6 @@ from parcelpost.model import Json
 from parcelpost.scrapers import values
 
 _MOST = Decimal(10) ** 15
-_NO_DAYS = ("1899-12-30", "1899-12-31", "1900-01-01")
-"""Where databases begin to count: a date that nobody entered."""
 
 
 def at(found: Json, *path: str) -> Json:
@@ -57,9 +55,7 @@ def day(found: Json) -> str | None:
     number = _number(found)
     if not number:
         return None
-    return values.day(words(found)) or (
-        None if (moment := values.day_of_epoch_ms(float(number))) in _NO_DAYS else moment
-    )
+    return values.day(words(found)) or values.day_of_epoch_ms(float(number))
 
 
 def _number(found: Json) -> Decimal | None:

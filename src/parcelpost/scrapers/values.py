@@ -14,7 +14,12 @@ _MINUS = str.maketrans("\u2212\u2013", "--")
 _NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
 _MOST_DIGITS = 18
 _MOST_PLACE_CHARS = 200
-_LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)", re.ASCII)
+_LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\d/]|[.,]\d|\s+\d+/\d)", re.ASCII)
+_FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
+_ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
+_NO_DAYS = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
+"""Where databases begin to count: a date that nobody entered."""
+_LAST_SHORT_YEAR = 2040
 _NOTHING = frozenset(
     {
         *("", "-", "--", "---", "\u2013", "\u2014", "n/a", "n.a.", "na", "none", "null", "unknown"),
@@ -23,7 +28,7 @@ _NOTHING = frozenset(
 )
 
 _SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
-_ISO = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T].*)?", re.ASCII)
+_ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)
 _COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
 _MONTH_FIRST = re.compile(r"([A-Za-z]{3,9})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})(?: .*)?", re.ASCII)
 _DAY_FIRST = re.compile(r"(\d{1,2})[ -]([A-Za-z]{3,9})\.?[ -](\d{4}|\d{2})(?: .*)?", re.ASCII)
@@ -36,7 +41,7 @@ _STATES = (
     " AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK "
     "OR PA RI SC SD TN TX UT VT VA WA WV WI WY PR VI GU AS MP AA AE AP "
 )
-_PLACE = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?[,\s]+(\d{5})(?:-?(\d{4}))?(?:-0{4})?[,\s]*(?:USA?)?", re.ASCII)
+_PLACE = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?[,\s]+(\d{5})(?:[-\s]?(\d{4}))?-?[,\s]*(?:USA?)?", re.ASCII)
 _PLACE_NO_ZIP = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?", re.ASCII)
 
 
@@ -62,7 +67,7 @@ def words(text: str | None) -> str | None:
 
 def money(text: str | None) -> Decimal | None:
     """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. A zero is a zero."""
-    cleaned = clean(text).translate(_MINUS)
+    cleaned = clean(text).translate(_MINUS).rstrip("* ")
     if cleaned.startswith(("$(", "$ (")):
         cleaned = cleaned[1:]
     found = _MONEY.fullmatch(cleaned)
@@ -90,6 +95,16 @@ def leading_number(text: str | None) -> Decimal | None:
     return number(found[1]) if found else None
 
 
+def acres(text: str | None) -> Decimal | None:
+    """`12.5`, `12.5 AC +/-`, `1 1/2 acres`: a number alone or with its unit; one of another unit is none."""
+    cleaned = clean(text)
+    found = _FRACTION.fullmatch(cleaned)
+    if found:
+        return _fraction(found[1], found[2], found[3]) if _ACRES.fullmatch(found[4]) else None
+    leading = _LEADING_NUMBER.match(cleaned)
+    return number(leading[1]) if leading and _ACRES.fullmatch(cleaned[leading.end() :]) else None
+
+
 def whole(text: str | None) -> int | None:
     """A whole number, `.00` allowed; nothing may stand beside it."""
     found = number(text)
@@ -110,9 +125,13 @@ def percent(text: str | None) -> Decimal | None:
 def day(text: str | None, *, newest: date | None = None) -> str | None:
     """A date as `2020-08-14`, from the ways American pages write one; a time behind it is left out.
 
-    A year of two digits is the last one that is not after `newest` (nor after 2068 where that is not given).
+    A year of two digits is the last one that is not after `newest` (nor after 2040 where that is not given).
     """
-    cleaned = clean(text)
+    found = _day(clean(text), newest)
+    return None if found in _NO_DAYS else found
+
+
+def _day(cleaned: str, newest: date | None) -> str | None:
     for pattern, order in (
         (_SLASHED, "mdy"),
         (_ISO, "ymd"),
@@ -134,22 +153,25 @@ def day_of_epoch_ms(milliseconds: float) -> str | None:
         moment = _EPOCH + timedelta(milliseconds=milliseconds)
     except (OverflowError, ValueError):
         return None
-    return moment.date().isoformat() if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None
+    found = moment.date().isoformat()
+    return found if _FIRST_YEAR <= moment.year <= _LAST_YEAR and found not in _NO_DAYS else None
 
 
-def place(line: str | None) -> Place | None:
+def place(line: str | None, *, is_last: bool = False) -> Place | None:
     """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line.
 
-    A line that has the street, too, is none: where the city begins, it does not say.
+    A line that has the street, too, is none: where the city begins, it does not say. Without a zip there must be a
+    comma, unless it is known to be the last line.
     """
-    cleaned = clean(line)
+    cleaned = clean(line).replace("D.C.", "DC")
     if len(cleaned) > _MOST_PLACE_CHARS:
         return None
     found = _PLACE.fullmatch(cleaned)
     if found and _is_state(found[2]) and _is_city(found[1]):
-        return Place(found[1].strip(" ,"), found[2].upper(), found[3] + (f"-{found[4]}" if found[4] else ""))
+        more = f"-{found[4]}" if found[4] and found[4] != "0000" else ""
+        return Place(found[1].strip(" ,"), found[2].upper(), found[3] + more)
     found = _PLACE_NO_ZIP.fullmatch(cleaned)
-    if found and "," in cleaned and _is_state(found[2]) and _is_city(found[1]):
+    if found and ("," in cleaned or is_last) and _is_state(found[2]) and _is_city(found[1]):
         return Place(found[1].strip(" ,"), found[2].upper(), None)
     return None
 
@@ -163,11 +185,18 @@ def yes_no(text: str | None) -> bool | None:
     return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
 
 
+def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:
+    """None where it has no end as a decimal."""
+    if int(under) == 0 or 10_000 * int(over) % int(under):
+        return None
+    return Decimal(int(whole_text or 0)) + Decimal(int(over)) / Decimal(int(under))
+
+
 def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -> str | None:
     month = int(month_text) if month_text.isdigit() else _month(month_text)
     year_number = int(year_text)
     if len(year_text) == 2:
-        last = newest.year if newest else 2068
+        last = newest.year if newest else _LAST_SHORT_YEAR
         year_number += last // 100 * 100
         if year_number > last:
             year_number -= 100

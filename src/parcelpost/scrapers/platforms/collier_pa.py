@@ -31,8 +31,8 @@ def _words(piece: Piece) -> str | None:
     return values.words(piece.text)
 
 
-def _number(piece: Piece) -> Decimal | None:
-    return values.leading_number(piece.text)
+def _acres(piece: Piece) -> Decimal | None:
+    return values.acres(piece.text)
 
 
 def _state(piece: Piece) -> str | None:
@@ -61,7 +61,7 @@ ACRES = Field(
         Id("TotalAcres"),
         XPath(f".//tr[td[starts-with({IN_ONE_LINE}, 'Acres')]]/following-sibling::tr[1]/td[last()]"),
     ),
-    _number,
+    _acres,
 )
 CITY = Field("mailing_city", (Id("OwnerCity"), Label("City")), _words)
 STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)

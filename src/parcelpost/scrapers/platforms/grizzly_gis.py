@@ -25,7 +25,10 @@ from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
-_ACRES = re.compile(r"(?:^|[\s(])(\d[\d,]{0,12}(?:\.\d{1,9})?|\.\d{1,9})\s*AC(?:RES?|\b)", re.ASCII | re.IGNORECASE)
+_ACRES = re.compile(
+    r"(?:^|[\s(])(?<!\d\s)(\d[\d,]{0,12}(?:\.\d{1,9}|\s\d/\d)?|\d/\d|\.\d{1,9})\s*(?:\+\s*/?\s*-\s*)?AC(?:RES?|\b)",
+    re.ASCII | re.IGNORECASE,
+)
 _CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCII)
 _RECORD = "#ownerDiv, table.parcelIDtable"
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
@@ -54,7 +57,7 @@ def _site(piece: Piece) -> str | None:
 
 def _acres(piece: Piece) -> Decimal | None:
     found = _ACRES.search(values.clean(piece.text))
-    return values.number(found[1]) if found else None
+    return values.acres(found[1]) if found else None
 
 
 def _use(piece: Piece) -> tuple[str, str] | None:

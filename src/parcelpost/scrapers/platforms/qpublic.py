@@ -32,7 +32,6 @@ _NOTE = re.compile(
     re.IGNORECASE,
 )
 _MOST_CHARS_WITH_A_NOTE = 20_000
-_ACRES = re.compile(r"(-?[\d,]{0,12}\.?\d{1,12})\s*(?:ac(?:re)?s?\b\.?.*|\(.*|)", re.IGNORECASE | re.ASCII)
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
 """In a title: sales of other parcels, or of what is owed."""
 _OTHER_PARCELS = (*_OTHERS, "sale", "related", "adjoin", "parent", "child", "permit", "history", "list")
@@ -54,9 +53,7 @@ def _lines(piece: Piece) -> list[str] | None:
 
 
 def _acres(piece: Piece) -> Decimal | None:
-    """A number alone or with its unit; one of another unit is none."""
-    found = _ACRES.fullmatch(values.clean(piece.text))
-    return values.number(found[1]) if found else None
+    return values.acres(piece.text)
 
 
 def _flag(piece: Piece) -> bool | None:

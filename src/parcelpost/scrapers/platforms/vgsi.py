@@ -35,7 +35,7 @@ def _acres(piece: Piece) -> Decimal | None:
     """Not where the row's label says that it counts feet."""
     row = next(piece.element.iterancestors("tr", "dl"), None) if piece.element is not None else None
     words = text_of(row).lower() if row is not None else ""
-    return None if "feet" in words and "acre" not in words else values.leading_number(piece.text)
+    return None if "feet" in words and "acre" not in words else values.acres(piece.text)
 
 
 def _whole(piece: Piece) -> int | None:
