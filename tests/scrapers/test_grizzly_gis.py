@@ -202,3 +202,40 @@ def test_what_is_taxable_is_told_by_whose_it_is_however_the_cell_is_built(cell: 
 def test_what_is_taxable_of_nobody_or_of_others_is_not_the_county_s(cell: str) -> None:
     found = record("grizzly_gis", page(values=column("2024 Certified Values", ("Total Taxable", cell))))
     assert (found["taxable_value"], found["taxable_value_school"]) == (None, None)
+
+
+def test_a_column_without_its_title_is_not_of_the_year_beside_it() -> None:
+    untitled = f"<td><table>{rows(*COLUMN)}</table></td>"
+    found = record("grizzly_gis", page(values=untitled + column("2025 Working Values")))
+    assert [(one["year"], one["status"]) for one in found["valuations"]] == [(None, None), (2025, "working")]
+    assert record("grizzly_gis", page(values=untitled))["value_year"] == 2025
+
+
+def test_buildings_whose_headings_are_not_known_are_not_none() -> None:
+    headings = "<td>Bldg Sketch</td><td>Description*</td><td>Year Blt</td><td>Base SF</td>\n<td>Actual SF</td>"
+    unknown = page().replace(headings, "<td>1</td><td>2</td><td>3</td><td>4</td><td>5</td>").replace("Bldg Value", "6")
+    assert record("grizzly_gis", unknown)["building_count"] is None
+    assert record("grizzly_gis", page(buildings="<tr><td colspan=6>N O N E</td></tr>"))["building_count"] == 0
+
+
+def test_the_number_may_be_bold_in_any_way_and_stand_behind_buttons() -> None:
+    shown = "<td><b>01-2S-03-00004-005 (67) HX 08</b></td>"
+    for cells in (shown, shown.replace("b>", "strong>"), "<td><input type=button></td>" + shown.replace("b>", "span>")):
+        found = record("grizzly_gis", page().replace(shown, cells).replace(' class="parcelIDtable"', ""))
+        assert found["parcel_id"] == "01-2S-03-00004-005"
+
+
+def test_an_amount_is_no_owner() -> None:
+    for owner_row in ("<tr><td>Owner</td>", "<tr><td>Owner's</td>"):
+        gone = page().replace("<tr><td>Owner</td>", owner_row).replace(OWNER, "")
+        assert isinstance(outcome("grizzly_gis", gone.replace(owner_row, "<tr><td>Held by</td>")), Retry)
+
+
+def test_a_description_that_stands_twice_is_read_once_and_a_note_on_it_never() -> None:
+    twice = page().replace(
+        "LOT 1", "<table><tr><td>LOT 1</td></tr></table><table><tr><td>LOT 1 &lt;&lt;&lt;less</td></tr></table>"
+    )
+    assert record("grizzly_gis", twice)["legal_description"] == "LOT 1"
+    note = "<p><b>Description</b> above is not to be used as the Legal Description</p>"
+    gone = page().replace("<tr><td>Description*</td><td>LOT 1</td></tr>", f"<tr><td>{note}</td></tr>")
+    assert record("grizzly_gis", gone)["legal_description"] is None

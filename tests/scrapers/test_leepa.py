@@ -94,3 +94,29 @@ def test_the_cap_is_what_is_assessed_and_a_proposal_is_not_final() -> None:
 
 def test_a_table_of_permits_is_none_of_sales() -> None:
     assert record("leepa", page(grid(("Type", "Date"), ("ROOF", "1/2/2020"))))["sales"] == []
+
+
+def test_owners_are_read_without_what_stands_around_them() -> None:
+    owner = "BLOOM CLARA<br>9 OAK ST<br>MARIGOLD FL 33909"
+    plain = page(owner=owner).replace(' class="textPanel"', "").replace(' class="sectionSubTitle"', "")
+    link = "<div>[Change Mailing Address]</div>"
+    around = plain.replace("Sole Owner</div>", f"Sole Owner{link}</div>").replace(owner, f"{owner}<br>Address History")
+    for html in (plain, around.replace('<div id="divDisplayParcelOwner">', "<div>Owner Of Record</div><div>")):
+        found = record("leepa", html)
+        assert (found["owner_names"], found["mailing_lines"]) == (["BLOOM CLARA"], ["9 OAK ST"])
+        assert found["mailing_city"] == "MARIGOLD"
+
+
+def test_blanks_that_do_not_break_are_blanks() -> None:
+    legal = '<div class="sectionSubTitle">Property&nbsp;Description</div><div class="textPanel">LOT 4</div>'
+    assert record("leepa", page(legal))["legal_description"] == "LOT 4"
+
+
+def test_a_latitude_is_north_and_a_longitude_west() -> None:
+    for cells, place in (
+        (("26.7", "-81.9"), (26.7, -81.9)),
+        (("-81.9", ""), (None, None)),
+        (("", "26.7"), (None, None)),
+    ):
+        found = record("leepa", page(grid(("Latitude", "Longitude"), cells)))
+        assert (found["latitude"], found["longitude"]) == place

@@ -125,3 +125,8 @@ def test_a_number_among_others_parcels_is_not_the_page_s() -> None:
     neighbours = two_columns(parcel_number="1-2-3")
     for title in ("nearby_parcels", "comparable_sales", "related_parcels", "area_sales"):
         assert isinstance(outcome("qpublic", qpublic(owner=OWNER, **{title: neighbours})), Retry), title
+
+
+def test_a_title_is_known_by_its_id_too() -> None:
+    page = qpublic(summary=SUMMARY, owner=OWNER).replace('<div class="title">', '<div id="ctlBodyPane_ctl07_lblName">')
+    assert record("qpublic", page)["parcel_id"] == "045B010022"

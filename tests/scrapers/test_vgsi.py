@@ -141,3 +141,12 @@ def test_a_section_without_data_does_not_make_a_parcel_unknown() -> None:
     long = "<p>No Data for Building Permits</p>" + "<p>Vision Government Solutions</p>" * 50
     assert isinstance(outcome("vgsi", f"<html><body>{long}</body></html>"), Retry)
     assert isinstance(outcome("vgsi", "<html><body>There is no data for this parcel.</body></html>"), NotFound)
+
+
+def test_all_buildings_are_found_without_their_ids() -> None:
+    blocks = [building(number, str(1900 + number), "100", "$5").replace("_tblBldg", "") for number in range(1, 30)]
+    found = record(
+        "vgsi", page(*(f"<div><div><table><tr><td>{one}</td></tr></table></div></div>" for one in blocks)), "CT"
+    )
+    assert [one["year_built"] for one in found["buildings"]] == list(range(1901, 1930))
+    assert found["building_area_sqft"] == 2_900

@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside, is_in
 
-IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}', ' '))"
-"""In an XPath: an element's text, without the breaks that a Document puts into it."""
+IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
+"""In an XPath: an element's text with plain blanks, without the breaks that a Document puts into it."""
 
 
 class Way(Protocol):

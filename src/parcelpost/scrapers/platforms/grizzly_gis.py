@@ -14,14 +14,14 @@ from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
-from parcelpost.scrapers.document import Document, Element, Piece, lines_of
+from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.grizzly_values import valuations
 from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.shell import is_shell
-from parcelpost.scrapers.ways import Css, Id, Inside, Label, XPath
+from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
@@ -31,6 +31,8 @@ _ACRES = re.compile(
 )
 _CITY = re.compile(r"([^\d,]{2,}?)(?:\s+FL)?(?:\s+(\d{5}(?:-\d{4})?))?", re.ASCII)
 _RECORD = "#ownerDiv, table.parcelIDtable"
+_NOTE = re.compile(r"above is not\b", re.IGNORECASE)
+_NONE = re.compile(r"\bN ?O ?N ?E\b|\bNO (?:DATA|RECORDS|BUILDINGS)\b", re.IGNORECASE)
 _TAX_LINK = re.compile(r"linkTax/\?PIN=([^&\"'\s]{1,60})")
 
 
@@ -66,14 +68,32 @@ def _use(piece: Piece) -> tuple[str, str] | None:
 
 
 def _legal(piece: Piece) -> str | None:
-    """It is shown twice: cut off with `...more>>>`, then whole with `<<<less`."""
-    return values.words(piece.text.rpartition("...more>>>")[2].replace("<<<less", "")) or values.words(
-        piece.text.replace("...more>>>", "")
-    )
+    """It is shown twice: cut off with `...more>>>` or whole, then whole with `<<<less`."""
+    if _NOTE.match(piece.text):
+        return None
+    text = values.words(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
+    half = (text or "")[: len(text or "") // 2].strip()
+    return half if half and text == f"{half} {half}" else text or values.words(piece.text.replace("...more>>>", ""))
 
 
-PARCEL = Field("parcel_id", (Css("table.parcelIDtable b"), Inside("Parcel")), _parcel)
-OWNER = Field("owner_names", (Label("Owner"), Label("Owner's"), XPath(".//*[@id='ownerDiv']//td[2]")), _owner)
+PARCEL = Field(
+    "parcel_id",
+    (
+        Css("table.parcelIDtable b"),
+        Inside("Parcel"),
+        XPath(f".//tr[td[1][{IN_ONE_LINE}='Parcel:' or {IN_ONE_LINE}='Parcel']]/td[position() > 1]"),
+    ),
+    _parcel,
+)
+OWNER = Field(
+    "owner_names",
+    (
+        Label("Owner"),
+        Label("Owner's"),
+        XPath(f".//*[@id='ownerDiv']//tr[td[1][starts-with({IN_ONE_LINE}, 'Owner')]]/td[2]"),
+    ),
+    _owner,
+)
 SITE = Field("situs_address", (Label("Site"), Label("Site Address"), Label("Location")), _site)
 LEGAL = Field("legal_description", (Id("Flegal"), Id("Blegal"), Label("Description"), Label("Legal")), _legal)
 ACRES = Field("land_area_acres", (Label("Area"), Label("Land Area"), Label("Acreage")), _acres)
@@ -163,7 +183,7 @@ def _sum_up(record: Record, document: Document) -> None:
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.year_built = built[0].year_built if built else None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    if _buildings_table(document) is not None:
+    if record.buildings or _says_none(document):
         record.building_count = len(record.buildings)
 
 
@@ -182,6 +202,11 @@ def _sales_table(document: Document) -> Element | None:
 
 def _buildings_table(document: Document) -> Element | None:
     return _table(document, "parcelDetails_BldgTable", _BUILDINGS, "base_sqft", "actual_sqft")
+
+
+def _says_none(document: Document) -> bool:
+    table = _buildings_table(document)
+    return table is not None and _NONE.search(text_of(table)) is not None
 
 
 def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]], *telling: str) -> Element | None:

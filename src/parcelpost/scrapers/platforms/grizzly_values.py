@@ -30,15 +30,13 @@ def valuations(document: Document) -> Iterator[Valuation]:
 
     Where a page shows one year only, its column is cut in two tables side by side.
     """
-    seen: set[Element] = set()
     assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
-    of_page = _title_of_page(document)
-    for element in _labelled(document, "Just"):
-        table = next((one for one in element.iterancestors("table") if one in assessed), None)
-        if table is None or table in seen:
-            continue
-        seen.add(table)
-        titles = _titles(text_of(table)) or of_page
+    around = (list(element.iterancestors("table")) for element in _labelled(document, "Just"))
+    innermost = (next((table for table in above if table in assessed), None) for above in around)
+    found = {table: _titles(text_of(table)) for table in innermost if table is not None}
+    of_page = _title_of_page(document) if not any(found.values()) else [(None, None)]
+    for table, own in found.items():
+        titles = own or of_page
         rows = _rows(table)
         for at, title in enumerate(titles):
             yield _valuation(document, rows, title, at, len(titles))

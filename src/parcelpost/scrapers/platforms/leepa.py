@@ -23,6 +23,7 @@ _PARCEL = re.compile(r"STRAP:?\s*([0-9A-Z.-]{10,40})(?:\s+Folio ID:?\s*(\d{4,12}
 _YEAR = re.compile(r"(\d{4})\s*(?:\((.*?)\))?", re.ASCII)
 _ROLL_TITLE = re.compile(r"property details \(\d{4} tax roll\)", re.ASCII)
 _CURRENT_TITLE = "property details (current"
+_NO_OWNER = re.compile(r"owner of record|\[.*\]$", re.IGNORECASE)
 _NOTE = re.compile(r"Do not use for legal documents!?|Site Address maintained by.*", re.IGNORECASE)
 
 
@@ -33,6 +34,13 @@ def _parcel(piece: Piece) -> tuple[str, str | None] | None:
 
 def _lines(piece: Piece) -> list[str] | None:
     return piece.lines or None
+
+
+def _owner_lines(piece: Piece) -> list[str] | None:
+    """Without the title, what can be clicked, and what comes behind the address."""
+    lines = [line for line in piece.lines if not _NO_OWNER.match(line)]
+    places = [number for number, line in enumerate(lines, 1) if values.place(line) is not None]
+    return lines[: places[0]] if places else lines or None
 
 
 def _words(piece: Piece) -> str | None:
@@ -48,7 +56,8 @@ def _panel(title: str) -> XPath:
     """The text under a heading."""
     return XPath(
         ".//*[@class and contains(concat(' ', @class, ' '), ' sectionSubTitle ') "
-        f"and contains(., '{title}')]/following::*[@class and contains(concat(' ', @class, ' '), ' textPanel ')][1]"
+        f"and contains({IN_ONE_LINE}, '{title}')]"
+        "/following::*[@class and contains(concat(' ', @class, ' '), ' textPanel ')][1]"
     )
 
 
@@ -58,7 +67,7 @@ PARCEL = Field(
 OWNER = Field(
     "owner_names",
     (Css("#divDisplayParcelOwner .textPanel"), _panel("Owner Of Record"), _after("Owner Of Record")),
-    _lines,
+    _owner_lines,
 )
 SITE = Field("situs_address", (_panel("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
 LEGAL = Field(
@@ -141,8 +150,10 @@ def _take_site(record: Record, lines: list[str]) -> None:
 
 
 def _take_location(record: Record, document: Document) -> None:
-    record.latitude = _first(values.number(piece.text) for piece in tables.below(document, "Latitude"))
-    record.longitude = _first(values.number(piece.text) for piece in tables.below(document, "Longitude"))
+    north = (values.number(piece.text) for piece in tables.below(document, "Latitude"))
+    east = (values.number(piece.text) for piece in tables.below(document, "Longitude"))
+    record.latitude = _first(one if one is not None and 0 < one <= 90 else None for one in north)
+    record.longitude = _first(one if one is not None and -180 <= one < 0 else None for one in east)
 
 
 def _first(found: Iterable[T | None]) -> T | None:

@@ -223,12 +223,15 @@ def _modules(document: Document) -> dict[str, Element]:
     counts: Counter[str] = Counter()
     for section in document.root.iter("section"):
         header = next(section.iter("header"), section)
-        titles = (one for one in header.iter("div", "h2", "h3", "span") if "title" in (one.get("class") or "").split())
-        title = next(titles, None)
+        title = next((one for one in header.iter("div", "h2", "h3", "span") if _is_title(one)), None)
         if title is not None and (name := label(text_of(title))):
             counts[name] += 1
             found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
     return found
+
+
+def _is_title(element: Element) -> bool:
+    return "title" in (element.get("class") or "").split() or (element.get("id") or "").endswith("_lblName")
 
 
 def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:

@@ -260,9 +260,9 @@ def _buildings(document: Document) -> Iterator[Building]:
 
 def _building_tables(document: Document) -> list[Element]:
     """Those with a year and a living area, whatever their ids."""
-    areas = {id(table) for one in document.labelled("Living Area") for table in one.iterancestors("table")}
+    areas = {table for one in document.labelled("Living Area") for table in one.iterancestors("table")}
     years = (next(one.iterancestors("table"), None) for one in document.labelled("Year Built"))
-    return list(dict.fromkeys(table for table in years if table is not None and id(table) in areas))
+    return list(dict.fromkeys(table for table in years if table is not None and table in areas))
 
 
 def _heading(table: Element) -> str | None:
