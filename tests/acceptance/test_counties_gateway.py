@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -138,6 +140,8 @@ class Reparsed(NamedTuple):
     said: str
     """By the run that delivered it again."""
     after: Any
+    signals: dict[bool, int]
+    """How many the first run had sent at its end, and how many not."""
 
 
 @pytest.fixture(scope="module")
@@ -148,12 +152,23 @@ def reparsed(tmp_path_factory: pytest.TempPathFactory, stage: Stage) -> Reparsed
     asyncio.run(add(folder, [*county.tasks("vgsi", first=3), *county.tasks("govease", first=1)]))
     deliver = ("run", *STANDALONE, "--gateway", upstream, "--until-empty")
     parcelpost(folder, *deliver, settings=county.settings, environment={"PYTHONPATH": str(folder)})
+    signals = sent_signals(folder / "store.db")
     parcel = parcels(upstream, "vgsi")["2"]
     before, asked = one_parcel(upstream, parcel), county.answers()
     counts = json.loads(parcelpost(folder, "reparse", "--json", "--store", "store.db"))
     said = parcelpost(folder, *deliver, settings=county.settings)
     assert county.answers() == asked
-    return Reparsed(before, counts, said, one_parcel(upstream, parcel))
+    return Reparsed(before, counts, said, one_parcel(upstream, parcel), signals)
+
+
+def sent_signals(store: Path) -> dict[bool, int]:
+    with closing(sqlite3.connect(store)) as db:
+        found = db.execute("SELECT synced, count(*) FROM learning_signals GROUP BY synced")
+        return {bool(synced): count for synced, count in found}
+
+
+def test_what_was_learned_in_a_short_run_is_sent_before_it_ends(reparsed: Reparsed) -> None:
+    assert reparsed.signals.keys() == {True}
 
 
 def test_what_an_improved_parser_reads_is_stored_and_delivered_again(reparsed: Reparsed) -> None:

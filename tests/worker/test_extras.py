@@ -58,3 +58,15 @@ async def test_one_that_is_away_is_left_alone_for_a_while(rig: Rig, extras: Extr
     rig.clock.advance(delay)
     await extras.step()
     assert len(rig.gateway.signals) == 1
+
+
+async def test_what_is_left_at_the_end_is_sent_at_once_unless_the_gateway_is_away(rig: Rig, extras: Extras) -> None:
+    await rig.lpm.signals.append([SIGNAL])
+    await extras.last()
+    assert len(rig.gateway.signals) == 1
+    rig.gateway.play("signals", traps.slow_down(seconds=200))
+    await rig.lpm.signals.append([SIGNAL])
+    await extras.step()
+    asked = rig.gateway.count("signals")
+    await extras.last()
+    assert rig.gateway.count("signals") == asked

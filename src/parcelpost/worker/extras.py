@@ -49,6 +49,11 @@ class Extras:
         self._backoff.worked()
         return _TURN_SECONDS
 
+    async def last(self) -> None:
+        """What is left at the end of a run, unless the upstream is away."""
+        if self._backoff.remaining(self._clock.now()) <= 0:
+            await self.step()
+
     async def _send(self) -> None:
         if self._takes_signals:
             try:

@@ -227,7 +227,7 @@ class Worker:
                 platforms=list(self.platforms()),
             )
         )
-        last_sync, goodbye = (self.sync.step, self.heartbeat.goodbye) if tools.delivers else (None, None)
+        last_sync, goodbye = (self.sync.step, self._goodbye) if tools.delivers else (None, None)
         try:
             await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds, goodbye)
             with contextlib.suppress(StoreError):
@@ -235,6 +235,13 @@ class Worker:
         finally:
             await last_flush(self.learning)
             await self.executor.close()
+
+    async def _goodbye(self) -> None:
+        """What was learned last goes after it: nobody waits for that."""
+        await self.heartbeat.goodbye()
+        if not self.control.stopping.is_set():
+            await last_flush(self.learning)
+            await self.extras.last()
 
     async def _drain(self, seconds: float) -> int:
         released = await self.executor.drain(seconds)
