@@ -127,3 +127,38 @@ def test_a_store_that_was_named_must_be_one_and_another_is_no_reason_to_fail(fol
     ran = run("platforms", "--set", "storage.path=notes.db")
     assert (ran.code, "grizzly_gis" in ran.out) == (0, True)
     assert ran.err.startswith("note: how they do cannot be told: notes.db ")
+
+
+def paused(run: Run, store: Path) -> dict[str, str]:
+    return {
+        one["platform"]: one["paused"]["reason"]
+        for one in run("platforms", "--json", "--store", store).document
+        if one["paused"]
+    }
+
+
+def test_a_platform_is_paused_and_goes_on_by_hand(folder: Path, run: Run) -> None:
+    store = a_store(folder / "parcelpost.db")
+    ran = run("platforms", "resume", "qpublic", "--store", store)
+    assert (ran.code, ran.out) == (0, "qpublic goes on.\n")
+    assert paused(run, store) == {}
+    ran = run("platforms", "pause", "vgsi", "--hours", "2", "--reason", "they asked us", "--json", "--store", store)
+    assert ran.document["until"] > NOW.isoformat()
+    assert "until somebody resumes it: by hand" in run("platforms", "pause", "leepa", "--store", store).out
+    assert paused(run, store) == {"vgsi": "they asked us", "leepa": "by hand"}
+
+
+def test_what_is_not_paused_cannot_go_on_and_what_is_not_there_cannot_be_paused(folder: Path, run: Run) -> None:
+    store = a_store(folder / "parcelpost.db")
+    ran = run("platforms", "resume", "vgsi", "--store", store)
+    assert (ran.code, ran.out) == (1, "")
+    assert "paused are qpublic" in ran.err
+    ran = run("platforms", "pause", "vgis", "--store", store)
+    assert (ran.code, "the nearest is vgsi" in ran.err) == (1, True)
+    assert run("platforms", "resume", "vgsi", "--store", folder / "none.db").code == 1
+
+
+def test_the_list_needs_no_word_and_takes_its_options_first(folder: Path, run: Run) -> None:
+    for words in (("--json", "vgsi"), ("vgsi", "--json"), ("list", "vgsi", "--json")):
+        assert [one["platform"] for one in run("platforms", *words).document] == ["vgsi"]
+    assert "resume" in run("platforms", "--help").out

@@ -1,4 +1,4 @@
-"""`parcelpost platforms`."""
+"""`parcelpost platforms`: what there is; its sub-commands pause and resume."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer.core import TyperGroup
 
+from parcelpost.cli import platforms_pause
+from parcelpost.cli.given import with_settings
 from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
 from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
 
@@ -27,6 +30,22 @@ Examples:
 """
 
 
+class _ListUnlessTold(TyperGroup):
+    """`parcelpost platforms vgsi --json` is `parcelpost platforms list vgsi --json`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        is_told = args[:1] == ["--help"] or (args and args[0] in self.commands)
+        return super().parse_args(ctx, args if is_told else ["list", *args])
+
+
+app = typer.Typer(
+    help="The platforms and how they do; without a command they are listed.", cls=_ListUnlessTold, epilog=EXAMPLES
+)
+app.command("pause", epilog=platforms_pause.EXAMPLES)(with_settings(platforms_pause.pause))
+app.command("resume", epilog=platforms_pause.EXAMPLES)(with_settings(platforms_pause.resume))
+
+
+@app.command("list", epilog=EXAMPLES)
 def platforms(
     only: Annotated[str, typer.Argument(help="Only this one.", metavar="PLATFORM")] = "",
     store: Annotated[
