@@ -137,3 +137,9 @@ def test_which_of_several_amounts_is_the_opening_bid_is_not_guessed() -> None:
     assert (found["parcel_id"], found["liens"][0]["opening_bid"]) == ("01-02-03", None)
     (found,) = records("govease", live("01-02-03", "BLOOM CLARA", "$50.00", AUCTION, "$700.00"))
     assert found["liens"][0]["opening_bid"] == 50
+
+
+def test_a_list_whose_rows_cannot_be_read_is_not_empty() -> None:
+    assert isinstance(outcome("deedauction", auction(item(1, "", "$100", "Upcoming"))), Retry)
+    assert isinstance(outcome("govease", live("01-02-03", "BLOOM CLARA", AUCTION)), Retry)
+    assert isinstance(outcome("govease", live("01-02-03", "$50.00", AUCTION, link="/elsewhere")), Retry)

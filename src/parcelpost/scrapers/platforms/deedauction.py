@@ -39,6 +39,8 @@ def read(reading: Reading) -> Found:
         return Retry("the page holds no list of an auction's items")
     auction_date = _auction_date(document)
     found = list(_records(document, table, auction_date))
+    if not found and any(values.money(tables.text(row, "opening_bid")) for row in tables.records(table, _COLUMNS)):
+        return Retry("the list came only in part: its rows have no case")
     return found or NotFound("the auction lists no item")
 
 

@@ -23,6 +23,8 @@ def read(reading: Reading) -> Found:
     found = [record for cells in _rows(document) if (record := _record(cells)) is not None]
     if found:
         return found
+    if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
+        return Retry("the list came only in part: its rows have no item, or no amount behind it")
     if document.by_id("auctionTable") is not None:
         return NotFound("the auction lists no item")
     return Retry("the page holds no list of an auction's items")
@@ -38,7 +40,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
 
     Which of several amounts is the opening bid, no cell says.
     """
-    link = next((one for cell in cells for one in cell.iter("a") if _ITEM.search(one.get("href") or "")), None)
+    link = next((one for cell in cells for one in _links(cell)), None)
     item = _ITEM.search(link.get("href") or "") if link is not None else None
     if link is None or item is None:
         return None
@@ -60,6 +62,10 @@ def _record(cells: Sequence[Element]) -> Record | None:
         land_use_code=use[1] if use else None,
         liens=[lien],
     )
+
+
+def _links(cell: Element) -> list[Element]:
+    return [one for one in cell.iter("a") if _ITEM.search(one.get("href") or "")]
 
 
 def _amount(cell: Element) -> Decimal | None:
