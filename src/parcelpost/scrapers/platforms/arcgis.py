@@ -105,4 +105,4 @@ def _join(first: Page, features: Rows) -> bytes:
     return msgspec.json.encode({**members, "features": features, "exceededTransferLimit": False})
 
 
-PLATFORM = CountyPlatform(name="arcgis", version=2, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="arcgis", version=3, sparse=True, read=read, fetch=fetch)

@@ -100,4 +100,4 @@ def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
             )
 
 
-PLATFORM = CountyPlatform(name="broward_bcpa", version=2, read=read)
+PLATFORM = CountyPlatform(name="broward_bcpa", version=3, read=read)

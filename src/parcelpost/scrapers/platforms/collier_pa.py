@@ -167,4 +167,4 @@ def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
         yield text_of(when), cells[1] if len(cells) > 2 else "", text_of(price) if price is not None else ""
 
 
-PLATFORM = CountyPlatform(name="collier_pa", version=3, read=read)
+PLATFORM = CountyPlatform(name="collier_pa", version=4, read=read)

@@ -94,4 +94,4 @@ def _details(document: Document, case: Piece) -> dict[str, str]:
     return found
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=2, lists=True, read=read)
+PLATFORM = CountyPlatform(name="deedauction", version=3, lists=True, read=read)

@@ -98,4 +98,4 @@ def _situs(cells: Sequence[Element]) -> str | None:
     return values.words(text_of(between[-1])) if between else None
 
 
-PLATFORM = CountyPlatform(name="govease", version=3, lists=True, read=read)
+PLATFORM = CountyPlatform(name="govease", version=4, lists=True, read=read)

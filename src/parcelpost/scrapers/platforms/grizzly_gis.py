@@ -291,4 +291,4 @@ def _form(shell: Page) -> tuple[str, dict[str, str]] | None:
     return urljoin(shell.url, forms[0].get("action") or "recordSearch_2_Results/"), fields
 
 
-PLATFORM = CountyPlatform(name="grizzly_gis", version=3, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="grizzly_gis", version=4, read=read, fetch=fetch)

@@ -276,4 +276,4 @@ def _from_heading(table: Element | None, headings: Mapping[str, tuple[str, ...]]
     return tables.records(table, headings) if table is not None else iter(())
 
 
-PLATFORM = CountyPlatform(name="leepa", version=3, read=read)
+PLATFORM = CountyPlatform(name="leepa", version=4, read=read)

@@ -114,4 +114,4 @@ def _status(row: Row) -> str | None:
     return "outstanding" if values.words(redeemed) is None or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=3, lists=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=4, lists=True, read=read)

@@ -161,4 +161,4 @@ def _building(one: Mapping[str, Json]) -> Building:
     )
 
 
-PLATFORM = CountyPlatform(name="miamidade_pa", version=3, read=read)
+PLATFORM = CountyPlatform(name="miamidade_pa", version=4, read=read)

@@ -198,4 +198,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url, headers={"Authorization": f"Basic {token}"} if token else {})
 
 
-PLATFORM = CountyPlatform(name="mygov_due", version=3, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="mygov_due", version=4, read=read, fetch=fetch)

@@ -95,4 +95,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=2, lists=True, read=read)
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=3, lists=True, read=read)

@@ -76,6 +76,10 @@ PARCEL = Field(
         Label("PIN"),
         Label("Parcel"),
         Label("Map/Parcel"),
+        Label("Parcel ID Number"),
+        Label("Parcel Identification Number"),
+        Label("PID"),
+        Label("Tax Map ID"),
     ),
     _parcel,
 )
@@ -104,6 +108,8 @@ SITUS = Field(
         Label("Physical Address"),
         Label("Site Address"),
         Label("Situs Address"),
+        Label("Property Location"),
+        Label("911 Address"),
         Label("Location"),
     ),
     _lines,
@@ -319,5 +325,5 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetch_or_render(fetcher, url, until=_MODULES)
 
 
-PLATFORM = CountyPlatform(name="qpublic", version=3, read=read, fetch=fetch)
-BEACON = CountyPlatform(name="beacon", version=3, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="qpublic", version=4, read=read, fetch=fetch)
+BEACON = CountyPlatform(name="beacon", version=4, read=read, fetch=fetch)

@@ -159,4 +159,4 @@ def _day(target: Target) -> date:
         raise CannotFetch("the task must name a day: auction_date=YYYY-MM-DD in its extra values") from None
 
 
-PLATFORM = CountyPlatform(name="realauction", version=2, lists=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="realauction", version=3, lists=True, read=read, fetch=fetch)

@@ -78,4 +78,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
-PLATFORM = CountyPlatform(name="socrata", version=3, sparse=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="socrata", version=4, sparse=True, read=read, fetch=fetch)

@@ -308,4 +308,4 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     return await fetcher.get(url)
 
 
-PLATFORM = CountyPlatform(name="vgsi", version=3, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="vgsi", version=4, read=read, fetch=fetch)
