@@ -79,14 +79,14 @@ def group_of(pid: int, started: str, program: str) -> list[Process]:
     """Who lives of the group and session that the process led, if it is that process and no later one.
 
     The kernel gives a leader's id to nobody while its group lives. So if the leader is gone, the group is still its
-    own, unless all of it was gone once: then those that have the id now run another program, or began before.
+    own, unless all of it was gone once: then those that have the id now are of another program, or began before.
     """
     found = [one for one in everyone() if pid in (one.pid, one.group, one.session)]
     leader = next((one for one in found if one.pid == pid), None)
     if leader is not None:
         return found if leader.started == started else []
-    program = program.partition(".app/")[0]  # on macOS the helpers are programs of their own in one folder
-    return [one for one in found if _began_after(one, started) and command_line(one.pid).startswith(program)]
+    beginning = _installed_in(program)
+    return [one for one in found if _began_after(one, started) and command_line(one.pid).startswith(beginning)]
 
 
 def kill(some: Iterable[Process]) -> int:
@@ -143,6 +143,15 @@ def _look_elsewhere(pid: int) -> Process | None:
     if found.status() == psutil.STATUS_ZOMBIE:
         return None
     return Process(pid, f"{found.create_time():.6f}", found.ppid(), os.getpgid(pid), os.getsid(pid))
+
+
+def _installed_in(program: str) -> str:
+    """The folder of its own that a program has with its helpers; where it shares one with others, the program."""
+    application, is_one, _ = program.partition(".app/")
+    if is_one:
+        return application
+    folder = Path(program).parent
+    return program if folder.name in ("bin", "sbin", "") else f"{folder}/"
 
 
 def _began_after(one: Process, started: str) -> bool:
