@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from parcelpost.clock import Clock
-from parcelpost.scrapers.browsers import processes
+from parcelpost.scrapers.browsers import folders, processes
 from parcelpost.scrapers.browsers.bounded import NotDone, bounded
 from parcelpost.scrapers.browsers.driver import Driver
 from parcelpost.scrapers.browsers.marked import SWITCH, Marked
@@ -30,8 +29,6 @@ _PAGE_SECONDS = 30.0
 _CLOSE_SECONDS = 5.0
 _GONE_SECONDS = 10.0
 _LOOK_EVERY_SECONDS = 0.02
-_PROFILE = "playwright_chromiumdev_profile-"
-_SOCKETS = re.compile(r"\.?(org\.chromium|com\.google|com\.microsoft|com\.brave)\.")
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -53,7 +50,8 @@ class Chromium:
         self.driver = driver
         self.version = handle.version
         self.executable = processes.executable(process.pid)
-        self.profile = profile_of(process.pid)
+        self.profile = folders.profile_of(process.pid)
+        self._folders = folders.of(self.profile)
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._handle = handle
         self._session = session
@@ -107,7 +105,7 @@ class Chromium:
             never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             with suppress(NotDone):  # it is killed
                 await bounded(self._handle.close(), _CLOSE_SECONDS, "closing a browser", never)
-        return await make_sure(self.processes, self.profile, self._clock)
+        return await make_sure(self.processes, self._folders, self._clock)
 
     def _lose_driver(self, died: asyncio.Future[str]) -> None:
         self.end(died.result())
@@ -140,7 +138,7 @@ async def launch(driver: Driver, how: Launch, clock: Clock) -> Chromium:
     return Chromium(handle, session, process, driver, how.marker, clock)
 
 
-async def make_sure(left: Callable[[], list[Process]], profile: str, clock: Clock) -> bool:
+async def make_sure(left: Callable[[], list[Process]], its_folders: Sequence[Path], clock: Clock) -> bool:
     """Kills what is left until nothing is, then removes its folders. Whether nothing is."""
     give_up_at = clock.monotonic() + _GONE_SECONDS
     while found := left():
@@ -149,19 +147,8 @@ async def make_sure(left: Callable[[], list[Process]], profile: str, clock: Cloc
         processes.kill(found)
         processes.reap(found)
         await clock.sleep(_LOOK_EVERY_SECONDS)
-    await asyncio.to_thread(_remove_folders, Path(profile))
+    await asyncio.to_thread(folders.remove, its_folders)
     return True
-
-
-def _remove_folders(profile: Path) -> None:
-    """The one that Playwright made, and the one of Chromium's own to which it has a link."""
-    if not profile.name.startswith(_PROFILE) or profile.is_symlink():
-        return
-    with suppress(OSError):
-        sockets = (profile / "SingletonSocket").readlink().parent
-        if sockets.parent == profile.parent and _SOCKETS.match(sockets.name):
-            shutil.rmtree(sockets, ignore_errors=True)
-    shutil.rmtree(profile, ignore_errors=True)
 
 
 def _explained(error: NotDone) -> NotDone:
@@ -179,8 +166,3 @@ def _process(answer: Any) -> Process:
     if found is None:
         raise NotDone("Chromium was gone as soon as it had started")
     return found
-
-
-def profile_of(pid: int) -> str:
-    found = re.search(r"--user-data-dir=(\S+)", processes.command_line(pid))
-    return found[1] if found else ""

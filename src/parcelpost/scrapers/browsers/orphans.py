@@ -5,8 +5,8 @@ from __future__ import annotations
 from parcelpost.clock import Clock
 from parcelpost.events import BrowserOrphansRemoved, Emit
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.browser import make_sure, profile_of
+from parcelpost.scrapers.browsers import folders, processes
+from parcelpost.scrapers.browsers.browser import make_sure
 from parcelpost.scrapers.browsers.driver import is_driver
 from parcelpost.scrapers.browsers.ledger import BrowserLedger
 from parcelpost.scrapers.browsers.marked import Marked
@@ -35,8 +35,8 @@ async def _end(state: BrowserState, clock: Clock) -> int | None:
     """How many processes there were; None: some are still there."""
     browser = _browser(state)
     found = [*_driver(state), *browser.left()]
-    profile = state.profile or next(filter(None, (profile_of(one.pid) for one in found)), "")
-    is_gone = await make_sure(lambda: [*_driver(state), *browser.left()], profile, clock)
+    profile = state.profile or next(filter(None, (folders.profile_of(one.pid) for one in found)), "")
+    is_gone = await make_sure(lambda: [*_driver(state), *browser.left()], folders.of(profile), clock)
     return len(found) if is_gone else None
 
 

@@ -93,7 +93,7 @@ class Starting:
                 await self._driver.stop()
         finally:
             processes.kill(ours.left())
-        await make_sure(ours.left, "", self._clock)
+        await make_sure(ours.left, (), self._clock)
 
     async def _find(self) -> Found:
         if self._found is None:
