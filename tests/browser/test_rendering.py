@@ -171,12 +171,13 @@ async def test_where_only_a_person_gets_on_it_ends(
     assert by == "redirect" or place not in site.paths
 
 
-@pytest.mark.parametrize("by", ["redirect", "script", "dns"])
+@pytest.mark.parametrize("by", ["redirect", "script", "dns", "tunnel"])
 async def test_a_private_address_is_never_asked(guarded: Browser, site: Website, by: str) -> None:
     async def inside(_host: str, _port: int) -> Sequence[str]:
         return ["127.0.0.2"]
 
-    there = f"http://127.0.0.2:{site.port}/secret" if by != "dns" else "http://inside.example.org/secret"
+    names = {"dns": "http://inside.example.org/secret", "tunnel": "https://inside.example.org/secret"}
+    there = names.get(by, f"http://127.0.0.2:{site.port}/secret")
     if by == "script":
         site.page("/", f"<html><body><script>location.href = '{there}'</script></body></html>".encode())
     else:
@@ -285,6 +286,25 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
         session = one.session()
         with pytest.raises(TryLater, match=r"within 0.7 s"):
             await session.rendered(f"{site.url}/")
+        await session.end(failed=False)
+
+
+@pytest.mark.parametrize(
+    ("script", "failure", "why"),
+    [
+        ("while (true) { }", TryLater, "scripts do not end"),
+        ("for (let i = 0; i < 1100; i++) new Image().src = '/?' + i", CannotFetch, "more than 1,000 things"),
+        ("for (let i = 0; i < 25; i++) window.open('/window')", CannotFetch, "more than 20 windows"),
+    ],
+)
+async def test_a_page_that_runs_wild_ends(
+    guarded: Browser, site: Website, script: str, failure: type[Exception], why: str
+) -> None:
+    site.page("/", b"<html><body><script>" + script.encode() + b"</script></body></html>")
+    async with rendering(guarded, page_seconds=1.0 if failure is TryLater else 60.0) as one:
+        session = one.session()
+        with pytest.raises(failure, match=why):
+            await session.rendered(f"{site.url}/", until="#owner")
         await session.end(failed=False)
 
 

@@ -126,7 +126,11 @@ class PageFetcher:
             return structs.replace(self._from_cache(visit, stored), url=str(url))
         if self._rendering is None:
             raise NoBrowser("the page needs a browser, and there is none here", _NO_BROWSER_SECONDS)
-        answer = await self._render(self._rendering, visit, wanted)
+        try:
+            answer = await self._render(self._rendering, visit, wanted)
+        except TurnedAway:
+            self._rendering.forget_cookies(visit.task)
+            raise
         page, now = page_of(answer), self._clock.now()
         if cached:
             visit.to_keep.append(Stored.new(wanted.key, page, httpx2.Headers(), now))

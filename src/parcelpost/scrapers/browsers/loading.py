@@ -170,7 +170,7 @@ class Loading:
     async def _read(self) -> bytes:
         host, lent = self._course.last.host, self._held.lent
         try:
-            async with asyncio.timeout(_READ_SECONDS):
+            async with asyncio.timeout(min(_READ_SECONDS, self._seconds)):
                 length: int = await lent.alive(self._frame.evaluate(_LENGTH))
                 text = await lent.alive(self._frame.content()) if length <= self._max_page_bytes else ""
         except TimeoutError:

@@ -12,10 +12,14 @@ from parcelpost.scrapers.browsers.document_gate import DocumentGate
 from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.page_log import PageLog
+from parcelpost.scrapers.fetch_errors import CannotFetch
 
 if TYPE_CHECKING:
     from playwright.async_api import ConsoleMessage, Dialog, Download, Page, Request, Response, Route, WebError
 
+_MOST_REQUESTS = 1_000
+_MOST_WINDOWS = 20
+_MOST_WORDS = 1_000
 _NEVER_ENDING = ("eventsource", "websocket", "ping")
 
 
@@ -30,6 +34,7 @@ class PageWatch:
         self._error = playwright_error()
         self._in_flight: set[Request] = set()
         self._last_news = clock.monotonic()
+        self._requests = self._windows = self._words = 0
         self._gate = DocumentGate(lent, log)
         self.course: Course | None = None
 
@@ -58,6 +63,9 @@ class PageWatch:
 
     def _asks(self, request: Request) -> None:
         self._news()
+        self._requests += 1
+        if self._requests > _MOST_REQUESTS:
+            self._stop(f"asks for more than {_MOST_REQUESTS:,} things")
         if request.resource_type not in _NEVER_ENDING:
             self._in_flight.add(request)
         if self.course is not None and self._is_document(request):
@@ -82,6 +90,9 @@ class PageWatch:
             self.course.net_error = why
 
     def _said(self, message: ConsoleMessage) -> None:
+        self._words += 1
+        if self._words >= _MOST_WORDS:  # nobody listens: the driver sends no more of them
+            self._lent.context.remove_listener("console", self._said)
         self._log.add(f"console {message.type}", message.text)
 
     def _broke(self, error: WebError) -> None:
@@ -95,6 +106,9 @@ class PageWatch:
     async def _close(self, page: Page) -> None:
         if page is self._lent.page:
             return
+        self._windows += 1
+        if self._windows > _MOST_WINDOWS:
+            self._stop(f"opens more than {_MOST_WINDOWS} windows")
         self._log.add("window, closed", page.url)
         with contextlib.suppress(self._error):
             await page.close()
@@ -129,6 +143,10 @@ class PageWatch:
             return request.frame.page is not self._lent.page
         except self._error:
             return request.is_navigation_request()
+
+    def _stop(self, what: str) -> None:
+        if self.course is not None:
+            self.course.fail(CannotFetch(f"{self.course.last.host}: the page {what}"))
 
     def _news(self) -> None:
         self._last_news = self._clock.monotonic()

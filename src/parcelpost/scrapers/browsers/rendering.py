@@ -35,7 +35,7 @@ class Rendering:
         self._clock = clock
         self._agent = ""
         self._stays: set[asyncio.Task[None]] = set()
-        self.cookies = profiles.KeptCookies()
+        self._cookies = profiles.KeptCookies()
 
     @classmethod
     @asynccontextmanager
@@ -64,7 +64,7 @@ class Rendering:
         """A page for an attempt. Raises NoBrowser, BrowserDied and NoTurn."""
         state = await asyncio.to_thread(profiles.saved, self._browsing.profiles, profile) if profile else {}
         if task is not None:
-            state = self.cookies.added_to(state, task.site)
+            state = self._cookies.added_to(state, task.site)
         task_id = task.task_id if task is not None else ""
         agent = await self._user_agent(task_id)
         stay = Stay(task_id, self._browsing, self._proxy, self._clock)
@@ -94,9 +94,14 @@ class Rendering:
         """For the next task of its site."""
         with stay.in_use() as held:
             try:
-                self.cookies.keep(task.site, await held.lent.alive(held.lent.context.cookies()))
+                self._cookies.keep(task.site, await held.lent.alive(held.lent.context.cookies()))
             except BrowserDied as death:
                 raise await stay.died(death) from None
+
+    def forget_cookies(self, task: Task | None) -> None:
+        """The site turned us away with them."""
+        if task is not None:
+            self._cookies.forget(task.site)
 
     async def _user_agent(self, task_id: str) -> str:
         """Chromium's own, and ours: a site sees who asks, and with what."""

@@ -101,7 +101,7 @@ class Stay:
                     await self._until_ended()
                     if self._death is not None:
                         raise self._death
-                    if self._failed:
+                    if self._failed and self._task_id:
                         await self._tell(lent)
                     self._is_told.set()
         except FAILURES:
