@@ -25,6 +25,7 @@ from parcelpost.scrapers.record import Record
 from parcelpost.worker.stage import Stage
 from tests.browser.lending import Renders, rendering
 from tests.scrapers.fetching import fetching
+from tests.test_new_platform_page import BROWSER
 from tests.website import Asked, Reply, Website, website
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
@@ -258,6 +259,20 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
         await all_back(one)
     assert isinstance(outcome, Done), outcome
     assert dict(outcome.data)["owner"] == "DOE"  # type: ignore[arg-type]
+
+
+async def test_the_document_s_example_works(guarded: Browser, site: Website) -> None:
+    names: dict[str, Any] = {}
+    exec(BROWSER, names)
+    site.page("/shell", b"<html><body><script>document.write('<b id=owner>DOE</b>')</script></body></html>")
+    site.page("/search", b"<html><body><form action='/found'><input id=parcel name=n><button id=search></form></html>")
+    site.pages["/found"] = lambda asked: Reply(f"<html><body><b id=owner>{asked.query['n']}</b></html>".encode())
+    async with rendering(guarded) as one:
+        for name, path, owner in (("fetch", "/shell", b"DOE"), ("search", "/search", b"7-1")):
+            session = one.session()
+            target = Target(parcel_id="7-1", state="FL", county="adams", url=f"{site.url}{path}")
+            assert b'<b id="owner">' + owner in (await names[name](target, None, session)).body
+            await session.end(failed=False)
 
 
 async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: Website) -> None:

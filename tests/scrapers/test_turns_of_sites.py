@@ -94,3 +94,31 @@ def test_tasks_on_their_way_count_until_they_have_come() -> None:
     assert turns.closed() == (frozenset({ADAMS}), [1.0])
     turns.came(_task(2))
     assert not turns.closed().sites
+
+
+async def test_sites_that_need_a_browser_are_closed_while_none_is_free() -> None:
+    pages = 2
+    turns = Turns(page_opens_in=lambda before: 0.0 if before < pages else 0.5)
+    turns.need_browser(ADAMS)
+    assert turns.closed() == (frozenset(), [])
+    for number in (1, 2):
+        turns.sets_out(_task(number))
+        turns.is_at_host(_task(number))  # a request without a browser comes first
+    turns.sets_out(_task(3, "baker"))
+    assert turns.closed() == (frozenset({ADAMS}), [0.5]), "both pages have somebody on the way to them"
+    turns.came(_task(1))
+    assert turns.closed().sites == frozenset()
+    turns.sets_out(_task(4))
+    turns.need_no_browser(ADAMS)
+    assert turns.closed().sites == frozenset()
+
+
+async def test_what_a_page_leads_to_is_counted_at_its_host() -> None:
+    clock = ManualClock()
+    manners = Politeness(10.0, 2, clock)
+    await _ask(manners, "a")
+    before = manners.opens_in("a")
+    manners.was_asked("a", 2)
+    assert manners.opens_in("a") == before + 20.0
+    manners.was_asked("a", -1)
+    assert manners.opens_in("a") == before + 20.0

@@ -11,6 +11,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, Page, Retry
+from parcelpost.scrapers.shell import is_shell
 from parcelpost.simulator.faults import Faults
 from parcelpost.simulator.server import CountyServer, serving
 from parcelpost.simulator.sites import SITES
@@ -165,3 +166,31 @@ async def test_a_slow_answer_waits_and_a_broken_connection_breaks(client: Client
 async def test_a_fault_nobody_knows_is_refused(client: Client) -> None:
     assert (await client.ask("/_control/faults", "POST", form={"name": "lightning", "rate": "1"})).status == 400
     assert (await client.ask("/_control/faults", "POST", form={"name": "500", "rate": "many"})).status == 400
+
+
+async def test_a_page_that_a_script_writes_is_a_shell_to_all_others(client: Client, server: CountyServer) -> None:
+    server.faults.set("script", 1.0)
+    whole = parcel_page("vgsi", WORLD, 7).body
+    shell = await client.ask(PARCEL)
+    assert is_shell(Page(body=shell.body, content_type="text/html; charset=utf-8"))
+    assert not is_shell(Page(body=whole, content_type="text/html; charset=utf-8"))
+    assert (await client.ask(PARCEL, headers={"X-Written-By-Script": "1"})).body == whole
+    frame = await client.ask("/grizzly_gis/gis/?pin=1")
+    assert b"parentForm" in frame.body
+    record = await client.ask("/grizzly_gis/gis/recordSearch_2_Results/", "POST", form={"bHandoff_PIN": "1</script>"})
+    assert b"fetch(" in record.body
+    assert record.body.count(b"</script>") == 1
+
+
+async def test_terms_are_to_be_accepted_first(client: Client, server: CountyServer) -> None:
+    server.faults.set("terms", 1.0)
+    sent_away = await client.ask(PARCEL)
+    assert sent_away.status == 302
+    place = sent_away.headers["Location"]
+    assert b"I accept" in (await client.ask(place)).body
+    accepted = await client.ask(place, "POST")
+    assert (accepted.status, accepted.headers["Location"]) == (303, PARCEL)
+    cookie = accepted.headers["Set-Cookie"].split(";")[0]
+    assert (await client.ask(PARCEL, headers={"Cookie": cookie})).status == 200
+    elsewhere = await client.ask("/vgsi/Disclaimer?back=//elsewhere.example.org/", "POST")
+    assert elsewhere.headers["Location"] == "/vgsi/"

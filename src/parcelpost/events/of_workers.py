@@ -129,7 +129,10 @@ class TaskPutOff(Event, frozen=True):
 
 
 class PageFetched(Event, frozen=True):
-    """A site answered, with whatever status; or the cache did (`cached`), and nobody was asked."""
+    """A site answered, with whatever status; or the cache did (`cached`), and nobody was asked.
+
+    The `method` of a page in a browser is RENDER.
+    """
 
     method: str
     url: str

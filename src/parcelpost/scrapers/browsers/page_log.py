@@ -10,16 +10,16 @@ _MOST_CHARS = 500
 _MOST_RAW_CHARS = 4_000
 _SHORTEST_SECRET = 6
 _GONE = "***"
-_SECRETS = (
+_SECRETS = (  # each in linear time, whatever a page writes
     re.compile(
-        r"(?i)([\w.-]*(?:token|secret|passw|pwd|auth|session|sid\b|api[_-]?key|signature|sig\b|code\b|jwt)[\w.-]*"
-        r"[\"']?\s*[=:]\s*[\"']?)(?!\s)[^&\s\"',;}]+"
+        r"(?i)((?:token|secret|passw|pwd|auth|session|sid|api[_-]?key|signature|\bsig|\bcode|jwt)[\w.-]{0,40}"
+        r"[\"']?\s?[=:]\s?[\"']?)[^&\s\"',;}]+"
     ),
-    re.compile(r"(?i)((?:set-)?cookie\s*:\s*)\S.*"),
-    re.compile(r"(?i)((?:proxy-)?authorization\s*:\s*)\S.*"),
-    re.compile(r"(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}"),
+    re.compile(r"(?i)((?:set-)?cookie\s?:\s?)\S.*"),
+    re.compile(r"(?i)((?:proxy-)?authorization\s?:\s?)\S.*"),
+    re.compile(r"(?i)(\b(?:bearer|basic)\s)[\w.~+/=-]{8,}"),
     re.compile(r"()\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"),
-    re.compile(r"(//)[^/\s@]+@"),
+    re.compile(r"(//)[^/\s@]{1,200}(?=@)"),
 )
 
 
@@ -32,7 +32,7 @@ class PageLog:
         self._left_out = 0
 
     def add(self, what: str, text: str) -> None:
-        line = f"{what}: {' '.join(text.split())}"[:_MOST_RAW_CHARS]
+        line = f"{what}: {' '.join(text[:_MOST_RAW_CHARS].split())}"
         if len(self._first) < _MOST_LINES // 2:
             self._first.append(line)
             return

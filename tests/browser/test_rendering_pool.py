@@ -1,0 +1,48 @@
+"""Pages of the pool's own browsers, and what becomes of a task whose browser is killed under it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+from parcelpost.clock import SystemClock
+from parcelpost.model import Target, Task
+from parcelpost.scrapers.browsers.lending import Browsing
+from parcelpost.scrapers.fetch_errors import BrowserDied
+from parcelpost.scrapers.fetcher import PageFetcher
+from tests.browser.pools import PATIENCE, a_pool, needs_chromium
+from tests.scrapers.fetching import HERE
+from tests.website import Asked, website
+
+pytestmark = needs_chromium
+
+
+async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(tmp_path: Path) -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter, __: Asked) -> None:
+        await reader.read()
+
+    task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
+    async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
+        site.page("/", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
+        site.streams["/hang"] = hang
+        browsing = Browsing(lender=stage.pool)
+        async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
+            first = fetcher.session(0.0, task)
+            hanging = asyncio.create_task(first.rendered(f"{site.url}/hang"))
+            while "/hang" not in site.paths:
+                await asyncio.sleep(0.01)
+            (row,) = await stage.rows()
+            assert (row.status, row.current_task_id) == ("busy", "t1")
+            assert row.pid is not None
+            os.kill(row.pid, signal.SIGKILL)
+            died = (await asyncio.gather(hanging, return_exceptions=True))[0]
+            assert isinstance(died, BrowserDied)
+            await first.end(failed=False)
+            second = fetcher.session(0.0, task)
+            assert b"<b>DOE</b>" in (await second.rendered(f"{site.url}/", until="b")).body
+            assert fetcher.turns.closed().sites == {task.site}, "its only page is out"
+            await second.end(failed=False)
+            while fetcher.turns.closed().sites:
+                await asyncio.sleep(0.01)
