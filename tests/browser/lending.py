@@ -105,7 +105,7 @@ async def rendering(
     profiles: Path | None = None,
     resolve: Any = None,
     idle_seconds: float = 30.0,
-    quiet_seconds: float = 0.6,
+    quiet_seconds: float = 30.0,
     fetch: dict[str, Any] | None = None,
     **options: Any,
 ) -> AsyncIterator[Renders]:

@@ -51,12 +51,14 @@ class County(NamedTuple):
 
 
 @asynccontextmanager
-async def a_county(browser: Browser, platform: str, tmp_path: Path, profile: str = "") -> AsyncIterator[County]:
+async def a_county(
+    browser: Browser, platform: str, tmp_path: Path, profile: str = "", quiet_seconds: float = 30.0
+) -> AsyncIterator[County]:
     server = CountyServer(worlds={platform: WORLD}, faults=Faults(3))
     async with (
         LocalPersistenceManager.open(tmp_path / f"{platform}.db") as lpm,
         serving(server) as address,
-        rendering(browser, cache=lpm.cache, profiles=tmp_path) as one,
+        rendering(browser, cache=lpm.cache, profiles=tmp_path, quiet_seconds=quiet_seconds) as one,
     ):
         yield County(platform, one, server.faults, server, address, f'profile = "{profile}"\n' if profile else "")
 
@@ -88,7 +90,7 @@ async def test_a_site_whose_pages_are_written_by_scripts_gives_the_same_records(
 
 
 async def test_what_is_not_there_and_what_is_forbidden_stay_what_they_are(guarded: Browser, tmp_path: Path) -> None:
-    async with a_county(guarded, "grizzly_gis", tmp_path) as county:
+    async with a_county(guarded, "grizzly_gis", tmp_path, quiet_seconds=2.0) as county:
         county.faults.set("script", 1.0)
         assert isinstance(await county.scrape(999), NotFound)
         county.faults.set("challenge", 1.0)

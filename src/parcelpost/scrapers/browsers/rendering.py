@@ -69,11 +69,10 @@ class Rendering:
         agent = await self._user_agent(task_id)
         stay = Stay(task_id, self._browsing, self._proxy, self._clock)
         stay.secrets += [str(one.get("value", "")) for one in state.get("cookies", ())]
-        holding = await stay.begin(
-            user_agent=agent, storage_state=state, accept_downloads=False, service_workers="block"
-        )
+        holding = stay.begin(user_agent=agent, storage_state=state, accept_downloads=False, service_workers="block")
         self._stays.add(holding)
         holding.add_done_callback(self._stays.discard)
+        await stay.ready(holding)
         return stay
 
     async def render(self, stay: Stay, wanted: Wanted, allows: Allows) -> Rendered:

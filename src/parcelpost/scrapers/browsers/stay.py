@@ -52,9 +52,14 @@ class Stay:
     def is_over(self) -> bool:
         return self._ended.is_set()
 
-    async def begin(self, **context_options: Any) -> asyncio.Task[None]:
-        """Answers what holds the page. Raises NoBrowser, BrowserDied and NoTurn."""
-        holding = self._holding = asyncio.create_task(self._hold(context_options))
+    def begin(self, **context_options: Any) -> asyncio.Task[None]:
+        """Answers what will hold the page, which is to be waited for at the end."""
+        self._holding = asyncio.create_task(self._hold(context_options))
+        self._holding.add_done_callback(lambda task: task.cancelled() or task.exception())  # who waits is told
+        return self._holding
+
+    async def ready(self, holding: asyncio.Task[None]) -> None:
+        """Raises NoBrowser, BrowserDied and NoTurn."""
         try:
             await asyncio.wait([holding, self._ready], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         except BaseException:
@@ -62,7 +67,6 @@ class Stay:
             raise
         if not self._ready.done():
             holding.result()
-        return holding
 
     @contextmanager
     def in_use(self) -> Iterator[Held]:
