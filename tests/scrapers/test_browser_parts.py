@@ -98,9 +98,12 @@ def test_what_is_no_name_of_a_profile(name: str, tmp_path: Path) -> None:
 def test_a_profile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("[1, 2")
     (tmp_path / "large.json").write_bytes(b" " * (5 * 1024**2))
-    (tmp_path / "good.json").write_text('{"cookies": [{"name": "a"}]}')
-    assert saved(tmp_path, "good") == {"cookies": [{"name": "a"}], "origins": []}
-    for name, why in (("missing", "no such file"), ("broken", "cannot be read"), ("large", "larger than")):
+    (tmp_path / "odd.json").write_text('{"cookies": [{"name": "a", "value": "1", "domain": ""}]}')
+    (tmp_path / "good.json").write_text('{"cookies": [{"name": "a", "value": "1", "domain": "x.org", "more": 1}]}')
+    (cookie,) = saved(tmp_path, "good")["cookies"]
+    assert (cookie["name"], cookie["domain"], cookie["path"], cookie["expires"]) == ("a", "x.org", "/", -1)
+    reasons = {"missing": "no such file", "broken": "cannot be read", "large": "larger than", "odd": "cannot be read"}
+    for name, why in reasons.items():
         with pytest.raises(NoBrowser, match=why) as waits:
             saved(tmp_path, name)
         assert f"--profile {name}" in str(waits.value)

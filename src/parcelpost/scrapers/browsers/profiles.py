@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta, Struct
 
 from parcelpost.model import Site
 from parcelpost.scrapers.fetch_errors import NoBrowser
@@ -19,6 +20,34 @@ _LOOK_AGAIN_SECONDS = 60.0
 
 State = Mapping[str, Any]
 """As Playwright writes it: cookies, and what origins have stored."""
+
+
+class _Cookie(Struct, frozen=True):
+    name: str
+    value: str
+    domain: Annotated[str, Meta(min_length=1)]
+    path: Annotated[str, Meta(pattern="^/")] = "/"
+    expires: float = -1
+    httpOnly: bool = False
+    secure: bool = False
+    sameSite: Literal["Strict", "Lax", "None"] = "Lax"
+
+
+class _Entry(Struct, frozen=True):
+    name: str
+    value: str
+
+
+class _Origin(Struct, frozen=True):
+    origin: Annotated[str, Meta(pattern="^https?://[^/]+$")]
+    localStorage: tuple[_Entry, ...] = ()
+
+
+class _Saved(Struct, frozen=True):
+    """All that is taken from the file: what Chromium cannot take would cost a browser."""
+
+    cookies: tuple[_Cookie, ...] = ()
+    origins: tuple[_Origin, ...] = ()
 
 
 def is_name(text: str) -> bool:
@@ -39,12 +68,13 @@ def saved(folder: Path | None, name: str) -> State:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
             raise _missing(name, f"it is larger than {MOST_BYTES:,} bytes")
-        found = msgspec.json.decode(text, type=dict[str, list[dict[str, Any]]])
+        found = msgspec.json.decode(text, type=_Saved)
     except OSError as error:
         raise _missing(name, (error.strerror or str(error)).lower()) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise _missing(name, f"it cannot be read: {error}"[:200]) from None
-    return {"cookies": found.get("cookies", []), "origins": found.get("origins", [])}
+    state: State = msgspec.to_builtins(found)
+    return state
 
 
 def _missing(name: str, why: str) -> NoBrowser:

@@ -100,7 +100,7 @@ class Stay:
                 proxy = {"server": lease.address, "username": lease.user, "password": lease.password}
                 async with self._browsing.lender.lend(self._task_id, proxy=proxy, **context_options) as lent:
                     watch = PageWatch(lent, self._browsing.options, self.log, self._clock)
-                    await lent.alive(watch.begin())
+                    await self._begin(lent, watch)
                     self._ready.set_result(Held(lent, lease, watch))
                     await self._until_ended()
                     if self._death is not None:
@@ -114,6 +114,12 @@ class Stay:
         finally:
             self._ended.set()
             self._is_told.set()
+
+    async def _begin(self, lent: LentPage, watch: PageWatch) -> None:
+        try:
+            await lent.alive(watch.begin())
+        except playwright_error() as error:
+            raise BrowserDied(f"the browser does not take what it is told: {error}"[:300]) from None
 
     async def _until_ended(self) -> None:
         """Also where nobody says so: platform code may hang with a page that others could use."""
