@@ -47,8 +47,11 @@ demo: setup ## scrape four invented counties into demo_data (DEMO_ARGS=--stay ke
 	@rm -rf demo_data
 	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 
+# One more than there are processors: many tests wait for other processes most of their time.
+TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+
 test: lint ## lint, then run the tests (PYTEST_ARGS='-k name' passes through)
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
 
 lint: setup ## check style and types
 	$(BIN)/ruff check .

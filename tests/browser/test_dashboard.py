@@ -14,7 +14,7 @@ from tests.browser.conftest import a_page
 from tests.gateway.filling import a_beat, a_task, an_arrival, fill
 from tests.gateway.served import Served, served
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("dashboard")]
 
 PHONE = {"width": 360, "height": 740}
 SCRIPT = '<img src=x onerror="window.harmed=1;alert(1)"><script>window.harmed=1</script>'

@@ -19,7 +19,7 @@ from parcelpost.storage import LocalPersistenceManager
 from tests.browser.lending import rendering
 from tests.website import Asked, Reply, Website, website
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
 
 BUILT = b"""<html><head><link rel="dns-prefetch" href="//elsewhere.example.org"><title>Parcel</title></head><body>
 <img src="/picture.png"><video src="/film.mp4"></video><script src="http://www.googletagmanager.com/gtm.js"></script>

@@ -28,7 +28,7 @@ from tests.scrapers.fetching import fetching
 from tests.test_new_platform_page import BROWSER
 from tests.website import Asked, Reply, Website, website
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
 
 PATIENCE = 60.0
 PNG = b"\x89PNG"

@@ -24,7 +24,7 @@ from parcelpost.simulator.world import World
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.lending import Renders, rendering
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
 
 WORLD = World(seed=3, county="fernhill", size=50)
 

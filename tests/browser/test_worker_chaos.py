@@ -19,7 +19,7 @@ from tests.browser.pools import kill_if_there, needs_chromium, renderers
 from tests.simulator import facts
 from tests.simulator.asking import wrong
 
-pytestmark = [needs_chromium, pytest.mark.xdist_group("browser")]
+pytestmark = needs_chromium
 
 TASKS = 200
 KILL_EVERY = 12
