@@ -7,7 +7,7 @@ import fcntl
 import os
 import platform
 import sys
-from collections.abc import Collection
+from collections.abc import Sequence
 from pathlib import Path
 
 _FEW = 64
@@ -33,16 +33,16 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
-def sync_many(root: Path, files: Collection[Path]) -> None:
+def sync_many(root: Path, names: Sequence[str]) -> None:
     """Makes files under root durable, with the folders that lead to them. Those that are gone by now are passed over.
 
     Many at once cost one `syncfs` where the kernel reports its errors, else an fsync each.
     """
-    if len(files) > _FEW and _syncfs_is_reliable():
+    if len(names) > _FEW and _syncfs_is_reliable():
         _syncfs(root)
         return
     folders: set[Path] = set()
-    for file in files:
+    for file in map(root.joinpath, names):
         try:
             sync_path(file)
         except FileNotFoundError:

@@ -148,7 +148,7 @@ class RawFiles:
         compressed = igzip.compress(page.body, 1, mtime=0)
         stem = self._create(f"{folder}/{safe_name(page.parcel_id)}", digest, page, compressed)
         try:
-            _write_new(self.root / f"{stem}.json", page.record_json, os.O_TRUNC)
+            self._write_new(f"{stem}.json", page.record_json, os.O_TRUNC)
         except OSError:
             self._unlink([f"{stem}.html.gz"])
             raise
@@ -158,11 +158,25 @@ class RawFiles:
     def _create(self, plain: str, digest: str, page: PageToKeep, compressed: bytes) -> str:
         for stem in () if page.own_name else (plain, f"{plain}~{digest[:12]}"):
             with contextlib.suppress(FileExistsError):
-                _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
+                self._write_new(f"{stem}.html.gz", compressed, os.O_EXCL)
                 return stem
         stem = f"{plain}~{page.result_id}"
-        _write_new(self.root / f"{stem}.html.gz", compressed, os.O_EXCL)
+        self._write_new(f"{stem}.html.gz", compressed, os.O_EXCL)
         return stem
+
+    def _write_new(self, name: str, content: bytes, flags: int) -> None:
+        path = f"{self.root}/{name}"  # a Path takes longer to make than the file
+        handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
+        try:
+            try:
+                view = memoryview(content)
+                while view:
+                    view = view[os.write(handle, view) :]
+            finally:
+                os.close(handle)
+        except OSError:
+            Path(path).unlink(missing_ok=True)
+            raise
 
     def _discard_dropped(self, _page: PageToKeep, answer: Any) -> None:
         if isinstance(answer, KeptPage):
@@ -173,20 +187,6 @@ class RawFiles:
         for name in sorted(names, key=lambda name: name.endswith(".html.gz")):
             with contextlib.suppress(OSError):
                 self.path(name).unlink(missing_ok=True)
-
-
-def _write_new(path: Path, content: bytes, flags: int) -> None:
-    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
-    try:
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(handle, view) :]
-        finally:
-            os.close(handle)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def on_disk(content: bytes) -> int:

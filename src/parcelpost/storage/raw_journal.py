@@ -115,7 +115,7 @@ class RawJournal:
         try:
             if names:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
-                durable_files.sync_many(self._root, [self._root / name for name in (*names, *records)])
+                durable_files.sync_many(self._root, [*names, *records])
         except OSError:
             # The kernel may call those pages clean now though they are not on disk: they have to be written again.
             path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ def safe_name(value: str) -> str:
     return name or "%"
 
 
+@lru_cache(1_024)  # thousands of pages come from the same county
 def folder_of(platform: str, state: str, county: str) -> str:
     return f"{safe_name(platform)}/{safe_name(state)}/{safe_name(county)}"
 

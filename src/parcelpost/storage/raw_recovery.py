@@ -21,7 +21,7 @@ async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -
     segments = segment_paths(live, owner_id)
     records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
     restored, without_result = 0, 0
-    files: list[Path] = []
+    files: list[str] = []
     while chunk := list(islice(records, _CHUNK)):
         named = await database.read(outbox.named_by_a_result, [record.name for record, _ in chunk])
         for record, must_write in chunk:
@@ -30,7 +30,7 @@ async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -
                 continue
             sha256, data = named[record.name]
             restored += _mend_file(root, record, sha256, data, must_write=must_write)
-            files += [inside(root, record.name), inside(root, record.name.removesuffix(".html.gz") + ".json")]
+            files += [record.name, record.name.removesuffix(".html.gz") + ".json"]
     if files:
         durable_files.sync_many(root, files)
     for path in segments:
