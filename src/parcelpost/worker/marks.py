@@ -99,7 +99,7 @@ class Marks:
         if self._writing is not None and self._writing.done():
             await self._written(self._writing)
         if self._writing is None:
-            self._writing = asyncio.create_task(self._write_all())
+            self._writing = asyncio.create_task(self._write_what_waits())
         if len(self._waiting) >= _MOST_WAITING:
             await self._written(self._writing)
 
@@ -107,7 +107,7 @@ class Marks:
         """Everything is in the store when this returns. Raises a StoreError: then call it again before sending more."""
         while self._writing is not None or self._waiting or self._refusals:
             if self._writing is None:
-                self._writing = asyncio.create_task(self._write_all())
+                self._writing = asyncio.create_task(self._write_what_waits())
             await self._written(self._writing)
 
     async def _written(self, writing: asyncio.Task[None]) -> None:
@@ -119,9 +119,10 @@ class Marks:
             raise
         writing.result()
 
-    async def _write_all(self) -> None:
+    async def _write_what_waits(self) -> None:
         try:
-            while self._waiting or self._refusals:
+            await self._write(self._waiting[:])
+            while len(self._waiting) >= _A_WRITE:  # fewer wait for others to go with them
                 await self._write(self._waiting[:])
         except StoreError as error:
             self._failed(error)
