@@ -15,7 +15,7 @@ MAX_LINES = 350
 
 _GROUND = {"model", "errors", "clock"}
 _WORKER = _GROUND | {"settings", "events", "telemetry", "storage", "client", "scrapers"}
-_SIMULATOR = _WORKER | {"wire", "log", "worker", "gateway"}
+_SIMULATOR = _WORKER | {"wire", "log", "worker", "gateway", "raw_store"}
 
 # A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
 MAY_IMPORT: dict[str, set[str]] = {
@@ -27,13 +27,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": _GROUND,
     "events": _GROUND,
     "wire": _GROUND,
+    "private_folder": set(),
+    "raw_store": {"errors", "private_folder"},
     "log": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
     "storage": {"model", "errors", "events", "clock"},
-    "client": {"model", "errors", "events", "wire", "settings"},
+    "client": {"model", "errors", "events", "wire", "settings", "raw_store"},
     "scrapers": {"model", "errors", "events", "clock"},
     "worker": _WORKER,
-    "gateway": {"model", "errors", "events", "clock", "wire", "settings"},
+    "gateway": {"model", "errors", "events", "clock", "wire", "settings", "raw_store", "private_folder"},
     "contrib": _GROUND | {"settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
     "cli": _SIMULATOR | {"simulator"},
@@ -47,11 +49,13 @@ ROOMS_OF: dict[str, set[str]] = {
     "aiosqlite": {"storage"},
     "asyncpg": {"gateway"},
     "fastapi": {"gateway"},
+    "google": {"client"},
+    "grpc": {"client"},
     "httpcore2": {"scrapers"},
     "httpx2": {"client", "scrapers", "simulator"},
     "isal": {"storage"},
     "itemadapter": {"contrib"},
-    "obstore": {"gateway"},
+    "obstore": {"raw_store"},
     "playwright": {"scrapers"},
     "protego": {"scrapers"},
     "scrapy": {"contrib"},

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.raw_store import RawStore
 from parcelpost.gateway.words import Arrival, Beat, ParcelKey
 from parcelpost.model import Priority, Signal, Target, Task
+from parcelpost.raw_store import RawStore
 from tests.gateway.making import facts_in
 
 PLATFORMS = ("grizzly_gis", "mygov_due", "qpublic", "vgsi", "lien_register")

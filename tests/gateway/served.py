@@ -14,8 +14,8 @@ from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Event
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.raw_store import RawStore, open_raw_store
 from parcelpost.gateway.serving import serve
+from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
 

@@ -19,10 +19,10 @@ from parcelpost.gateway.app import make_app
 from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.raw_store import open_raw_store
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
 from parcelpost.model import Target, Task
+from parcelpost.raw_store import open_raw_store
 from parcelpost.settings.keys import ServerSettings
 
 PAGE = b"<html>" + b"a page " * 200 + b"</html>"

@@ -16,9 +16,9 @@ from parcelpost.cli.demo_files import Files
 from parcelpost.cli.output import Cell
 from parcelpost.cli.running import CLOCK, looking
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.raw_store import RawStore, open_raw_store
 from parcelpost.gateway.words import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
+from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.storage import outbox, queue_state, tasks
 from parcelpost.storage.raw_names import inside
 

@@ -10,9 +10,9 @@ from parcelpost.clock import Clock
 from parcelpost.events import Emit
 from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.raw_store import RawStore
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import Tokens
+from parcelpost.raw_store import RawStore
 from parcelpost.settings.keys import ServerSettings
 
 

@@ -24,10 +24,10 @@ from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.opening import open_ledger, shown
 from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.raw_store import open_raw_store, remove_leftovers
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
+from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
 

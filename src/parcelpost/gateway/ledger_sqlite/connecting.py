@@ -12,8 +12,8 @@ from typing import Any
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
-from parcelpost.gateway.private_folder import make_private
 from parcelpost.gateway.sql import schema
+from parcelpost.private_folder import make_private
 
 BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for."""

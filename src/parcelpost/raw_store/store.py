@@ -1,0 +1,128 @@
+"""A store of raw files, by the hash of what they hold."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import obstore
+from msgspec import Struct
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore
+
+from parcelpost.errors import RawStoreAway
+
+STAGING = "staging"
+"""Where a folder's files are until they are whole."""
+
+_CHUNK_BYTES = 256 * 1024
+_MOST_NAME_CHARS = 200
+_UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_PROBE_NAME = "health"
+_PROBE = b"." * 4096  # a block: an empty file finds room on a full disk
+_LONGEST_WRITE = timedelta(hours=1)
+
+Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
+"""Puts content under a path, whole or not at all."""
+
+
+class RawPage(Struct, frozen=True):
+    size: int
+    chunks: AsyncIterator[bytes]
+    """Compressed with gzip."""
+
+
+class RawStore:
+    """Every call raises RawStoreAway when the store does not answer for now. `health` is written by `check`."""
+
+    def __init__(self, store: ObjectStore, write: Write) -> None:
+        self._store = store
+        self._write = write
+
+    async def put(self, sha256: str, page: IO[bytes], name: str, metadata: bytes) -> str:
+        """Keeps a page, which comes compressed with gzip, and what is told about it under that name. Its path."""
+        path = page_path(sha256)
+        try:
+            if not await self._holds(path):
+                await self._write(path, page)
+            await self._write(f"{path.removesuffix('.html.gz')}/{safe_name(name)}.json", metadata)
+        except (BaseError, OSError) as error:
+            raise RawStoreAway(f"a raw file could not be kept: {type(error).__name__}") from error
+        return path
+
+    async def put_record(self, sha256: str, packed: bytes) -> str:
+        """Keeps a record's JSON, compressed with gzip. Its path."""
+        path = f"{_folder(sha256)}/{sha256}.json.gz"
+        try:
+            if not await self._holds(path):
+                await self._write(path, packed)
+        except (BaseError, OSError) as error:
+            raise RawStoreAway(f"a record could not be kept: {type(error).__name__}") from error
+        return path
+
+    async def open(self, sha256: str) -> RawPage | None:
+        """The page with that hash; None if there is none."""
+        if not _SHA256.fullmatch(sha256):
+            return None
+        try:
+            found = await obstore.get_async(self._store, page_path(sha256))
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise RawStoreAway(f"a raw file could not be read: {type(error).__name__}") from error
+        return RawPage(found.meta["size"], _chunks(found))
+
+    async def check(self) -> None:
+        """Returns if something can be written: a full disk is seen before a worker comes with a page."""
+        try:
+            await self._write(_PROBE_NAME, _PROBE)
+        except (BaseError, OSError) as error:
+            raise RawStoreAway(f"a raw file could not be kept: {type(error).__name__}") from error
+
+    async def _holds(self, path: str) -> bool:
+        try:
+            await obstore.head_async(self._store, path)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def remove_leftovers(place: str, now: datetime) -> None:
+    """What crashes left half written in a folder. What is young may be the work of a sister gateway."""
+    if "://" in place:
+        return
+    before = (now - _LONGEST_WRITE).timestamp()
+    for file in (Path(place) / STAGING).glob("*"):
+        with suppress(OSError):  # a sister was faster, or it is not ours: it takes room, and nothing else
+            if file.stat().st_mtime < before:
+                file.unlink()
+
+
+def safe_name(name: str) -> str:
+    """ASCII without separators; where that is not the name as given, a hash keeps it one of its own."""
+    base = _UNSAFE.sub("-", name.replace("\\", "/").rsplit("/", 1)[-1]).lstrip(".-")[:_MOST_NAME_CHARS]
+    if base == name:
+        return base
+    return f"{base}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+def page_path(sha256: str) -> str:
+    return f"{_folder(sha256)}/{sha256}.html.gz"
+
+
+def _folder(sha256: str) -> str:
+    return f"{sha256[:2]}/{sha256[2:4]}"
+
+
+async def _chunks(found: obstore.GetResult) -> AsyncIterator[bytes]:
+    try:
+        async for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
+            yield bytes(chunk)
+    except (BaseError, OSError) as error:
+        raise RawStoreAway(f"a raw file could not be read to its end: {type(error).__name__}") from error
