@@ -11,7 +11,8 @@ ParcelpostError
 │   └── NotOffered        it does not have this optional part
 ├── LedgerError           the gateway's own ledger could not do it
 │   └── LedgerAway        its database does not answer for now (retry helps)
-├── RawStoreAway          the gateway cannot keep or find raw files for now (retry helps)
+├── RawStoreAway          raw files cannot be kept or found for now (retry helps)
+│   └── RawStoreDenied    their store does not let us in (a person must look)
 └── StoreError            the local store could not do it
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
@@ -113,10 +114,14 @@ class LedgerAway(LedgerError):
 
 
 class RawStoreAway(ParcelpostError):
-    """The gateway's store of raw files does not answer for now."""
+    """The store of raw files does not answer for now."""
 
     hint = "check server.raw, the room on its disk, and for s3:// the credentials and the endpoint"
     retry_helps = True
+
+
+class RawStoreDenied(RawStoreAway):
+    """The store of raw files does not let us in, or is not there."""
 
 
 class StoreError(ParcelpostError):

@@ -119,7 +119,7 @@ def _size(count: int) -> str:
 
 
 def _started(e: events.WorkerStarted) -> str:
-    gateway = f"gateway {e.gateway}" if e.gateway else "no gateway"
+    gateway = f"upstream {e.gateway}" if e.gateway else "no upstream"
     platforms = ", ".join(e.platforms[:_LONGEST_LIST]) or "none"
     slots = _count(e.slots, "slot")
     return f"worker {e.worker_id} is at work: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
@@ -247,14 +247,14 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.UpstreamAway: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (
-            f"{e.loop}: the gateway {'denies us' if e.denied else 'is away'} ({e.reason}); "
+            f"{e.loop}: the upstream {'denies us' if e.denied else 'is away'} ({e.reason}); "
             f"next try in {_time(e.retry_in_seconds)}"
         ),
     ),
-    events.UpstreamBack: ("info", lambda e: f"{e.loop}: the gateway answers again after {_time(e.away_seconds)}"),
+    events.UpstreamBack: ("info", lambda e: f"{e.loop}: the upstream answers again after {_time(e.away_seconds)}"),
     events.CommandReceived: (
         lambda e: "info" if e.known else "warning",
-        lambda e: f"the gateway orders: {e.command}" + ("" if e.known else " (unknown, ignored)"),
+        lambda e: f"the upstream orders: {e.command}" + ("" if e.known else " (unknown, ignored)"),
     ),
     events.LoopFailed: (
         "error",

@@ -64,6 +64,8 @@ def _other_value(name: str) -> tuple[str, Any]:
     default = KEYS[name].default
     known: dict[str, Any] = {
         "worker.mode": "legacy",
+        "worker.upstream": "firestore",
+        "firestore.root": "a/b",
         "storage.synchronous": "NORMAL",
         "browser.sandbox": "on",
         "janitor.backup_at": "23:59",

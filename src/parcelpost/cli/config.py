@@ -80,6 +80,7 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
 def _judge(found: Found) -> tuple[list[Problem], list[str]]:
     """Everything that is wrong, and everything that may be: also what would end a worker at once."""
     from parcelpost.cli import readiness
+    from parcelpost.cli.upstreams import secret_warnings
     from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
     from parcelpost.settings.sources import Problem
 
@@ -90,9 +91,10 @@ def _judge(found: Found) -> tuple[list[Problem], list[str]]:
     problems += [Problem(what=str(one), remedy=one.hint) for one in readiness.problems(settings, os.environ)]
     if problems:
         return problems, warnings
-    token = read_token(settings.gateway, os.environ)
-    warnings += token.warnings
-    if settings.gateway.url and token.secret is None:
+    warnings += secret_warnings(settings, os.environ)
+    if settings.worker.upstream == "firestore":
+        return problems, warnings
+    if settings.gateway.url and read_token(settings.gateway, os.environ).secret is None:
         warnings.append(
             f"there is no token for the gateway: set {TOKEN_VARIABLE} or gateway.token_file if it asks for one"
         )

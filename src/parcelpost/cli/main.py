@@ -16,6 +16,7 @@ from parcelpost.cli import (
     browser,
     config,
     demo,
+    firestore,
     gateway,
     import_command,
     log_command,
@@ -45,6 +46,7 @@ app.add_typer(store.app, name="store")
 app.add_typer(config.app, name="config")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(browser.app, name="browser")
+app.add_typer(firestore.app, name="firestore")
 app.command("add", epilog=add_command.EXAMPLES)(with_settings(add_command.add))
 app.command("import", epilog=import_command.EXAMPLES)(with_settings(import_command.import_))
 app.command("status", epilog=status_command.EXAMPLES)(with_settings(status_command.status))

@@ -58,20 +58,23 @@ def store_command(words: str, store: Path) -> str:
     return f"parcelpost store {words}{_named(store)}"
 
 
-OF_A_GATEWAY = frozenset({Source.GATEWAY, Source.FIRESTORE})
+OF_AN_UPSTREAM = frozenset({Source.GATEWAY, Source.FIRESTORE})
 
 
-def has_gateway() -> bool:
+def has_upstream() -> bool:
     """Whether the settings name one."""
-    return bool(settled().gateway.url)
+    settings = settled()
+    return bool(settings.gateway.url) or settings.worker.upstream == "firestore"
 
 
 def run_command(store: Path, sources: Collection[Source]) -> str:
-    """A `parcelpost run` that does what came from there. With no gateway set, its tasks and theirs differ."""
+    """A `parcelpost run` that does what came from there. With no upstream set, its tasks and theirs differ."""
     settings = settled()
-    if settings.gateway.url:
+    if has_upstream():
         mode = ""
-    elif OF_A_GATEWAY.intersection(sources):
+    elif Source.FIRESTORE in sources:
+        mode = " --mode ondemand --upstream firestore"
+    elif OF_AN_UPSTREAM.intersection(sources):
         mode = " --mode ondemand --gateway URL"
     else:
         mode = "" if settings.worker.mode == "standalone" else " --mode standalone"

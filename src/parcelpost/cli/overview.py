@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli import status_report
-from parcelpost.cli.options import OF_A_GATEWAY, has_gateway, run_command
+from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
@@ -291,7 +291,7 @@ def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
     tasks, results = status.queue.pending, status.queue.unsynced
     sources = status.waiting.pending if tasks else frozenset[Source]()
     waiting = [f"{count(tasks, 'task')} to do"] if tasks else []
-    if results and (status.waiting.unsent & OF_A_GATEWAY or has_gateway()):
+    if results and (status.waiting.unsent & OF_AN_UPSTREAM or has_upstream()):
         waiting.append(f"{count(results, 'result')} to deliver")
         sources |= status.waiting.unsent
     if not waiting:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from parcelpost.cli.known_platforms import sites
 from parcelpost.cli.platform_names import names
+from parcelpost.cli.upstreams import check_firestore
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.connecting import proxy_url
 from parcelpost.scrapers.guard import Guard
@@ -27,6 +28,7 @@ def problems(settings: Settings, environment: Mapping[str, str]) -> Iterator[Inv
     checks: tuple[Callable[[], object], ...] = (
         lambda: check_runnable(settings),
         lambda: _check_token(settings, environment),
+        lambda: check_firestore(settings),
         lambda: sites(settings),
         lambda: _check_platforms(settings),
         lambda: Guard(settings.fetch.allow_private),
@@ -40,6 +42,8 @@ def problems(settings: Settings, environment: Mapping[str, str]) -> Iterator[Inv
 
 
 def _check_token(settings: Settings, environment: Mapping[str, str]) -> None:
+    if settings.worker.upstream != "gateway":
+        return
     token = read_token(settings.gateway, environment)
     if settings.gateway.url and token.secret is None and not is_own_machine(settings.gateway.url):
         raise InvalidSettings("gateway.url is set, and no token is", hint=f"set {TOKEN_VARIABLE} or gateway.token_file")

@@ -22,11 +22,13 @@ Examples:
   parcelpost run --gateway https://gateway.example.org
   parcelpost run --mode standalone --until-empty
   parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100
+  parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw
   parcelpost run --config /etc/parcelpost.toml --set http.port=9100
 """
 
 _FLAGS = {
     "mode": "worker.mode",
+    "upstream": "worker.upstream",
     "gateway": "gateway.url",
     "store": "storage.path",
     "platforms": "worker.platforms",
@@ -41,6 +43,9 @@ Text = str | None
 
 def run(
     mode: Annotated[Text, typer.Option("--mode", metavar="MODE", help="ondemand, legacy or standalone.")] = None,
+    upstream: Annotated[
+        Text, typer.Option("--upstream", metavar="KIND", help="gateway or firestore: where tasks come from.")
+    ] = None,
     gateway: Annotated[Text, typer.Option("--gateway", metavar="URL", help="The gateway's address.")] = None,
     store: Annotated[Text, typer.Option("--store", metavar="PATH", help="The store's file.")] = None,
     platforms: Annotated[
@@ -62,7 +67,14 @@ def run(
 
     from parcelpost.settings.sources import check_runnable, load, pairs
 
-    given = {"mode": mode, "gateway": gateway, "store": store, "platforms": platforms, "slots": slots}
+    given = {
+        "mode": mode,
+        "upstream": upstream,
+        "gateway": gateway,
+        "store": store,
+        "platforms": platforms,
+        "slots": slots,
+    }
     own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
     named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
     flags = {**pairs(settings or []), **own}

@@ -19,15 +19,13 @@ from parcelpost.cli.fetch_options import fetch_options
 from parcelpost.cli.known_platforms import factory, sites
 from parcelpost.cli.readiness import check_ready
 from parcelpost.cli.store_options import store_options
-from parcelpost.client.gateway import GatewayClient
+from parcelpost.cli.upstreams import secret_warnings, upstream_of
 from parcelpost.client.nowhere import Nowhere
-from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
 from parcelpost.scrapers.fetcher import PageFetcher
 from parcelpost.settings import Settings
-from parcelpost.settings.secrets import read_token
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.telemetry import CONTENT_TYPE, Telemetry
 from parcelpost.worker import pages
@@ -35,7 +33,6 @@ from parcelpost.worker.control import Control
 from parcelpost.worker.worker import Tools, Worker
 
 _MOST_SISTERS = 1_000
-_NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
 
 
 class _Identity(Struct, frozen=True):
@@ -53,8 +50,7 @@ async def working(
     telemetry = Telemetry()
     emit = _both(make_log(settings.log.level, settings.log.format, sys.stderr), telemetry.emit)
     check_ready(settings, environment)
-    token = read_token(settings.gateway, environment)
-    for warning in token.warnings:
+    for warning in secret_warnings(settings, environment):
         print(f"note: {warning}", file=sys.stderr)
     known = replace(sites(settings), clock=clock)
     async with AsyncExitStack() as stack:
@@ -69,16 +65,12 @@ async def working(
             PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
         )
         worker_id = settings.worker.id or await _own_id(lpm)
-        upstream: Upstream = Nowhere()
-        if settings.gateway.url:
-            secret = token.secret.reveal() if token.secret else _NO_TOKEN
-            client = GatewayClient.open(settings.gateway, secret, worker_id, clock.now)
-            upstream = await stack.enter_async_context(client)
+        upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock.now))
         worker = Worker(
             Tools(
                 lpm=lpm,
                 upstream=upstream,
-                delivers=bool(settings.gateway.url),
+                delivers=not isinstance(upstream, Nowhere),
                 factory=factory(settings, replace(known, sessions=fetcher.session)),
                 ranking=known.ranking,
                 turns=fetcher.turns,

@@ -5,6 +5,14 @@ record that found no room elsewhere. What is there is not written again.
 """
 
 from parcelpost.raw_store.opening import open_any_raw_store, open_raw_store
-from parcelpost.raw_store.store import RawPage, RawStore, remove_leftovers, safe_name
+from parcelpost.raw_store.store import RawPage, RawStore, page_path, remove_leftovers, safe_name
 
-__all__ = ["RawPage", "RawStore", "open_any_raw_store", "open_raw_store", "remove_leftovers", "safe_name"]
+__all__ = [
+    "RawPage",
+    "RawStore",
+    "open_any_raw_store",
+    "open_raw_store",
+    "page_path",
+    "remove_leftovers",
+    "safe_name",
+]

@@ -12,10 +12,10 @@ from typing import IO
 
 import obstore
 from msgspec import Struct
-from obstore.exceptions import BaseError
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore
 
-from parcelpost.errors import RawStoreAway
+from parcelpost.errors import RawStoreAway, RawStoreDenied
 
 STAGING = "staging"
 """Where a folder's files are until they are whole."""
@@ -53,7 +53,7 @@ class RawStore:
                 await self._write(path, page)
             await self._write(f"{path.removesuffix('.html.gz')}/{safe_name(name)}.json", metadata)
         except (BaseError, OSError) as error:
-            raise RawStoreAway(f"a raw file could not be kept: {type(error).__name__}") from error
+            raise _away("a raw file could not be kept", error) from error
         return path
 
     async def put_record(self, sha256: str, packed: bytes) -> str:
@@ -63,7 +63,7 @@ class RawStore:
             if not await self._holds(path):
                 await self._write(path, packed)
         except (BaseError, OSError) as error:
-            raise RawStoreAway(f"a record could not be kept: {type(error).__name__}") from error
+            raise _away("a record could not be kept", error) from error
         return path
 
     async def open(self, sha256: str) -> RawPage | None:
@@ -75,7 +75,7 @@ class RawStore:
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            raise RawStoreAway(f"a raw file could not be read: {type(error).__name__}") from error
+            raise _away("a raw file could not be read", error) from error
         return RawPage(found.meta["size"], _chunks(found))
 
     async def check(self) -> None:
@@ -83,7 +83,7 @@ class RawStore:
         try:
             await self._write(_PROBE_NAME, _PROBE)
         except (BaseError, OSError) as error:
-            raise RawStoreAway(f"a raw file could not be kept: {type(error).__name__}") from error
+            raise _away("a raw file could not be kept", error) from error
 
     async def _holds(self, path: str) -> bool:
         try:
@@ -120,9 +120,14 @@ def _folder(sha256: str) -> str:
     return f"{sha256[:2]}/{sha256[2:4]}"
 
 
+def _away(what: str, error: Exception) -> RawStoreAway:
+    is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError)
+    return (RawStoreDenied if is_denied else RawStoreAway)(f"{what}: {type(error).__name__}")
+
+
 async def _chunks(found: obstore.GetResult) -> AsyncIterator[bytes]:
     try:
         async for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
             yield bytes(chunk)
     except (BaseError, OSError) as error:
-        raise RawStoreAway(f"a raw file could not be read to its end: {type(error).__name__}") from error
+        raise _away("a raw file could not be read to its end", error) from error

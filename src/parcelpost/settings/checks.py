@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from parcelpost.errors import InvalidSettings
+from parcelpost.settings import firestore
 from parcelpost.settings.forms import KEYS, as_text
 from parcelpost.settings.gathering import Problem
 from parcelpost.settings.keys import Settings
@@ -25,7 +26,7 @@ _ORDERED = (
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
 _WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
 _HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
-_NEEDS_GATEWAY = ("ondemand", "legacy")
+_NEEDS_UPSTREAM = ("ondemand", "legacy")
 
 
 def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
@@ -72,6 +73,7 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
             what=f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
             remedy=f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
         )
+    yield from firestore.check(values, origins)
     if not values["storage.path"]:
         where = origins["storage.path"]
         yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
@@ -98,7 +100,9 @@ def url_problem(url: str) -> str:
 def check_runnable(settings: Settings) -> None:
     """What only a worker needs. Raises InvalidSettings."""
     mode = settings.worker.mode
-    if mode in _NEEDS_GATEWAY and not settings.gateway.url:
+    if settings.worker.upstream == "firestore":
+        firestore.check_runnable(settings)
+    elif mode in _NEEDS_UPSTREAM and not settings.gateway.url:
         raise InvalidSettings(
             f"mode {mode} needs gateway.url, and it is not set",
             hint="give --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",

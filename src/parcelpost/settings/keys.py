@@ -18,10 +18,12 @@ Percent = Annotated[float, Meta(gt=0, le=100)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 
 Mode = Literal["ondemand", "legacy", "standalone"]
+UpstreamKind = Literal["gateway", "firestore"]
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Mode = "ondemand"
+    upstream: UpstreamKind = "gateway"
     id: str = ""
     """'': made once and kept beside the store."""
     platforms: tuple[str, ...] = ()
@@ -35,6 +37,25 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     token_file: str = ""
     timeout_seconds: Seconds = 30.0
     max_answer_bytes: SomeBytes = 32 * MIB
+
+
+class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Used where `worker.upstream` is firestore."""
+
+    project: str = ""
+    """'': that of the environment or of the credentials."""
+    database: str = "(default)"
+    root: str = "parcelpost/main"
+    """A document's path below which all collections are; '': the database's own."""
+    credentials_file: str = ""
+    """A service account's key; '': what the environment has."""
+    raw: str = ""
+    """A folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows."""
+    lease_seconds: Seconds = 900.0
+    max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
+    idle_seconds: Seconds = 30.0
+    """Between two looks at a queue that is empty."""
+    timeout_seconds: Seconds = 30.0
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -191,6 +212,7 @@ class FieldMapSettings(Struct, frozen=True, kw_only=True):
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     worker: WorkerSettings = WorkerSettings()
     gateway: GatewaySettings = GatewaySettings()
+    firestore: FirestoreSettings = FirestoreSettings()
     storage: StorageSettings = StorageSettings()
     collector: CollectorSettings = CollectorSettings()
     executor: ExecutorSettings = ExecutorSettings()

@@ -26,6 +26,7 @@ from parcelpost.wire.duties import (
     Heard,
     expiry_body,
     failure_body,
+    heard,
     heartbeat_body,
     metrics_body,
     read_end,
@@ -51,7 +52,7 @@ from parcelpost.wire.sent_duties import (
     read_signals,
 )
 from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, rest_seconds, wait_seconds
-from parcelpost.wire.work import UnreadTask, WorkAnswer, read_work
+from parcelpost.wire.work import UnreadTask, WorkAnswer, read_task, read_work
 
 __all__ = [
     "LONGEST_WAIT_SECONDS",
@@ -85,6 +86,7 @@ __all__ = [
     "error_text",
     "expiry_body",
     "failure_body",
+    "heard",
     "heartbeat_body",
     "metrics_body",
     "one_line",
@@ -103,6 +105,7 @@ __all__ = [
     "read_samples",
     "read_selectors",
     "read_signals",
+    "read_task",
     "read_work",
     "rest_seconds",
     "results_body",

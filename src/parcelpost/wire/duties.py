@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -113,8 +113,13 @@ def read_heard(body: bytes) -> Heard:
     if "acknowledged" not in found and "commands" not in found:
         raise NotNow("it does not say that the heartbeat was noted")
     given = (value(piece) for piece in (elements(found["commands"]) or ())) if "commands" in found else ()
-    commands = [command for command in given if isinstance(command, str) and command.isprintable()]
     until, since = (moment(member(found, name)) for name in ("lease_expires_at", "leases_since"))
+    return heard(given, until, since)
+
+
+def heard(given: Iterable[Json], until: datetime | None, since: datetime | None) -> Heard:
+    """What makes no sense is left out."""
+    commands = [command for command in given if isinstance(command, str) and command.isprintable()]
     return Heard(
         commands=[command for command in commands if 0 < len(command) <= _MOST_COMMAND_CHARS][:_MOST_COMMANDS],
         lease_expires_at=until if since else None,

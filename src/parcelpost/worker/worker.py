@@ -222,7 +222,7 @@ class Worker:
                 mode=mode,
                 worker_id=tools.worker_id,
                 store=str(tools.lpm.path),
-                gateway=tools.settings.gateway.url if tools.delivers else "",
+                gateway=_upstream_name(tools.settings) if tools.delivers else "",
                 slots=len(self.executor.slots),
                 platforms=list(self.platforms()),
             )
@@ -260,3 +260,10 @@ class Worker:
     def _sync_now(self) -> None:
         self.sync.urge()
         self.crew.wake("sync")
+
+
+def _upstream_name(settings: Settings) -> str:
+    if settings.worker.upstream == "gateway":
+        return settings.gateway.url
+    parts = (settings.firestore.project, settings.firestore.database, settings.firestore.root)
+    return f"firestore {'/'.join(filter(None, parts))}"

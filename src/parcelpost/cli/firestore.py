@@ -1,0 +1,53 @@
+"""The `parcelpost firestore` commands: what a project of Firebase needs to know of its workers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.resources import files
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost firestore show layout
+  parcelpost firestore show rules > firestore.rules
+  parcelpost firestore show indexes > firestore.indexes.json
+"""
+
+app = typer.Typer(
+    help="What Firestore must know to be an upstream: rules, indexes, the layout of its collections.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EXAMPLES,
+)
+
+
+class Shipped(StrEnum):
+    RULES = "rules"
+    INDEXES = "indexes"
+    LAYOUT = "layout"
+
+
+_FILES = {
+    Shipped.RULES: "firestore.rules",
+    Shipped.INDEXES: "firestore.indexes.json",
+    Shipped.LAYOUT: "README.md",
+}
+
+
+@app.callback()
+def _group() -> None:
+    pass
+
+
+@app.command("show", epilog=EXAMPLES)
+def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, indexes or layout.")]) -> None:
+    """Print a file of deploy/firestore as it is: security rules, indexes, or the layout of the collections.
+
+    Needs no Firestore and no package of it.
+    """
+    text = files("parcelpost").joinpath("client", "firestore", "shipped", _FILES[what]).read_text(encoding="utf-8")
+    print(text, end="")

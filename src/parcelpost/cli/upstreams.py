@@ -1,0 +1,72 @@
+"""Which upstream the settings mean: a gateway, Firestore, or none."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from parcelpost.client.gateway import GatewayClient
+from parcelpost.client.nowhere import Nowhere
+from parcelpost.client.upstream import Upstream
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings import Settings
+from parcelpost.settings.secrets import read_token
+
+_NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
+_NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "obstore"}
+
+
+@asynccontextmanager
+async def upstream_of(
+    settings: Settings, environment: Mapping[str, str], worker_id: str, now: Callable[[], datetime]
+) -> AsyncIterator[Upstream]:
+    """Raises InvalidSettings."""
+    if settings.worker.upstream == "firestore":
+        from parcelpost.client.firestore import open_firestore
+
+        async with open_firestore(settings.firestore, environment, worker_id, now) as firestore:
+            yield firestore
+    elif settings.gateway.url:
+        secret = read_token(settings.gateway, environment).secret
+        token = secret.reveal() if secret else _NO_TOKEN
+        async with GatewayClient.open(settings.gateway, token, worker_id, now) as gateway:
+            yield gateway
+    else:
+        yield Nowhere()
+
+
+def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Of secrets that others can read."""
+    if settings.worker.upstream == "gateway":
+        return read_token(settings.gateway, environment).warnings
+    if not settings.firestore.credentials_file:
+        return ()
+    key = Path(settings.firestore.credentials_file)
+    if not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+        return ()
+    return (f"firestore.credentials_file {key} is open to every user of this machine: run 'chmod 600' on it",)
+
+
+def check_firestore(settings: Settings) -> None:
+    """What can be told without opening anything. Raises InvalidSettings."""
+    if settings.worker.upstream != "firestore":
+        return
+    if missing := [package for module, package in _NEEDED.items() if not _is_installed(module)]:
+        raise InvalidSettings(
+            f"worker.upstream is firestore, and {' and '.join(missing)} is not installed",
+            hint="pip install 'parcelpost[firestore]'",
+        )
+    key = settings.firestore.credentials_file
+    if key and not Path(key).is_file():
+        raise InvalidSettings(f"firestore.credentials_file {key} is not there", hint="check the path")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even what it is a part of
+        return False

@@ -1,0 +1,213 @@
+"""One call of Firestore at a time: with our own time limit, no retries, and its errors in our words."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from google.cloud.firestore_v1 import types
+from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
+from msgspec import Struct
+
+from parcelpost.client.firestore.failures import Conflict, in_our_words
+from parcelpost.client.firestore.values import Message, Plain, decode, encode, moment
+
+T = TypeVar("T")
+
+MOST_WRITES = 500
+"""In one commit."""
+MOST_COMMIT_BYTES = 8 * 1024 * 1024
+"""Firestore takes 10 MiB; the rest is for what stands around our documents."""
+
+_MOST_TRIES = 4
+
+_new_write: Any = types.Write.pb()
+_new_commit: Any = types.CommitRequest.pb()
+_Query = types.StructuredQuery
+_OPERATORS = {
+    "==": _Query.FieldFilter.Operator.EQUAL,
+    "<=": _Query.FieldFilter.Operator.LESS_THAN_OR_EQUAL,
+    "in": _Query.FieldFilter.Operator.IN,
+}
+
+
+class Found(Struct, frozen=True):
+    """A document that is there."""
+
+    path: str
+    fields: Mapping[str, Plain]
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class Calls:
+    def __init__(
+        self,
+        api: FirestoreAsyncClient,
+        database: str,
+        timeout_seconds: float,
+        now: Callable[[], datetime],
+        metadata: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        self._api = api
+        self._database = database
+        self._now = now
+        self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
+        self._ahead: timedelta | None = None
+        """How much Firestore's clock is before ours; None: nothing was heard yet."""
+
+    @property
+    def knows_time(self) -> bool:
+        return self._ahead is not None
+
+    def now(self) -> datetime:
+        """By Firestore's clock, which is the same for all workers."""
+        return self._now() + (self._ahead or timedelta(0))
+
+    def here(self, moment: datetime) -> datetime:
+        """A moment of Firestore's clock by ours."""
+        return moment - (self._ahead or timedelta(0))
+
+    async def get(
+        self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
+    ) -> Mapping[str, Found]:
+        """Those that are there, by path, with these fields or all."""
+        request = types.BatchGetDocumentsRequest(database=self._database, documents=list(paths))
+        if fields:
+            request.mask = types.DocumentMask(field_paths=list(fields))
+        if transaction:
+            request.transaction = transaction
+        found: dict[str, Found] = {}
+        with in_our_words("reading documents"):
+            async for answer in await self._api.batch_get_documents(request, **self._fixed):
+                told = types.BatchGetDocumentsResponse.pb(answer)
+                self._learn_time(told.read_time)
+                if told.WhichOneof("result") == "found":
+                    found[told.found.name] = _found(told.found)
+        return found
+
+    async def query(self, parent: str, query: types.StructuredQuery, transaction: bytes = b"") -> list[Found]:
+        request = types.RunQueryRequest(parent=parent, structured_query=query)
+        if transaction:
+            request.transaction = transaction
+        found: list[Found] = []
+        with in_our_words(f"looking for {query.from_[0].collection_id}"):
+            async for answer in await self._api.run_query(request, **self._fixed):
+                told = types.RunQueryResponse.pb(answer)
+                self._learn_time(told.read_time)
+                if told.HasField("document"):
+                    found.append(_found(told.document))
+        return found
+
+    async def commit(self, writes: Sequence[Message], transaction: bytes = b"", *, may_refuse: bool = False) -> None:
+        """All of them or none."""
+        request = _new_commit(database=self._database, writes=writes, transaction=transaction)
+        with in_our_words("writing", may_refuse=may_refuse):
+            answer = await self._api.commit(types.CommitRequest.wrap(request), **self._fixed)
+        self._learn_time(types.CommitResponse.pb(answer).commit_time)
+
+    async def transact(
+        self, work: Callable[[bytes], Awaitable[tuple[T, Sequence[Message]]]], *, may_refuse: bool = False
+    ) -> T:
+        """What `work` answers, once what it wants written is, together with what it has read. It may run again.
+
+        After a few conflicts with others it is NotNow.
+        """
+        before, tries = b"", 1
+        while True:
+            transaction = await self._begin(before)
+            try:
+                answer, writes = await work(transaction)
+                if writes:
+                    await self.commit(writes, transaction, may_refuse=may_refuse)
+                else:
+                    await self._let_go(transaction)
+            except Conflict:
+                if tries == _MOST_TRIES:
+                    raise
+                before, tries = transaction, tries + 1
+            else:
+                return answer
+
+    async def _begin(self, before: bytes) -> bytes:
+        """`before`: the transaction that this is another try of, which gives it precedence."""
+        kind = types.TransactionOptions.ReadWrite(retry_transaction=before)
+        request = types.BeginTransactionRequest(
+            database=self._database, options=types.TransactionOptions(read_write=kind)
+        )
+        with in_our_words("beginning a transaction"):
+            return (await self._api.begin_transaction(request, **self._fixed)).transaction
+
+    async def _let_go(self, transaction: bytes) -> None:
+        """So that nobody waits for what was only looked at."""
+        request = types.RollbackRequest(database=self._database, transaction=transaction)
+        with in_our_words("ending a transaction"):
+            await self._api.rollback(request, **self._fixed)
+
+    def _learn_time(self, timestamp: Message) -> None:
+        if timestamp.seconds:
+            self._ahead = moment(timestamp) - self._now()
+
+
+def query(
+    collection: str, *conditions: tuple[str, str, Plain], order: Sequence[str] = (), most: int
+) -> types.StructuredQuery:
+    filters = [
+        _Query.Filter(
+            field_filter=_Query.FieldFilter(
+                field=_Query.FieldReference(field_path=name),
+                op=_OPERATORS[operator],
+                value=types.Value.wrap(encode(value)),
+            )
+        )
+        for name, operator, value in conditions
+    ]
+    every = _Query.CompositeFilter(op=_Query.CompositeFilter.Operator.AND, filters=filters)
+    return _Query(
+        from_=[_Query.CollectionSelector(collection_id=collection)],
+        where=_Query.Filter(composite_filter=every) if filters else None,
+        order_by=[
+            _Query.Order(field=_Query.FieldReference(field_path=name), direction=_Query.Direction.ASCENDING)
+            for name in order
+        ],
+        limit=most,
+    )
+
+
+def put(path: str, fields: Mapping[str, Plain]) -> Message:
+    """The document has these fields and no others."""
+    write = _new_write()
+    write.update.name = path
+    for name, plain in fields.items():
+        encode(plain, write.update.fields[name])
+    return write
+
+
+def change(path: str, fields: Mapping[str, Plain]) -> Message:
+    """These fields of a document that is there; its others stay."""
+    write = put(path, fields)
+    write.update_mask.field_paths.extend(fields)
+    write.current_document.exists = True
+    return write
+
+
+def count(path: str, fields: Mapping[str, Plain], added: Mapping[str, int]) -> Message:
+    """These fields, and numbers added to others, of a document that may be new."""
+    write = put(path, fields)
+    write.update_mask.field_paths.extend(fields)
+    for name, number in added.items():
+        encode(number, write.update_transforms.add(field_path=name).increment)
+    return write
+
+
+def remove(path: str) -> Message:
+    write = _new_write()
+    write.delete = path
+    return write
+
+
+def _found(document: Message) -> Found:
+    return Found(document.name, {name: decode(value) for name, value in document.fields.items()})

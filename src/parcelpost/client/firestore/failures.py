@@ -1,0 +1,96 @@
+"""What Firestore's errors mean to the worker: the same table as HTTP's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import grpc
+from google.api_core.exceptions import GoogleAPICallError
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.rpc.error_details_pb2 import RetryInfo
+
+from parcelpost import wire
+from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge, UpstreamError
+
+QUOTA_REST_SECONDS = 300.0
+"""A used-up quota does not come back by being asked for."""
+
+_MOST_SAID_CHARS = 300
+_TOO_LARGE = re.compile(
+    r"larger than max|too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE
+)
+_LOST_TRANSACTION = re.compile(r"transaction.{0,40}(expired|no longer valid|closed)|invalid transaction", re.IGNORECASE)
+_BAD_KEY = re.compile(r"invalid_grant|invalid_client|unauthorized_client|invalid_scope", re.IGNORECASE)
+
+_WHO = (
+    "check firestore.project, firestore.database and the credentials: their account needs the role 'Cloud Datastore "
+    "User' (roles/datastore.user); everything is kept here meanwhile"
+)
+_INDEX = (
+    "deploy the indexes that 'parcelpost firestore show indexes' prints (see docs/firestore.md), and wait until they "
+    "are built; everything is kept here meanwhile"
+)
+_REST = "nothing to do: everything is kept here and sent when Firestore is back"
+_QUOTA = "look at the project's quota and billing; everything is kept here, and tried again later"
+_REJECTED = "look at 'parcelpost store results --state rejected'; what is refused is kept and can be sent again by hand"
+
+_Code = grpc.StatusCode
+
+
+class Conflict(NotNow):
+    """Somebody else was at the same documents."""
+
+
+@contextmanager
+def in_our_words(call: str, *, may_refuse: bool = False) -> Iterator[None]:
+    """Only a call that `may_refuse` raises Refused and TooLarge: elsewhere a person must look."""
+    try:
+        yield
+    except GoogleAPICallError as error:
+        raise _translated(call, error, may_refuse) from None
+    except TransportError as error:
+        raise NotNow(_say(call, "the credentials cannot be renewed", str(error)), hint=_REST) from None
+    except GoogleAuthError as error:
+        raise NotAllowed(_say(call, "the credentials are not taken", str(error)), hint=_WHO) from None
+
+
+def _translated(call: str, error: GoogleAPICallError, may_refuse: bool) -> UpstreamError:
+    code, text = error.grpc_status_code or _Code.UNKNOWN, str(error.message or "")
+    said = _say(call, code.name.lower().replace("_", " "), text)
+    if code is _Code.ABORTED or (code is _Code.INVALID_ARGUMENT and _LOST_TRANSACTION.search(text)):
+        return Conflict(said, hint=_REST)
+    if code in _BAD_REQUEST and _TOO_LARGE.search(text):
+        return TooLarge(said, hint=_REJECTED) if may_refuse else NotAllowed(said, hint=_WHO)
+    if code in {_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS} and may_refuse:
+        return Refused(said, hint=_REJECTED)
+    if code is _Code.RESOURCE_EXHAUSTED:
+        return NotNow(said, retry_after=max(QUOTA_REST_SECONDS, _asked_wait(error)), hint=_QUOTA)
+    if code is _Code.FAILED_PRECONDITION:
+        return NotAllowed(said, hint=_INDEX)
+    if code in _A_PERSON_MUST_LOOK or _BAD_KEY.search(text):
+        return NotAllowed(said, hint=_WHO)
+    return NotNow(said, retry_after=_asked_wait(error), hint=_REST)
+
+
+_BAD_REQUEST = {_Code.INVALID_ARGUMENT, _Code.RESOURCE_EXHAUSTED, _Code.OUT_OF_RANGE}
+_A_PERSON_MUST_LOOK = {
+    _Code.PERMISSION_DENIED,
+    _Code.UNAUTHENTICATED,
+    _Code.NOT_FOUND,
+    _Code.UNIMPLEMENTED,
+    _Code.INVALID_ARGUMENT,
+    _Code.OUT_OF_RANGE,
+    _Code.ALREADY_EXISTS,
+}
+
+
+def _asked_wait(error: GoogleAPICallError) -> float:
+    """Seconds that Firestore asks to be left alone."""
+    waits = (detail.retry_delay.ToTimedelta() for detail in error.details if isinstance(detail, RetryInfo))
+    return max((min(wait.total_seconds(), wire.LONGEST_WAIT_SECONDS) for wait in waits), default=0.0)
+
+
+def _say(call: str, what: str, text: str) -> str:
+    return f"Firestore, {call}: {what}: {wire.one_line(text)}"[:_MOST_SAID_CHARS].rstrip(": ")

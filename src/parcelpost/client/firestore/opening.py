@@ -1,0 +1,100 @@
+"""From settings to a client of Firestore: credentials, the channel, the store of raw files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import google.auth
+import grpc
+from google.auth.exceptions import GoogleAuthError
+from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
+from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
+from google.oauth2 import service_account
+
+from parcelpost.client.firestore.calls import Calls
+from parcelpost.client.firestore.client import FirestoreClient
+from parcelpost.client.firestore.layout import Layout
+from parcelpost.errors import InvalidSettings
+from parcelpost.raw_store import open_any_raw_store
+from parcelpost.settings.keys import FirestoreSettings
+
+EMULATOR_VARIABLE = "FIRESTORE_EMULATOR_HOST"
+PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
+
+_EMULATOR_PROJECT = "parcelpost-emulator"
+_of_account: Any = service_account.Credentials.from_service_account_file
+_SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
+_HOW = (
+    "name a service account's key with firestore.credentials_file or GOOGLE_APPLICATION_CREDENTIALS, or run "
+    "'gcloud auth application-default login'"
+)
+_CHANNEL = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # When to call again is decided by the worker: a channel must not hold it up for two minutes more.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+]
+
+
+class _Access(NamedTuple):
+    channel: Any
+    project: str
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@asynccontextmanager
+async def open_firestore(
+    settings: FirestoreSettings, environment: Mapping[str, str], worker_id: str, now: Callable[[], datetime]
+) -> AsyncIterator[FirestoreClient]:
+    """Connects on the first call. Raises InvalidSettings, which never quotes a key."""
+    raw_store = open_any_raw_store(
+        settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
+    )
+    host = environment.get(EMULATOR_VARIABLE, "")
+    access = _emulator(host, settings, environment) if host else await _google(settings, environment)
+    database = f"projects/{access.project}/databases/{settings.database}"
+    metadata = (("google-cloud-resource-prefix", database), *access.metadata)
+    try:
+        api = FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(channel=access.channel))
+        calls = Calls(api, database, settings.timeout_seconds, now, metadata)
+        yield FirestoreClient(calls, Layout(database, settings.root.strip("/"), worker_id), raw_store, settings)
+    finally:
+        await access.channel.close()
+
+
+def _emulator(host: str, settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
+    project = settings.project or environment.get(PROJECT_VARIABLE) or _EMULATOR_PROJECT
+    channel = grpc.aio.insecure_channel(host, options=_CHANNEL)
+    return _Access(channel, project, (("authorization", "Bearer owner"),))
+
+
+async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
+    credentials, of_credentials = await asyncio.to_thread(_credentials, settings.credentials_file)
+    project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
+    if not project:
+        raise InvalidSettings("no project is named for Firestore", hint=f"set firestore.project or {PROJECT_VARIABLE}")
+    channel = FirestoreGrpcAsyncIOTransport.create_channel(credentials=credentials, options=_CHANNEL)
+    return _Access(channel, project)
+
+
+def _credentials(key_file: str) -> tuple[Any, str]:
+    """And the project that they are of, '' if they do not say."""
+    try:
+        if key_file:
+            found = _of_account(key_file, scopes=_SCOPES)
+            return found, found.project_id or ""
+        credentials, project = google.auth.default(scopes=_SCOPES)
+        return credentials, project or ""
+    except OSError as error:
+        raise InvalidSettings(f"firestore.credentials_file {key_file} cannot be read: {error.strerror}") from None
+    except ValueError:  # its message may hold a part of the file
+        raise InvalidSettings(f"firestore.credentials_file {key_file} is no service account's key", hint=_HOW) from None
+    except GoogleAuthError as error:
+        raise InvalidSettings(f"there are no credentials for Firestore: {error}", hint=_HOW) from None

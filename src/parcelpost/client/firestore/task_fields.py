@@ -1,0 +1,80 @@
+"""What a task's document says, and what is written into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from parcelpost import wire
+from parcelpost.client.firestore.calls import Found
+from parcelpost.client.firestore.values import Plain
+from parcelpost.client.upstream import BadTask
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Source, Task
+
+QUEUED, LEASED, DONE, FAILED = "queued", "leased", "done", "failed"
+
+OF_A_LEASE = ("status", "worker", "leased_at", "lease_expires_at", "attempts")
+"""The fields that decide about one."""
+
+_OF_A_TASK = ("type", "platform", "target", "priority", "max_retries")
+_MOST_ERROR_CHARS = 4_000
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+Fields = Mapping[str, Plain]
+
+
+def read(found: Found, lease_expires_at: datetime) -> Task | BadTask:
+    told = {name: found.fields[name] for name in _OF_A_TASK if name in found.fields}
+    try:
+        task = wire.read_task(msgspec.json.encode({**told, "task_id": found.name}))
+    except InvalidInput as error:
+        return BadTask(task_id=found.name, problem=str(error))
+    return msgspec.structs.replace(task, source=Source.FIRESTORE, lease_expires_at=lease_expires_at)
+
+
+def turn(found: Found) -> tuple[float, datetime, str]:
+    """The most urgent first, then the oldest."""
+    priority = found.fields.get("priority")
+    return priority if isinstance(priority, int | float) else 0.0, when(found, "created_at"), found.name
+
+
+def when(found: Found, name: str) -> datetime:
+    """Never, where the field holds no moment."""
+    moment = found.fields.get(name)
+    return moment if isinstance(moment, datetime) else _NEVER
+
+
+def leased(found: Found, worker_id: str, now: datetime, lease: timedelta) -> Fields:
+    return {
+        "status": LEASED,
+        "worker": worker_id,
+        "leased_at": now,
+        "lease_expires_at": now + lease,
+        "attempts": _attempts(found) + 1,
+        "error": None,
+    }
+
+
+def ended(status: str, now: datetime, error: str | None = None) -> Fields:
+    return {
+        "status": status,
+        "lease_expires_at": None,
+        "ended_at": now,
+        "error": None if error is None else error[:_MOST_ERROR_CHARS],
+    }
+
+
+def queued_again(found: Found, max_attempts: int, now: datetime, why: str) -> Fields:
+    """Failed, where it was tried as often as it may be."""
+    attempts = _attempts(found)
+    if attempts >= max_attempts:
+        return ended(FAILED, now, f"{why}; it was handed out {attempts} times, which is as often as may be")
+    return {"status": QUEUED, "worker": None, "lease_expires_at": None, "error": why[:_MOST_ERROR_CHARS]}
+
+
+def _attempts(found: Found) -> int:
+    attempts = found.fields.get("attempts")
+    return attempts if type(attempts) is int and attempts > 0 else 0

@@ -1,0 +1,110 @@
+"""JSON <-> Firestore's values, and what a document can hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from google.cloud.firestore_v1 import types
+
+from parcelpost.model import Json
+
+Message = Any
+"""A protobuf message. The library's wrappers of them are many times slower."""
+Plain = Json | datetime | bytes
+
+new_value: Any = types.Value.pb()
+
+MOST_DOCUMENT_BYTES = 1024 * 1024 - 16 * 1024
+"""What `burden` may say of a record. The rest is for the document's name and its other fields."""
+
+_MOST_DEPTH = 18  # Firestore's 20, less the document itself
+_MOST_NAME_BYTES = 1_500
+_A_VALUE = 16  # tags and lengths around it; Firestore itself counts less
+_RESERVED = re.compile(r"__.*__", re.DOTALL)
+
+
+class Unfit(ValueError):
+    """Firestore cannot hold this as it is."""
+
+
+def encode(plain: Plain, into: Message | None = None) -> Message:
+    value = new_value() if into is None else into
+    match plain:
+        case None:
+            value.null_value = 0
+        case bool():
+            value.boolean_value = plain
+        case int():
+            value.integer_value = plain
+        case float():
+            value.double_value = plain
+        case str():
+            value.string_value = plain
+        case datetime():
+            value.timestamp_value.FromDatetime(plain)
+        case Mapping():
+            value.map_value.SetInParent()
+            fields = value.map_value.fields
+            for name, one in plain.items():
+                encode(one, fields[name])
+        case _:
+            value.array_value.SetInParent()
+            for one in plain:
+                encode(one, value.array_value.values.add())
+    return value
+
+
+def decode(value: Message) -> Plain:
+    match kind := value.WhichOneof("value_type"):
+        case "map_value":
+            return {name: decode(one) for name, one in value.map_value.fields.items()}
+        case "array_value":
+            return [decode(one) for one in value.array_value.values]
+        case "timestamp_value":
+            return moment(value.timestamp_value)
+        case "geo_point_value":
+            return {"latitude": value.geo_point_value.latitude, "longitude": value.geo_point_value.longitude}
+        case None | "null_value":
+            return None
+        case _:
+            return getattr(value, kind)
+
+
+def moment(timestamp: Message) -> datetime:
+    found: datetime = timestamp.ToDatetime(tzinfo=UTC)
+    return found
+
+
+def burden(plain: Json, depth: int = 0) -> int:
+    """No fewer bytes than it has in a document and on the wire. Raises Unfit for what no document can hold."""
+    if depth > _MOST_DEPTH:
+        raise Unfit(f"it is nested more than {_MOST_DEPTH} deep")
+    match plain:
+        case None | bool() | float():
+            return _A_VALUE
+        case int():
+            if not -(2**63) <= plain < 2**63:
+                raise Unfit("a number has more than 64 bits")
+            return _A_VALUE
+        case str():
+            return _A_VALUE + len(plain.encode())
+        case Mapping():
+            return _A_VALUE + sum(_name(name) + burden(one, depth + 1) for name, one in plain.items())
+        case _:
+            return _A_VALUE + _list(plain, depth)
+
+
+def _name(name: str) -> int:
+    size = len(name.encode())
+    if not 0 < size <= _MOST_NAME_BYTES or _RESERVED.fullmatch(name):
+        raise Unfit(f"Firestore does not take {name[:60]!a} as a field's name")
+    return size
+
+
+def _list(plain: Sequence[Json], depth: int) -> int:
+    if any(isinstance(one, list | tuple) for one in plain):
+        raise Unfit("a list stands directly in a list")
+    return sum(burden(one, depth + 1) for one in plain)

@@ -1,0 +1,55 @@
+"""What must hold of `[firestore]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.gathering import Problem
+from parcelpost.settings.keys import Settings
+
+_FORMS = (
+    ("firestore.project", re.compile(r"[a-z0-9.:-]{0,100}", re.ASCII), "must be a project's id", "my-project"),
+    (
+        "firestore.database",
+        re.compile(r"\(default\)|[a-z][a-z0-9-]{2,62}", re.ASCII),
+        "is no database's id",
+        "(default)",
+    ),
+)
+_NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
+
+
+def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+    for name, form, what, example in _FORMS:
+        if not form.fullmatch(values[name]):
+            yield Problem(what=f"{origins[name]}: {name} {what}", remedy=f"write it as {example}")
+    root = values["firestore.root"]
+    parts = root.strip("/").split("/")
+    if root and (len(parts) % 2 or any(_NO_ID.fullmatch(part) for part in parts)):
+        yield Problem(
+            what=f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
+            remedy="write it as parcelpost/main: collection, document, and so on in pairs",
+        )
+    raw = values["firestore.raw"]
+    if "://" in raw and "@" in raw:
+        yield Problem(
+            what=f"{origins['firestore.raw']}: firestore.raw must not hold a user name or a password",
+            remedy="write it as gs://bucket/prefix; credentials come from the environment or a file",
+        )
+    if values["worker.upstream"] == "firestore" and values["firestore.lease_seconds"] < 2 * values["heartbeat.seconds"]:
+        yield Problem(
+            what="firestore.lease_seconds must be at least twice heartbeat.seconds: heartbeats extend the leases",
+            remedy="change one of the two",
+        )
+
+
+def check_runnable(settings: Settings) -> None:
+    """Raises InvalidSettings."""
+    if not settings.firestore.raw:
+        raise InvalidSettings(
+            "worker.upstream is firestore, and firestore.raw does not say where raw files go",
+            hint="set it to gs://bucket/prefix, s3://bucket/prefix or a folder",
+        )
