@@ -11,7 +11,7 @@ from msgspec import Struct
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Task
-from parcelpost.storage import rows, tasks
+from parcelpost.storage import granting, rows, tasks
 from parcelpost.storage.db import LocalDatabase
 
 _CHUNK = 1_000
@@ -29,8 +29,11 @@ class Added(Struct, frozen=True, kw_only=True):
     """Task id and reason of the first hundred."""
 
 
-async def add(database: LocalDatabase, many: Iterable[Task], clock: Clock, max_target_bytes: int) -> Added:
+async def add(
+    database: LocalDatabase, many: Iterable[Task], clock: Clock, max_target_bytes: int, *, granted: bool = False
+) -> Added:
     """The next chunk is made ready while the writer stores the one before."""
+    insert = granting.add if granted else tasks.add
     refusals: list[tuple[str, str]] = []
     refused = new = total = 0
 
@@ -49,7 +52,7 @@ async def add(database: LocalDatabase, many: Iterable[Task], clock: Clock, max_t
     under_way: asyncio.Future[int] | None = None
     while chunk := _take(source):
         new += await under_way if under_way else 0
-        under_way = database.start(tasks.add, chunk)
+        under_way = database.start(insert, chunk)
         total += len(chunk)
         await clock.sleep(0)  # lets the writer take it
         now = iso(clock.now())

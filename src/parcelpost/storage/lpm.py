@@ -107,13 +107,13 @@ class LocalPersistenceManager:
         self._desk.arrived(task.priority)
         return is_new
 
-    async def add_tasks(self, many: Iterable[Task]) -> Added:
+    async def add_tasks(self, many: Iterable[Task], *, granted: bool = False) -> Added:
         """Adds any number in bounded memory. One that cannot be stored is refused and harms none beside it.
 
         A thousand or so go in one transaction: a crash leaves the first ones stored, and adding all again is safe.
-        """
+        `granted`: an upstream has just handed them out (`granting.add`)."""
         try:
-            return await adding.add(self._db, many, self._clock, self._options.max_target_bytes)
+            return await adding.add(self._db, many, self._clock, self._options.max_target_bytes, granted=granted)
         finally:
             self._desk.invalidate()
 

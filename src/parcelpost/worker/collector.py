@@ -107,7 +107,7 @@ class Collector:
             await self._clock.wait(self._idle, seconds)
         if self._unstored:
             try:
-                await self._lpm.add_tasks(self._unstored)
+                await self._lpm.add_tasks(self._unstored, granted=True)
             except StoreError as error:  # they come back when their lease is over; what else there is to do goes on
                 message = f"{type(error).__name__}: {error}"
                 self._emit(LoopFailed(loop=STATE, error=message, in_a_row=1, next_in_seconds=0.0))
@@ -128,7 +128,7 @@ class Collector:
             self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
         self.offers_nothing = not work.tasks and not work.bad
         self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
-        added = await self._lpm.add_tasks(work.tasks)
+        added = await self._lpm.add_tasks(work.tasks, granted=True)
         self._unstored = ()
         for task_id, problem in added.refusals:
             self._emit(TaskSkipped(task_id=task_id, problem=problem))

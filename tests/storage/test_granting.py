@@ -1,0 +1,77 @@
+"""A task that comes again under a lease: an upstream that waits for it must not wait in vain."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.model import TaskStatus
+from parcelpost.storage import LocalPersistenceManager
+from tests.storage.making import NOW, a_result, a_task, claim_one, the_result, the_task
+
+SHORT, LONG = NOW + timedelta(minutes=1), NOW + timedelta(hours=1)
+
+
+async def test_an_open_task_has_the_longer_lease(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    await lpm.add_task(a_task(lease_expires_at=SHORT))
+    for lease in (LONG, SHORT):
+        added = await lpm.add_tasks([a_task(lease_expires_at=lease)], granted=True)
+        assert (added.new, added.known) == (0, 1)
+    assert (await the_task(lpm)).task.lease_expires_at == LONG
+    clock.advance(120)
+    (claim,) = await lpm.claim()
+    assert claim.task.lease_expires_at == LONG
+
+
+async def test_one_that_expired_is_done_once_more(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    """Also when nobody upstream has heard of that end: it holds no longer."""
+    await lpm.add_task(a_task(lease_expires_at=SHORT))
+    clock.advance(61)
+    assert await lpm.expire_tasks() == 1
+    added = await lpm.add_tasks([a_task(lease_expires_at=LONG), a_task("new", lease_expires_at=LONG)], granted=True)
+    assert (added.new, added.known) == (2, 0)
+    again = await the_task(lpm)
+    assert (again.status, again.error, again.created_at) == (TaskStatus.PENDING, None, clock.now())
+    assert await lpm.get_unsynced_results(10) == []
+    claims = {claim.task.task_id: claim for claim in await lpm.claim(2)}
+    await lpm.save_result(claims["t1"], a_result())
+    assert (await the_result(lpm)).success
+
+
+async def test_one_that_failed_comes_again_only_when_that_was_reported(lpm: LocalPersistenceManager) -> None:
+    claim = await claim_one(lpm, a_task(lease_expires_at=SHORT))
+    await lpm.give_up(claim, "no luck")
+    assert (await lpm.add_tasks([a_task(lease_expires_at=LONG)], granted=True)).known == 1
+    assert (await the_task(lpm)).status is TaskStatus.FAILED
+    await lpm.mark_synced([(await the_result(lpm)).result_id])
+    assert (await lpm.add_tasks([a_task(lease_expires_at=LONG)], granted=True)).new == 1
+    again = await the_task(lpm)
+    assert (again.status, again.retries) == (TaskStatus.PENDING, 0)
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+async def test_a_completed_one_stays(lpm: LocalPersistenceManager, delivered: bool) -> None:
+    claim = await claim_one(lpm, a_task(lease_expires_at=SHORT))
+    await lpm.save_result(claim, a_result())
+    if delivered:
+        await lpm.mark_synced([(await the_result(lpm)).result_id])
+    assert (await lpm.add_tasks([a_task(lease_expires_at=LONG)], granted=True)).known == 1
+    assert (await the_task(lpm)).status is TaskStatus.COMPLETED
+
+
+async def test_the_same_answer_twice_changes_nothing(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    await lpm.add_task(a_task(lease_expires_at=SHORT))
+    clock.advance(61)
+    await lpm.expire_tasks()
+    assert (await lpm.add_tasks([a_task(lease_expires_at=SHORT)], granted=True)).known == 1
+    assert (await the_task(lpm)).status is TaskStatus.EXPIRED
+
+
+async def test_one_without_a_lease_changes_nothing(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    await lpm.add_task(a_task(lease_expires_at=SHORT))
+    clock.advance(61)
+    await lpm.expire_tasks()
+    assert (await lpm.add_tasks([a_task()], granted=True)).known == 1
+    assert (await the_task(lpm)).status is TaskStatus.EXPIRED
