@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 import grpc
 from google.cloud.firestore_v1 import types
 from google.protobuf import empty_pb2
 
-from tests.firestore.documents import Code, Documents, Problem
+from parcelpost.client.firestore.calls import put
+from parcelpost.client.firestore.values import Plain, decode
+from tests.firestore.documents import MOST_WRITES, Code, Documents, Problem
 
 Message = Any
 Context = Any
@@ -90,6 +92,21 @@ class FirestoreServer:
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(None)
+
+    def put(self, documents: Mapping[str, Mapping[str, Plain]]) -> None:
+        """By path, without a call."""
+        writes = [put(path, fields) for path, fields in documents.items()]
+        for start in range(0, len(writes), MOST_WRITES):
+            self.documents.commit(writes[start : start + MOST_WRITES], 0, b"")
+
+    def all(self, collection: str) -> dict[str, dict[str, Any]]:
+        """The documents of the collection at that path, by id."""
+        found = {path.rpartition("/"): document for path, document in self.documents.all.items()}
+        return {
+            name: {field: decode(value) for field, value in document.fields.items()}
+            for (parent, _, name), document in found.items()
+            if parent == collection
+        }
 
     def play(self, method: str, fault: Fault, times: int = 1) -> None:
         self._staged.append(_Staged(method, fault, [times]))

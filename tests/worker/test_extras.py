@@ -29,6 +29,18 @@ async def test_signals_and_samples_are_sent_once(rig: Rig, extras: Extras) -> No
     assert await rig.lpm.signals.unsynced() == []
 
 
+async def test_every_round_is_in_the_sync_log(rig: Rig, extras: Extras) -> None:
+    await rig.lpm.signals.append([SIGNAL] * 3)
+    await rig.lpm.metrics.record(Sample(tasks_completed=7))
+    rig.gateway.play("signals", traps.slow_down(seconds=1))
+    for _ in range(2):
+        rig.clock.advance(await extras.step())
+    rounds = [one.round for one in await rig.lpm.sync_log.recent()]
+    told = {(one.record_type, one.record_count, one.success) for one in rounds}
+    assert told == {("learning_signals", 0, False), ("learning_signals", 3, True), ("agent_metrics", 1, True)}
+    assert {one.direction for one in rounds} == {"upload"}
+
+
 async def test_samples_are_sent_after_the_clock_was_set_back(rig: Rig, extras: Extras) -> None:
     rig.clock.advance(365 * 86_400)
     await rig.lpm.metrics.record(Sample(tasks_completed=1))

@@ -60,9 +60,10 @@ def check_firestore(settings: Settings) -> None:
             f"worker.upstream is firestore, and {' and '.join(missing)} is not installed",
             hint="pip install 'parcelpost[firestore]'",
         )
-    key = settings.firestore.credentials_file
-    if key and not Path(key).is_file():
-        raise InvalidSettings(f"firestore.credentials_file {key} is not there", hint="check the path")
+    if settings.firestore.credentials_file:
+        from parcelpost.client.firestore import read_key
+
+        read_key(settings.firestore.credentials_file)
 
 
 def _is_installed(module: str) -> bool:

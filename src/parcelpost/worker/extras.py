@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 import msgspec
 
 from parcelpost.client.upstream import MetricsSample, Upstream
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, TooLarge
+from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, StoreError, TooLarge, UpstreamError
 from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Backoff
 
 _TURN_SECONDS = 30.0
@@ -68,7 +72,8 @@ class Extras:
 
     async def _send_signals(self) -> None:
         while stored := await self._lpm.signals.unsynced(_SIGNALS_A_CALL):
-            await self._upstream.submit_signals([one.signal for one in stored])
+            async with self._logged("learning_signals", len(stored)):
+                await self._upstream.submit_signals([one.signal for one in stored])
             await self._lpm.signals.mark_synced([one.signal_id for one in stored])
 
     async def _send_metrics(self) -> None:
@@ -81,8 +86,30 @@ class Extras:
         samples = [
             MetricsSample(timestamp=iso(timed.timestamp), values=msgspec.to_builtins(timed.sample)) for timed in new
         ]
-        await self._upstream.submit_metrics(samples)
+        async with self._logged("agent_metrics", len(samples)):
+            await self._upstream.submit_metrics(samples)
         await self._lpm.state.put(_STATE, _Sent(new[-1].timestamp))
+
+    @asynccontextmanager
+    async def _logged(self, record_type: str, count: int) -> AsyncIterator[None]:
+        """A round's line in the sync log, however it ends."""
+        started, error = self._clock.monotonic(), None
+        try:
+            yield
+        except UpstreamError as raised:
+            error = str(raised)
+            raise
+        finally:
+            line = SyncRound(
+                direction="upload",
+                record_type=record_type,
+                record_count=0 if error else count,
+                success=error is None,
+                error=error,
+                duration_ms=int((self._clock.monotonic() - started) * 1000),
+            )
+            with contextlib.suppress(StoreError):
+                await self._lpm.sync_log.record(line)
 
     async def _sent_until(self, now: datetime) -> datetime:
         sent = await self._lpm.state.get(_STATE, _Sent)

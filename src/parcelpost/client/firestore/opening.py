@@ -86,15 +86,21 @@ async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -
 
 def _credentials(key_file: str) -> tuple[Any, str]:
     """And the project that they are of, '' if they do not say."""
+    if key_file:
+        credentials = read_key(key_file)
+        return credentials, credentials.project_id or ""
     try:
-        if key_file:
-            found = _of_account(key_file, scopes=_SCOPES)
-            return found, found.project_id or ""
         credentials, project = google.auth.default(scopes=_SCOPES)
-        return credentials, project or ""
-    except OSError as error:
-        raise InvalidSettings(f"firestore.credentials_file {key_file} cannot be read: {error.strerror}") from None
-    except ValueError:  # its message may hold a part of the file
-        raise InvalidSettings(f"firestore.credentials_file {key_file} is no service account's key", hint=_HOW) from None
     except GoogleAuthError as error:
         raise InvalidSettings(f"there are no credentials for Firestore: {error}", hint=_HOW) from None
+    return credentials, project or ""
+
+
+def read_key(key_file: str) -> Any:
+    """Raises InvalidSettings, which never quotes it."""
+    try:
+        return _of_account(key_file, scopes=_SCOPES)
+    except OSError as error:
+        raise InvalidSettings(f"firestore.credentials_file {key_file} cannot be read: {error.strerror}") from None
+    except (ValueError, GoogleAuthError):  # whose message may hold a part of the file
+        raise InvalidSettings(f"firestore.credentials_file {key_file} is no service account's key", hint=_HOW) from None

@@ -1,0 +1,109 @@
+"""A Firestore that is away half of the time, a worker that is killed again and again: one result for each task."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import json
+import random
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcelpost.storage.lpm import LocalPersistenceManager
+from tests.acceptance.processes import FAST, WorkerProcess, eventually, worker
+from tests.firestore.server import FirestoreServer
+
+TASKS = 1_000
+KILLS = 10
+ROOT = "projects/p/databases/(default)/documents/parcelpost/main"
+SETTINGS = {
+    **FAST,
+    "firestore.project": "p",
+    "firestore.raw": "upstream",
+    "firestore.lease_seconds": "4",
+    "firestore.max_attempts": "1000",
+    "firestore.idle_seconds": "0.2",
+    "firestore.timeout_seconds": "2",
+    "executor.slots": "8",
+    "log.level": "warning",
+}
+
+
+@pytest.mark.slow
+async def test_1000_tasks_survive_ten_kills_and_a_firestore_that_is_away_half_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FirestoreServer() as server:
+        monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.host)
+        server.put({f"{ROOT}/tasks/t{number:04}": _task(number) for number in range(TASKS)})
+        moods = asyncio.create_task(_come_and_go(server))
+        try:
+            for kill in range(KILLS):
+                await _run_until_killed(tmp_path, server, wanted=(kill + 1) * TASKS // (KILLS + 2))
+        finally:
+            moods.cancel()
+            await asyncio.wait([moods])
+        if not server.is_up:
+            await server.start()
+        async with _worker(tmp_path) as process:
+            assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
+        await _check(tmp_path, server)
+
+
+def _task(number: int) -> dict[str, Any]:
+    target = {"parcel_id": f"p{number}", "state": "CT", "county": "hartford", "note": "n", "delay_ms": number % 7}
+    moment = datetime(2026, 11, 15, tzinfo=UTC) + timedelta(seconds=number)
+    return {"status": "queued", "platform": "echo", "target": target, "priority": 3, "created_at": moment}
+
+
+def _worker(folder: Path) -> AbstractAsyncContextManager[WorkerProcess]:
+    return worker("--upstream", "firestore", "--store", "store.db", "--until-empty", folder=folder, settings=SETTINGS)
+
+
+async def _come_and_go(server: FirestoreServer) -> None:
+    while True:
+        for change in (server.stop, server.start):
+            await asyncio.sleep(random.uniform(0.2, 0.6))
+            await change()
+
+
+async def _run_until_killed(folder: Path, server: FirestoreServer, wanted: int) -> None:
+    """Killed when so many results are there, at a moment of chance after that."""
+
+    async def enough() -> bool:
+        return sum(path.startswith(f"{ROOT}/results/") for path in server.documents.all) >= wanted
+
+    async with _worker(folder) as process:
+        await eventually(enough, 60)
+        await asyncio.sleep(random.uniform(0.0, 0.1))
+        assert process.returncode is None, (folder / "worker.log").read_text()[-3000:]
+
+
+async def _check(folder: Path, server: FirestoreServer) -> None:
+    results = server.all(f"{ROOT}/results")
+    tasks = server.all(f"{ROOT}/tasks")
+    assert {task["status"] for task in tasks.values()} == {"done"}
+    assert sorted(results) == sorted(tasks)
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        depth = await lpm.queue_depth()
+        assert (depth.pending, depth.processing, depth.completed) == (0, 0, TASKS)
+        assert (depth.unsynced, depth.rejected) == (0, 0)
+        after = 0
+        while entries := await lpm.list_results(limit=500, after=after):
+            after = entries[-1].seq
+            for entry in entries:
+                result = results[entry.task_id]
+                assert result["idempotency_key"] == entry.idempotency_key
+                assert result["data"] == json.loads(entry.data or b"null")
+                page = gzip.decompress((folder / "upstream" / result["page"]["raw"]).read_bytes())
+                assert hashlib.sha256(page).hexdigest() == result["page"]["sha256"] == entry.raw_sha256
+        rounds = await lpm.sync_log.recent(1000)
+        assert {(one.round.direction, one.round.record_type) for one in rounds} >= {
+            ("download", "tasks"),
+            ("upload", "results"),
+        }
