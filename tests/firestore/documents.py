@@ -132,7 +132,7 @@ def _apply(write: Message, documents: dict[str, Message], now: datetime) -> None
     else:
         document.fields.MergeFrom(write.update.fields)
     for transform in write.update_transforms:
-        _increase(document, transform)
+        _transform(document, transform, now)
     _check_document(document)
     documents[path] = document
 
@@ -159,10 +159,14 @@ def _merge(write: Message, document: Message, before: Message | None) -> None:
             del document.fields[name]
 
 
-def _increase(document: Message, transform: Message) -> None:
-    if transform.WhichOneof("transform_type") != "increment":
-        raise Problem(Code.UNIMPLEMENTED, "this server knows sums only")
-    document.fields[transform.field_path].integer_value += transform.increment.integer_value
+def _transform(document: Message, transform: Message, now: datetime) -> None:
+    match transform.WhichOneof("transform_type"):
+        case "increment":
+            document.fields[transform.field_path].integer_value += transform.increment.integer_value
+        case "set_to_server_value":
+            document.fields[transform.field_path].timestamp_value.FromDatetime(now)
+        case _:
+            raise Problem(Code.UNIMPLEMENTED, "this server knows sums and its own time only")
 
 
 # What a document may be, as Firestore's page on limits has it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ async def upstream_of(
 ) -> AsyncIterator[Upstream]:
     """Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write among the lines of the log
         from parcelpost.client.firestore import open_firestore
 
         async with open_firestore(settings.firestore, environment, worker_id, now) as firestore:

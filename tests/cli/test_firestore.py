@@ -1,0 +1,49 @@
+"""`parcelpost firestore show`, and what a worker needs for Firestore."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "firestore"
+FILES = {"rules": "firestore.rules", "indexes": "firestore.indexes.json", "layout": "README.md"}
+WITHOUT = "import sys; sys.modules['google'] = sys.modules['grpc'] = None; from parcelpost.cli.main import main; main()"
+
+
+def _without_packages(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", WITHOUT, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_what_is_shipped_is_printed_and_needs_no_package(tmp_path: Path, what: str) -> None:
+    done = _without_packages(tmp_path, "firestore", "show", what)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (SHIPPED / FILES[what]).read_text(encoding="utf-8")
+
+
+def test_nothing_else_is_shipped() -> None:
+    assert sorted(file.name for file in SHIPPED.iterdir()) == sorted(FILES.values())
+    json.loads((SHIPPED / FILES["indexes"]).read_text())
+
+
+def test_a_worker_says_which_packages_are_missing(tmp_path: Path) -> None:
+    done = _without_packages(tmp_path, "run", "--upstream", "firestore", "--set", "firestore.raw=raw")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "error: worker.upstream is firestore, and google-cloud-firestore is not installed",
+        "hint: pip install 'parcelpost[firestore]'",
+    ]
+    assert list(tmp_path.iterdir()) == [], "nothing was made"
+
+
+def test_without_them_everything_else_works(tmp_path: Path) -> None:
+    done = _without_packages(tmp_path, "add", "echo", "1", "--state", "CT", "--county", "x")
+    assert done.returncode == 0, done.stderr
+    done = _without_packages(tmp_path, "run", "--mode", "standalone", "--until-empty")
+    assert done.returncode == 0, done.stderr
+    assert "1 completed" in done.stdout

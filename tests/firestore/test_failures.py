@@ -1,0 +1,175 @@
+"""Firestore's errors in the worker's words; nothing is tried again behind its back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+
+from parcelpost.client.firestore import FirestoreClient
+from parcelpost.client.firestore.failures import QUOTA_REST_SECONDS
+from parcelpost.client.upstream import Upstream
+from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge, UpstreamError
+from parcelpost.model import Signal
+from tests.client.making import a_beat, an_end, an_entry
+from tests.firestore.conftest import ROOT, Open
+from tests.firestore.documents import Code
+from tests.firestore.making import add_tasks, task
+from tests.firestore.server import FirestoreServer, fails, hangs, lost
+
+TABLE: list[tuple[grpc.StatusCode, str, type[UpstreamError]]] = [
+    (Code.UNAVAILABLE, "", NotNow),
+    (Code.DEADLINE_EXCEEDED, "", NotNow),
+    (Code.INTERNAL, "", NotNow),
+    (Code.UNKNOWN, "", NotNow),
+    (Code.CANCELLED, "", NotNow),
+    (Code.DATA_LOSS, "", NotNow),
+    (Code.RESOURCE_EXHAUSTED, "Quota exceeded.", NotNow),
+    (Code.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 4)", TooLarge),
+    (Code.INVALID_ARGUMENT, "Request payload size exceeds the limit: 10485760 bytes.", TooLarge),
+    (Code.INVALID_ARGUMENT, "Transaction too big. Decrease transaction size.", TooLarge),
+    (Code.INVALID_ARGUMENT, "Property array contains an invalid nested entity.", Refused),
+    (Code.PERMISSION_DENIED, "Missing or insufficient permissions.", NotAllowed),
+    (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", NotAllowed),
+    (Code.UNAVAILABLE, "Getting metadata from plugin failed with error: ('invalid_grant: ...')", NotAllowed),
+    (Code.NOT_FOUND, "The database (default) does not exist for project p", NotAllowed),
+    (Code.FAILED_PRECONDITION, "The query requires an index.", NotAllowed),
+    (Code.UNIMPLEMENTED, "", NotAllowed),
+]
+
+
+@pytest.mark.parametrize(("code", "message", "meaning"), TABLE)
+async def test_every_status_has_its_meaning(
+    server: FirestoreServer, client: FirestoreClient, code: grpc.StatusCode, message: str, meaning: type[UpstreamError]
+) -> None:
+    server.play("Commit", fails(code, message))
+    with pytest.raises(UpstreamError) as error:
+        await client.submit_results([an_entry()])
+    assert type(error.value) is meaning
+    assert server.calls["Commit"] == 1, "the library does not try again"
+    assert code.name.lower().replace("_", " ") in str(error.value)
+    assert "gateway" not in error.value.hint.lower()
+    assert (await client.submit_results([an_entry()])).stored == 1
+
+
+async def test_a_missing_index_is_told_with_what_to_do(server: FirestoreServer, client: FirestoreClient) -> None:
+    server.play("RunQuery", fails(Code.FAILED_PRECONDITION, "The query requires an index. You can create it here: x"))
+    with pytest.raises(NotAllowed, match="requires an index") as error:
+        await client.get_work(1, ["echo"])
+    assert "parcelpost firestore show indexes" in error.value.hint
+
+
+async def test_a_quota_that_is_used_up_gets_a_longer_rest(server: FirestoreServer, client: FirestoreClient) -> None:
+    server.play("Commit", fails(Code.RESOURCE_EXHAUSTED, "Quota exceeded."))
+    with pytest.raises(NotNow) as error:
+        await client.submit_results([an_entry()])
+    assert error.value.retry_after == QUOTA_REST_SECONDS
+
+
+async def test_firestore_may_ask_for_a_rest(server: FirestoreServer, client: FirestoreClient) -> None:
+    asked = AnyMessage()
+    asked.Pack(RetryInfo(retry_delay=Duration(seconds=42)))
+    details = Status(code=14, message="busy", details=[asked]).SerializeToString()
+    server.play("Commit", fails(Code.UNAVAILABLE, "busy", grpc_status_details_bin=details))
+    with pytest.raises(NotNow) as error:
+        await client.submit_results([an_entry()])
+    assert error.value.retry_after == 42
+
+
+CALLS: list[tuple[str, Callable[[Upstream], Awaitable[object]]]] = [
+    ("BatchGetDocuments", lambda client: client.get_work(1, ["echo"])),
+    ("RunQuery", lambda client: client.get_work(1, ["echo"])),
+    ("BeginTransaction", lambda client: client.report_end(an_end())),
+    ("Rollback", lambda client: client.report_end(an_end())),
+    ("Commit", lambda client: client.heartbeat(a_beat())),
+    ("RunQuery", lambda client: client.heartbeat(a_beat())),
+    ("RunQuery", lambda client: client.get_selectors("echo")),
+]
+
+
+@pytest.mark.parametrize(("method", "call"), CALLS)
+async def test_every_call_may_fail(
+    server: FirestoreServer, client: FirestoreClient, method: str, call: Callable[[Upstream], Awaitable[object]]
+) -> None:
+    for code, meaning in ((Code.UNAVAILABLE, NotNow), (Code.INVALID_ARGUMENT, NotAllowed)):
+        server.play(method, fails(code))
+        with pytest.raises(meaning):
+            await call(client)
+    await call(client)
+
+
+async def test_signals_that_are_refused_are_refused(server: FirestoreServer, client: FirestoreClient) -> None:
+    server.play("Commit", fails(Code.INVALID_ARGUMENT))
+    with pytest.raises(Refused):
+        await client.submit_signals([Signal(platform="a", field="b", selector="c", selector_type="css", success=True)])
+
+
+async def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_we_want(
+    server: FirestoreServer, open_worker: Open
+) -> None:
+    async with open_worker(timeout_seconds=0.3) as client:
+        server.play("BeginTransaction", hangs())
+        with pytest.raises(NotNow, match="deadline exceeded"):
+            await client.submit_results([an_entry()])
+
+
+async def test_a_server_that_is_away_and_comes_back(server: FirestoreServer, client: FirestoreClient) -> None:
+    assert (await client.submit_results([an_entry("t1")])).stored == 1
+    await server.stop()
+    with pytest.raises(NotNow, match="unavailable"):
+        await client.submit_results([an_entry("t2")])
+    await server.start()
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                assert (await client.submit_results([an_entry("t2")])).stored == 1
+                break
+            except NotNow:
+                await asyncio.sleep(0.05)
+    assert len(server.all(f"{ROOT}/results")) == 2
+
+
+async def test_a_conflict_is_tried_again_a_few_times(server: FirestoreServer, client: FirestoreClient) -> None:
+    server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=2)
+    assert (await client.submit_results([an_entry()])).stored == 1
+    server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=100)
+    with pytest.raises(NotNow, match="contention"):
+        await client.submit_results([an_entry("t2")])
+
+
+async def test_a_transaction_that_firestore_has_forgotten_is_begun_anew(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    said = "The referenced transaction has expired or is no longer valid."
+    server.play("Commit", fails(Code.INVALID_ARGUMENT, said))
+    assert (await client.submit_results([an_entry()])).stored == 1
+
+
+async def test_a_result_whose_receipt_was_lost_is_there_once(server: FirestoreServer, client: FirestoreClient) -> None:
+    add_tasks(server, "t1")
+    await client.get_work(1, ["echo"])
+    server.play("Commit", lost())
+    with pytest.raises(NotNow):
+        await client.submit_results([an_entry()])
+    before = server.all(f"{ROOT}/results")
+    assert task(server, "t1")["status"] == "done"
+    assert (await client.submit_results([an_entry()])).stored == 1
+    assert server.all(f"{ROOT}/results") == before, "not even the moment of its arrival has changed"
+
+
+async def test_a_command_is_heard_though_the_answer_was_lost(server: FirestoreServer, client: FirestoreClient) -> None:
+    await client.heartbeat(a_beat())
+    command = {"command": "pause", "ordered_at": server.documents.now()}
+    server.put({f"{ROOT}/workers/w-1/commands/c1": command})
+    server.play("Commit", lost())
+    with pytest.raises(NotNow):
+        await client.heartbeat(a_beat())
+    assert server.all(f"{ROOT}/workers/w-1/commands") == {}
+    assert (await client.heartbeat(a_beat())).commands == ["pause"]
+    assert (await client.heartbeat(a_beat())).commands == []

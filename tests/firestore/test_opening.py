@@ -1,0 +1,97 @@
+"""Credentials are found, used and never told; the emulator needs none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from parcelpost.client.firestore import FirestoreClient, open_firestore
+from parcelpost.clock import SystemClock
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.keys import FirestoreSettings
+from tests.firestore.conftest import ROOT
+from tests.firestore.server import FirestoreServer
+
+PAGE = Path(__file__).parents[2] / "docs" / "firestore.md"
+
+
+@pytest.fixture
+def key() -> dict[str, str]:
+    """A service account's key, as Google's console gives it."""
+    private = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    text = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return {
+        "type": "service_account",
+        "project_id": "of-the-key",
+        "private_key_id": "abc",
+        "private_key": text.decode(),
+        "client_email": "worker@of-the-key.iam.gserviceaccount.com",
+        "token_uri": "http://127.0.0.1:9/token",
+    }
+
+
+async def _open(folder: Path, environment: Mapping[str, str] | None = None, **settings: Any) -> None:
+    chosen = FirestoreSettings(**{"raw": str(folder / "raw"), **settings})
+    async with open_firestore(chosen, environment or {}, "w-1", SystemClock().now):
+        pass
+
+
+async def test_a_key_file_is_enough(tmp_path: Path, key: dict[str, str]) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(key))
+    await _open(tmp_path, credentials_file=str(file))
+
+
+@pytest.mark.parametrize("harm", ["cut off", "no key", "another file", "missing"])
+async def test_a_bad_key_is_told_without_a_word_of_it(tmp_path: Path, key: dict[str, str], harm: str) -> None:
+    file = tmp_path / "key.json"
+    texts = {
+        "cut off": json.dumps(key)[:-20],
+        "no key": json.dumps({**key, "private_key": "-----BEGIN SECRET"}),
+        "another file": json.dumps({"password": "SECRET"}),
+    }
+    if harm in texts:
+        file.write_text(texts[harm])
+    with pytest.raises(InvalidSettings, match=r"firestore\.credentials_file") as error:
+        await _open(tmp_path, credentials_file=str(file))
+    told = f"{error.value} {error.value.hint} {error.value.__cause__}"
+    assert not re.search("SECRET|BEGIN|MII", told)
+
+
+async def test_without_credentials_it_says_how_to_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "missing.json"))
+    with pytest.raises(InvalidSettings, match="no credentials for Firestore") as error:
+        await _open(tmp_path, project="p")
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in error.value.hint
+
+
+@pytest.mark.parametrize("place", ["gs://", "s3://", "ftp://host/folder", "/dev/null/x"])
+async def test_a_raw_store_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"firestore\.raw"):
+        await _open(tmp_path, {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:1"}, raw=place)
+
+
+async def test_the_emulator_gets_no_credentials(server: FirestoreServer, client: FirestoreClient) -> None:
+    await client.get_work(1, ["echo"])
+    assert set(server.credentials) == {"Bearer owner"}
+
+
+async def test_the_example_of_the_page_adds_a_task(
+    server: FirestoreServer, client: FirestoreClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.host)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    await asyncio.to_thread(exec, code.replace("my-project", "p"), {})
+    assert list(server.all(f"{ROOT}/tasks")) == ["hartford-1-23-4"]
+    (task,) = (await client.get_work(5, ["vgsi"])).tasks
+    assert (task.task_id, task.platform, task.target.county) == ("hartford-1-23-4", "vgsi", "hartford")
