@@ -35,6 +35,7 @@ SETTINGS = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_1000_tasks_survive_ten_kills_and_a_firestore_that_is_away_half_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,8 +51,9 @@ async def test_1000_tasks_survive_ten_kills_and_a_firestore_that_is_away_half_of
             await asyncio.wait([moods])
         if not server.is_up:
             await server.start()
-        async with _worker(tmp_path) as process:
-            assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
+        while any(task["status"] != "done" for task in server.all(f"{ROOT}/tasks").values()):
+            async with _worker(tmp_path) as process:  # it ends when nothing is offered: some may be under a lease still
+                assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
         await _check(tmp_path, server)
 
 
