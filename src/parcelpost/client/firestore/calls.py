@@ -56,20 +56,16 @@ class Calls:
         self._database = database
         self._now = now
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
-        self._ahead: timedelta | None = None
-        """How much Firestore's clock is before ours; None: nothing was heard yet."""
-
-    @property
-    def knows_time(self) -> bool:
-        return self._ahead is not None
+        self._ahead = timedelta(0)
+        """How much Firestore's clock is before ours, less what its last answer took on its way here."""
 
     def now(self) -> datetime:
-        """By Firestore's clock, which is the same for all workers."""
-        return self._now() + (self._ahead or timedelta(0))
+        """By Firestore's clock, which is the same for all workers; a little late at most, so no lease ends early."""
+        return self._now() + self._ahead
 
     def here(self, moment: datetime) -> datetime:
         """A moment of Firestore's clock by ours."""
-        return moment - (self._ahead or timedelta(0))
+        return moment - self._ahead
 
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
@@ -89,10 +85,9 @@ class Calls:
                     found[told.found.name] = _found(told.found)
         return found
 
-    async def query(self, parent: str, query: types.StructuredQuery, transaction: bytes = b"") -> list[Found]:
+    async def query(self, parent: str, query: types.StructuredQuery) -> list[Found]:
+        """Outside of transactions: in one, it would hold up everybody who looks at the same."""
         request = types.RunQueryRequest(parent=parent, structured_query=query)
-        if transaction:
-            request.transaction = transaction
         found: list[Found] = []
         with in_our_words(f"looking for {query.from_[0].collection_id}"):
             async for answer in await self._api.run_query(request, **self._fixed):

@@ -44,7 +44,7 @@ class Leases:
         self._max_attempts = settings.max_attempts
         self.length = timedelta(seconds=settings.lease_seconds)
         self._on_its_way = timedelta(seconds=min(_ON_ITS_WAY_SECONDS, settings.lease_seconds / 2))
-        self._claims: list[datetime] = []
+        self._claims: tuple[datetime, datetime] | None = None
         """The first and the last of this process."""
         self.taken_until: datetime | None = None
         self._is_loaded = False
@@ -59,10 +59,11 @@ class Leases:
 
     def all_are_taken(self) -> None:
         """What was claimed until now is in the worker's store."""
-        self.taken_until = self._claims[-1] if self._claims else self.taken_until
+        self.taken_until = self._claims[1] if self._claims else self.taken_until
 
     def claimed(self, at: datetime) -> None:
-        self._claims = [*self._claims[:1], at]
+        first, last = self._claims or (at, at)
+        self._claims = min(first, at), max(last, at)
 
     async def bring_back(self) -> None:
         """What dead workers had is queued again, or failed if it was handed out often enough."""
@@ -81,7 +82,7 @@ class Leases:
         None: the worker holds nothing. What it was given all the same never reached it, and is queued again.
         """
         now = self._calls.now()
-        if self._claims and now - self._claims[-1] > self._on_its_way:
+        if self._claims and now - self._claims[1] > self._on_its_way:
             self.all_are_taken()
         if _holds_nothing(beat):
             await self._change(self._mine(now + self.length), lambda found: self._returned(found, now))
@@ -107,7 +108,7 @@ class Leases:
     def _is_here(self, claimed_at: datetime) -> bool:
         """In the worker's store, or on its way there in this process."""
         is_taken = self.taken_until is not None and claimed_at <= self.taken_until
-        return is_taken or (bool(self._claims) and claimed_at >= self._claims[0])
+        return is_taken or (self._claims is not None and claimed_at >= self._claims[0])
 
     def _returned(self, found: Found, now: datetime) -> Fields | None:
         if not self.is_mine(found) or now - when(found, "leased_at") < self._on_its_way:

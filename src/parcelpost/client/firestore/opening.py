@@ -38,7 +38,6 @@ _CHANNEL = [
     ("grpc.max_receive_message_length", -1),
     # When to call again is decided by the worker: a channel must not hold it up for two minutes more.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 
