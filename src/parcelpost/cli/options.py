@@ -67,6 +67,10 @@ def has_upstream() -> bool:
     return bool(settings.gateway.url) or settings.worker.upstream == "firestore"
 
 
+def upstream_name() -> str:
+    return "Firestore" if settled().worker.upstream == "firestore" else "the gateway"
+
+
 def run_command(store: Path, sources: Collection[Source]) -> str:
     """A `parcelpost run` that does what came from there. With no upstream set, its tasks and theirs differ."""
     settings = settled()

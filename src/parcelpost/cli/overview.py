@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli import status_report
-from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command
+from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command, upstream_name
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
@@ -269,7 +269,7 @@ def broken_text(field: Broken) -> str:
 def _denials(sync: Sync) -> list[Problem]:
     if not sync.denied:
         return []
-    return [Problem(f"the gateway does not let us in: {sync.denied}", sync.remedy)]
+    return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy)]
 
 
 def _held_problems(sync: Sync) -> list[Problem]:

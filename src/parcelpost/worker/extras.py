@@ -92,24 +92,28 @@ class Extras:
 
     @asynccontextmanager
     async def _logged(self, record_type: str, count: int) -> AsyncIterator[None]:
-        """A round's line in the sync log, however it ends."""
-        started, error = self._clock.monotonic(), None
+        """A line in the sync log, whether the round worked or not. What is not offered is no round."""
+        started = self._clock.monotonic()
         try:
             yield
-        except UpstreamError as raised:
-            error = str(raised)
+        except NotOffered:
             raise
-        finally:
-            line = SyncRound(
-                direction="upload",
-                record_type=record_type,
-                record_count=0 if error else count,
-                success=error is None,
-                error=error,
-                duration_ms=int((self._clock.monotonic() - started) * 1000),
-            )
-            with contextlib.suppress(StoreError):
-                await self._lpm.sync_log.record(line)
+        except UpstreamError as error:
+            await self._log(record_type, 0, started, str(error))
+            raise
+        await self._log(record_type, count, started, None)
+
+    async def _log(self, record_type: str, count: int, started: float, error: str | None) -> None:
+        line = SyncRound(
+            direction="upload",
+            record_type=record_type,
+            record_count=count,
+            success=error is None,
+            error=error,
+            duration_ms=int((self._clock.monotonic() - started) * 1000),
+        )
+        with contextlib.suppress(StoreError):
+            await self._lpm.sync_log.record(line)
 
     async def _sent_until(self, now: datetime) -> datetime:
         sent = await self._lpm.state.get(_STATE, _Sent)

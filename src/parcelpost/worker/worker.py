@@ -158,8 +158,9 @@ class Worker:
         found = []
         if self.control.leaving.is_set():
             found.append(f"draining: {self.control.reason}")
+        upstream = "Firestore" if self.tools.settings.worker.upstream == "firestore" else "the gateway"
         if self.control.paused:
-            found.append("paused by the gateway")
+            found.append(f"paused by {upstream}")
         if (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
         if self.resources.pressure >= Pressure.NO_NEW_TASKS:
@@ -168,7 +169,7 @@ class Worker:
             found.append(f"the store does not take the marks of what was delivered: {self.sync.problem}")
         aways = (self.sync.away, self.collector.away, self.heartbeat.away)
         denials = {away.reason for away in aways if away is not None and away.denied}
-        found += [f"the gateway does not let us in: {reason}" for reason in sorted(denials)]
+        found += [f"{upstream} does not let us in: {reason}" for reason in sorted(denials)]
         return found
 
     def warnings(self) -> list[str]:
