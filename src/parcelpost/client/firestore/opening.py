@@ -36,9 +36,9 @@ _CHANNEL = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # When to call again is decided by the worker: a channel must not hold it up for two minutes more.
+    # When to call again is for the worker to decide: a channel must not hold it up for two minutes more.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
 
 
