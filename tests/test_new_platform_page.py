@@ -27,7 +27,7 @@ from tests.storage.making import a_task
 from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")
-PARSER, POLITE, MARK, PLATFORM, IN_TWO_PARTS, TWO_FUNCTIONS, BROWSER, SCRAPY = re.findall(
+PARSER, POLITE, MARK, PLATFORM, IN_TWO_PARTS, TWO_FUNCTIONS, HTML, BROWSER, SCRAPY = re.findall(
     r"```python\n(.*?)```", PAGE, flags=re.DOTALL
 )
 FIELD_MAP, SETTINGS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -107,7 +107,7 @@ async def test_a_function_that_asks_for_a_fetcher_gets_one(site: Website) -> Non
     assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
 
 
-@pytest.mark.parametrize("example", [MARK, TWO_FUNCTIONS, BROWSER])
+@pytest.mark.parametrize("example", [MARK, TWO_FUNCTIONS, HTML, BROWSER])
 def test_an_example_runs(tmp_path: Path, example: str) -> None:
     done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -7,16 +7,17 @@ import pytest
 from parcelpost.model import Page
 from parcelpost.scrapers import tables
 from parcelpost.scrapers.document import Document
+from parcelpost.scrapers.tables import Columns
 
-HEADINGS = {"date": ("Sale Date", "Date"), "price": ("Sale Price",)}
+COLUMNS = Columns({"date": ("Sale Date", "Date"), "price": ("Sale Price",)})
 
 
 def rows(*lines: str) -> list[dict[str, str]]:
     body = f"<html><body><table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table></body></html>"
     document = Document.of(Page(body=body.encode()))
     assert document is not None
-    table = next(document.root.iter("table"))
-    return [{name: piece.text for name, piece in row.items()} for row in tables.records(table, HEADINGS)]
+    table = COLUMNS.table(next(document.root.iter("table")))
+    return [{name: piece.text for name, piece in row.items()} for row in table.rows] if table is not None else []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def of(body: str) -> Document:
 def test_a_heading_that_fills_a_table_has_the_table_looked_at_once() -> None:
     """Looked at for each cell, it would take minutes."""
     document = of(f"<table>{'<tr>' + '<td>Date</td>' * 20_000 + '</tr>'}</table>")
-    assert tables.with_headings(document, HEADINGS) is None
+    assert list(COLUMNS.headed(document)) == []
 
 
 def test_a_heading_that_fills_a_row_has_the_row_below_looked_at_once() -> None:

@@ -105,6 +105,9 @@ def _vgsi(parcel: Parcel) -> Facts:
         "market_value": parcel.market,
         "assessed_value": parcel.assessed,
         "building_count": len(parcel.buildings),
+        "valuations.year": [parcel.year - 1, parcel.year - 2] * 2,
+        "valuations.market_value": [parcel.market, parcel.market, None, None],
+        "valuations.assessed_value": [None, None, parcel.assessed, parcel.assessed],
     }
 
 

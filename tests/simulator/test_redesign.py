@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.model import Done, Target
+from parcelpost.model import Done, Page, Target
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.world import World
 from tests.simulator import facts
-from tests.simulator.asking import parcel_page, wrong
+from tests.simulator.asking import list_page, parcel_page, wrong
 
 WORLD = World(seed=5, county="stonebridge", size=1_000)
 TARGET = Target(parcel_id="", state="FL", county="stonebridge")
 
 
-@pytest.mark.parametrize(
-    ("platform", "failing"),
-    [
-        ("collier_pa", "css #ParcelID"),
-        ("grizzly_gis", "css table.parcelIDtable b"),
-        ("leepa", "css #parcelLabel"),
-        ("qpublic", "css [id$='lblParcelID']"),
-        ("vgsi", "css #MainContent_lblPid"),
+NAMED = {
+    "collier_pa": [("parcel_id", "css #ParcelID"), ("sales", "css #SaleDate1"), ("buildings", "css #BLDGCLASS1")],
+    "grizzly_gis": [
+        ("parcel_id", "css table.parcelIDtable b"),
+        ("sales", "css #parcelDetails_SalesTable"),
+        ("buildings", "css #parcelDetails_BldgTable"),
     ],
-)
-def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platform: str, failing: str) -> None:
+    "leepa": [("parcel_id", "css #parcelLabel"), ("valuations", "css #valueGrid"), ("sales", "css #SalesDetails")],
+    "qpublic": [("parcel_id", "css [id$='lblParcelID']")],  # its tables go by their titles, which stay
+    "vgsi": [
+        ("parcel_id", "css #MainContent_lblPid"),
+        ("sales", "css #MainContent_grdSales"),
+        ("buildings", "css [id$='tblBldg']"),
+    ],
+}
+
+
+@pytest.mark.parametrize("platform", NAMED)
+def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platform: str) -> None:
     found = county_platform(platform)
     assert found is not None
     ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
@@ -43,4 +51,57 @@ def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platf
             assert list(ranking.broken()) == []
     assert len(lost) < WORLD.size * 0.02, lost
     named = {(one.field, way): one for one in ranking.broken() for way in one.failing}
-    assert named["parcel_id", failing].found_otherwise
+    assert all(named[field, way].found_otherwise for field, way in NAMED[platform])
+
+
+RENAMED: dict[str, tuple[tuple[bytes, ...], set[str]]] = {
+    "collier_pa": ((b"SaleDate", b"Book-Page", b"Amount<"), {"sales"}),
+    "grizzly_gis": ((b"Sale Price", b"Book/Page"), {"sales.price", "sales.book_page"}),
+    "leepa": ((b"Sale Price", b"Type<", b"Clerk", b"Vacant/"), {"sales"}),
+    "qpublic": ((b"Sales<",), {"sales"}),
+    "vgsi": (
+        (b"Valuation Year", b"Total<"),
+        {"appraisal.year", "appraisal.total", "assessment.year", "assessment.total"},
+    ),
+}
+
+
+@pytest.mark.parametrize("platform", RENAMED)
+def test_tables_and_columns_that_nobody_knows_any_more_are_named_and_no_others_are(platform: str) -> None:
+    found = county_platform(platform)
+    assert found is not None
+    ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
+    words, fields = RENAMED[platform]
+    for number in range(1, 201):
+        page = parcel_page(platform, WORLD, number)
+        for word in words if number > 120 else ():
+            page = Page(body=page.body.replace(word, b"Renamed" + word[-1:]))
+        ranking.note(site, found.parse(page, TARGET, ranking.order(site)).tries, str(number))
+        if number == 120:
+            assert list(ranking.broken()) == []
+    assert {one.field for one in ranking.broken()} == fields
+
+
+LISTS = {
+    "deedauction": ("liens.opening_bid", b"Opening Bid"),
+    "govease": ("liens", b"parcel/"),
+    "pioneer_taxdeed": ("liens", b"aria-describedby"),
+    "lien_register": ("liens.certificate", b"CERT"),
+    "realauction": ("liens", b"AITEM"),
+}
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_list_that_nobody_knows_any_more_is_named(platform: str) -> None:
+    found = county_platform(platform)
+    assert found is not None
+    ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
+    field, word = LISTS[platform]
+    page = list_page(platform, World(seed=5, county="stonebridge", size=50), 1)
+    assert word in page.body
+    for number in range(60):
+        body = page.body.replace(word, b"x") if number >= 30 else page.body
+        ranking.note(site, found.parse(Page(body=body), TARGET, ranking.order(site)).tries, str(number))
+        if number < 30:
+            assert list(ranking.broken()) == []
+    assert field in {one.field for one in ranking.broken() if not one.found_otherwise}

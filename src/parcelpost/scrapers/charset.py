@@ -10,6 +10,8 @@ _MARKS = tuple(mark for mark, _ in _BOMS)
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _HEADER = re.compile(r"charset\s*=\s*[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _LOOK_BYTES = 4_096
+_CONTROLS = bytes(one for one in range(0x20) if one not in b"\t\n\r")
+_AS_BLANKS = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 # As browsers do it: what is called Latin-1 is Windows-1252.
 _AS_WINDOWS = frozenset({"iso8859-1", "ascii", "latin-1"})
 _OF_THE_WEB = frozenset(
@@ -60,6 +62,11 @@ def as_utf8(body: bytes, content_type: str = "") -> bytes:
         else:
             return body
     return decoded(body, content_type).encode("utf-8", "replace")
+
+
+def without_controls(text: bytes) -> bytes:
+    """Blanks instead: within a tag they would become part of its name."""
+    return text.translate(_AS_BLANKS) if any(one in text for one in _CONTROLS) else text
 
 
 def _declared(body: bytes, content_type: str) -> str:

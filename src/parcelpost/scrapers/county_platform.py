@@ -18,7 +18,7 @@ from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.document import Document
 from parcelpost.scrapers.identity import also_said, also_shown, is_another, is_same
 from parcelpost.scrapers.known_maps import FieldMaps, Rows
-from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Try
+from parcelpost.scrapers.looking import AS_WRITTEN, Look, Order, Tries, Try
 from parcelpost.scrapers.record import LIEN, Record
 from parcelpost.scrapers.shell import is_shell
 from parcelpost.scrapers.values import parcel_norm
@@ -47,6 +47,7 @@ class Reading:
         self.page = page
         self.target = target
         self.records_of = records_of
+        self.tries = Tries()
         self._order = order
 
     @cached_property
@@ -58,7 +59,7 @@ class Reading:
 
     @cached_property
     def look(self) -> Look:
-        return Look(self.document, self._order)
+        return Look(self.document, self._order, self.tries)
 
     @cached_property
     def json(self) -> Json:
@@ -74,11 +75,6 @@ class Reading:
             yield from also_said(self.json)
         elif "document" in self.__dict__:
             yield from also_shown(self.document)
-
-    @property
-    def tries(self) -> Sequence[Try]:
-        look = self.__dict__.get("look")
-        return look.tries if look is not None else ()
 
 
 class Parsed(Struct, frozen=True):

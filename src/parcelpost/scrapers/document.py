@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property, lru_cache
 from itertools import islice
 
 from lxml import etree
 
 from parcelpost.model import Page
-from parcelpost.scrapers.charset import as_utf8
+from parcelpost.scrapers.charset import as_utf8, without_controls
 from parcelpost.scrapers.label_words import is_label
 from parcelpost.scrapers.values import clean
 
@@ -36,10 +37,6 @@ _NAMES = _CELLS | {"dt"}
 _SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
 _ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
 _DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
-
-
-_CONTROLS = bytes(one for one in range(0x20) if one not in b"\t\n\r")
-_AS_BLANKS = bytes.maketrans(_CONTROLS, b" " * len(_CONTROLS))
 
 
 class Piece:
@@ -81,7 +78,7 @@ class Document:
         if len(page.body) > MOST_BYTES:
             return None
         try:
-            root = etree.fromstring(_without_controls(as_utf8(page.body, page.content_type)), _parser())
+            root = etree.fromstring(without_controls(as_utf8(page.body, page.content_type)), _parser())
         except (etree.LxmlError, ValueError):
             return None
         return cls(root) if root is not None else None
@@ -91,8 +88,8 @@ class Document:
         found: dict[str, Element] = {}
         for element in self.root.iter():
             name = element.get("id")
-            if name:
-                found.setdefault(name, element)
+            if name and name not in found:
+                found[name] = element
         return found
 
     @cached_property
@@ -108,7 +105,7 @@ class Document:
         found: dict[str, list[Element]] = {}
         for element in self.root.iter():
             text = element.text
-            if not text or len(text) > _MOST_TEXT_CHARS or not (own := label(text)):
+            if not text or text.isspace() or len(text) > _MOST_TEXT_CHARS or not (own := _label(text)):
                 continue
             if len(own) <= _MOST_LABEL_CHARS:
                 if own in found:
@@ -118,6 +115,29 @@ class Document:
             if len(element) and (whole := _whole_label(element)) not in ("", own):
                 found.setdefault(whole, []).append(element)
         return found
+
+    @cached_property
+    def classed(self) -> Sequence[tuple[Element, str]]:
+        """What has a class, and which, in the page's order."""
+        return [(one, kinds) for one in self.root.iter() if (kinds := one.get("class"))]
+
+    @cached_property
+    def sections(self) -> Mapping[str, Element]:
+        """Each `section` that has a title, by it; of several with the same one the second is `title (2)`."""
+        found: dict[str, Element] = {}
+        counts: Counter[str] = Counter()
+        for section in self.root.iter("section"):
+            header = next(section.iter("header"), section)
+            title = next((one for one in header.iter("div", "h2", "h3", "span") if _is_title(one)), None)
+            if title is not None and (name := label(text_of(title))):
+                counts[name] += 1
+                found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
+        return found
+
+    @cached_property
+    def words(self) -> Set[str]:
+        """All that its labels have."""
+        return set(" ".join(self._labels).split())
 
     @cached_property
     def _places_of_words(self) -> Mapping[str, list[int]]:
@@ -164,10 +184,18 @@ def _label(text: str) -> str:
     return clean(text).rstrip(_DECORATION_BEHIND).lstrip(_DECORATION_BEFORE).lower()
 
 
+def _is_title(element: Element) -> bool:
+    return "title" in (element.get("class") or "").split() or (element.get("id") or "").endswith("_lblName")
+
+
 def text_of(element: Element) -> str:
     """All of its text in one line."""
-    if not len(element):
+    inside = len(element)
+    if not inside:
         return clean(element.text)
+    if inside == 1 and not len(child := element[0]):
+        edge = " " if child.tag in _BLOCKS else ""
+        return clean(f"{element.text or ''}{edge}{child.text or ''}{edge}{child.tail or ''}")
     return clean("".join(_texts(element)))
 
 
@@ -179,7 +207,14 @@ def lines_of(element: Element) -> list[str]:
 
 def is_in(element: Element, within: Element | None) -> bool:
     """Whether it is that one or a part of it; everything is in None."""
-    return within is None or element is within or any(above is within for above in element.iterancestors())
+    if within is None:
+        return True
+    node: Element | None = element
+    while node is not None:
+        if node is within:
+            return True
+        node = node.getparent()
+    return False
 
 
 def beside(element: Element, document: Document | None = None) -> Piece | None:
@@ -302,11 +337,6 @@ def _take_scripts(root: Element) -> list[str]:
             scripts.append(element.text)
         element.text = None
     return scripts
-
-
-def _without_controls(text: bytes) -> bytes:
-    """Blanks instead: within a tag they would become part of its name."""
-    return text.translate(_AS_BLANKS) if any(one in text for one in _CONTROLS) else text
 
 
 def _parser() -> etree.HTMLParser:

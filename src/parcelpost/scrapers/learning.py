@@ -83,7 +83,8 @@ class _FieldState:
         """
         self.settle()
         others = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
-        learned = dict.fromkeys(way for way in (*self.learned, *others) if way not in known)
+        names = {name_of(way) for way in known}
+        learned = dict.fromkeys(way for way in (*self.learned, *others) if name_of(way) not in names)
         ranked = sorted(learned, key=lambda way: -self._rank(way, fleet))
         return [*self._written(known, fleet), *ranked[:_MOST_LEARNED]]
 

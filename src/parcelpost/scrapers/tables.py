@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 from lxml import etree
+from msgspec import Struct
 
 from parcelpost.scrapers.document import Document, Element, Piece, is_in, label, text_of
 
@@ -12,6 +14,145 @@ _MOST_ROWS = 10_000
 _MOST_HEADING_ROWS = 5
 _MOST_COLUMNS = 200
 _CELLS = ("td", "th")
+
+Row = Mapping[str, Piece]
+"""Its cells by their columns' names."""
+
+
+class Table(Struct, frozen=True):
+    rows: list[Row]
+    columns: Container[str]
+    """The names of those that it has."""
+
+
+class _Read(Piece):
+    """A table that was read when it was found."""
+
+    __slots__ = ("table",)
+
+    def __init__(self, element: Element | None, table: Table) -> None:
+        super().__init__(element)
+        self.table = table
+
+
+class Columns:
+    """By which headings a table's columns are known: name -> their texts, the surest first.
+
+    `telling`: those that other tables do not have. A date and a type stand above permits, too.
+    """
+
+    def __init__(self, headings: Mapping[str, Sequence[str]], *telling: str) -> None:
+        self.headings = headings
+        self._telling = telling or tuple(headings)
+        self._labels = [(name, [label(text) for text in texts]) for name, texts in headings.items()]
+        self._fewest = min(2, len(headings))
+
+    def read(self, piece: Piece) -> Table | None:
+        """The table that the piece is, else those in it. None: nothing there has these headings."""
+        if isinstance(piece, _Read):
+            return piece.table
+        element = piece.element
+        inside = element.iter("table") if element is not None else iter(())
+        found = [one for table in inside if (one := self.table(table)) is not None]
+        if len(found) < 2 or (element is not None and element.tag == "table"):
+            return found[0] if found else None
+        names = {name for one in found for name in self.headings if name in one.columns}
+        return Table([row for one in found for row in one.rows], names)
+
+    def table(self, table: Element) -> Table | None:
+        """Its own rows. Those that repeat the headings, or have cells for none of them, are left out.
+
+        None: fewer than two columns (or than all, if there are fewer) are found.
+        """
+        rows = _grid(table)
+        columns = self._heading(rows)
+        return Table(list(self._below(rows, columns)), columns) if columns else None
+
+    def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
+        """Tables in whose first rows these headings are found, and among them one of the telling columns."""
+        looked_at: set[Element] = set()
+        for element in (one for texts in self.headings.values() for text in texts for one in document.labelled(text)):
+            table = next(element.iterancestors("table"), None)
+            if table is None or table in looked_at:
+                continue
+            looked_at.add(table)
+            found = self.table(table)
+            if found is not None and any(name in found.columns for name in self._telling) and is_in(table, within):
+                yield _Read(table, found)
+
+    def _heading(self, rows: Iterator[dict[int, Element]]) -> dict[str, int]:
+        """The columns' places, by the first row that names enough of them; no row behind it is taken."""
+        for starting in islice(rows, _MOST_HEADING_ROWS):
+            if columns := self._columns(starting):
+                return columns
+        return {}
+
+    def _columns(self, starting: Mapping[int, Element]) -> dict[str, int]:
+        texts: dict[str, int] = {}
+        for at, cell in starting.items():
+            texts.setdefault(label(text_of(cell)), at)
+        found: dict[str, int] = {}
+        for name, known in self._labels:
+            for text in known:
+                if text in texts:
+                    found[name] = texts[text]
+                    break
+        return found if len(found) >= self._fewest else {}
+
+    def _below(self, rows: Iterator[dict[int, Element]], columns: Mapping[str, int]) -> Iterator[Row]:
+        first = next(iter(columns))
+        own = next(known for name, known in self._labels if name == first)
+        for starting in rows:
+            found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
+            if first in found and label(found[first].text) in own and self._columns(starting) == columns:
+                continue
+            if any(piece.text for piece in found.values()):
+                yield found
+
+
+class Headed:
+    """The way to a table by its columns' headings, wherever it stands."""
+
+    type = "label"
+
+    def __init__(self, columns: Columns) -> None:
+        self.selector = f"columns {', '.join(texts[0] for texts in columns.headings.values())}"
+        self._columns = columns
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        return self._columns.headed(document, within)
+
+
+class Numbered:
+    """The way to rows whose cells have numbered ids, name -> what stands before the number. The first one has each."""
+
+    type = "css"
+
+    def __init__(self, ids: Mapping[str, str]) -> None:
+        self._ids = ids
+        self._first = next(iter(ids))
+        self.selector = f"#{ids[self._first]}1"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        rows: list[Row] = []
+        for number in range(1, _MOST_ROWS):
+            cells = ((name, document.by_id(f"{ident}{number}")) for name, ident in self._ids.items())
+            row = {name: Piece(cell) for name, cell in cells if cell is not None and is_in(cell, within)}
+            if self._first not in row:
+                break
+            rows.append(row)
+        if rows:
+            yield _Read(None, Table(rows, set().union(*rows)))
+
+
+def text(row: Row, name: str) -> str:
+    """Of the cell of that name; empty where the row has none."""
+    return row[name].text if name in row else ""
+
+
+def lists_nothing(piece: Piece) -> bool:
+    """`N O N E`, or nothing at all: what is listed has a number somewhere."""
+    return not any(sign.isdigit() for sign in piece.text)
 
 
 def rows_of(table: Element) -> Iterator[list[Element]]:
@@ -22,48 +163,6 @@ def rows_of(table: Element) -> Iterator[list[Element]]:
         cells = [cell for cell in row.iterchildren(etree.Element) if cell.tag in _CELLS]
         if cells:
             yield cells
-
-
-def records(table: Element, headings: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Piece]]:
-    """Its rows below the headings, as pieces by the names that `headings` gives to them.
-
-    A column is found by any of its headings' texts. Nothing, if fewer than two columns (or than all, if there are
-    fewer) are found. A row that repeats the headings, or has cells for none of them, is left out.
-    """
-    columns: dict[str, int] = {}
-    for number, starting in enumerate(_grid(table)):
-        if not columns:
-            if number >= _MOST_HEADING_ROWS:
-                return
-            columns = _columns(starting, headings)
-            continue
-        if _may_be_heading(starting, columns, headings) and _columns(starting, headings) == columns:
-            continue
-        found = {name: Piece(starting[at]) for name, at in columns.items() if at in starting}
-        if any(piece.text for piece in found.values()):
-            yield found
-
-
-def text(row: Mapping[str, Piece], name: str) -> str:
-    """Of the cell of that name; empty where the row has none."""
-    return row[name].text if name in row else ""
-
-
-def with_headings(document: Document, headings: Mapping[str, Sequence[str]], *telling: str) -> Element | None:
-    """The first table in whose first rows these headings are found, and among them one of the `telling` columns.
-
-    Those are the ones that other tables do not have: a date and a type stand above permits, too.
-    """
-    looked_at: set[Element] = set()
-    for text in (text for texts in headings.values() for text in texts):
-        for element in document.labelled(text):
-            table = next(element.iterancestors("table"), None)
-            if table is None or table in looked_at:
-                continue
-            if _is_headed(table, headings, telling):
-                return table
-            looked_at.add(table)
-    return None
 
 
 def below(document: Document, text: str, within: Element | None = None) -> Iterator[Piece]:
@@ -90,8 +189,9 @@ def _grid(table: Element) -> Iterator[dict[int, Element]]:
     for cells in rows_of(table):
         starting = _starting(cells, held)
         yield starting
-        held = {at: left - 1 for at, left in held.items() if left > 1}
-        if any("rowspan" in cell.attrib for cell in cells):
+        if held:
+            held = {at: left - 1 for at, left in held.items() if left > 1}
+        if any(cell.get("rowspan") for cell in cells):
             held |= _spanned(starting)
 
 
@@ -113,34 +213,8 @@ def _starting(cells: Iterable[Element], held: Mapping[int, int] = {}) -> dict[in
         while at in held:
             at += 1
         found[at] = cell
-        at += _span(cell, "colspan")
+        at += 1 if cell.get("colspan") is None else _span(cell, "colspan")
     return found
-
-
-def _is_headed(table: Element, headings: Mapping[str, Sequence[str]], telling: Sequence[str]) -> bool:
-    first = (starting for _, starting in zip(range(_MOST_HEADING_ROWS), _grid(table), strict=False))
-    columns = next((found for starting in first if (found := _columns(starting, headings))), {})
-    return any(name in columns for name in telling or columns)
-
-
-def _may_be_heading(
-    starting: Mapping[int, Element], columns: Mapping[str, int], headings: Mapping[str, Sequence[str]]
-) -> bool:
-    """Whether the first column that was found reads as its heading; most rows need no closer look."""
-    name, at = next(iter(columns.items()))
-    return at in starting and label(text_of(starting[at])) in [label(text) for text in headings[name]]
-
-
-def _columns(starting: Mapping[int, Element], headings: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    texts: dict[str, int] = {}
-    for at, cell in starting.items():
-        texts.setdefault(label(text_of(cell)), at)
-    found: dict[str, int] = {}
-    for name, names in headings.items():
-        column = next((texts[label(text)] for text in names if label(text) in texts), None)
-        if column is not None:
-            found[name] = column
-    return found if len(found) >= min(2, len(headings)) else {}
 
 
 def _span(cell: Element, name: str) -> int:

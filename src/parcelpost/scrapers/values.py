@@ -67,7 +67,10 @@ def words(text: str | None) -> str | None:
 
 def money(text: str | None) -> Decimal | None:
     """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. A zero is a zero."""
-    cleaned = clean(text).translate(_MINUS).rstrip("* ")
+    cleaned = clean(text)
+    if not cleaned.isascii():
+        cleaned = cleaned.translate(_MINUS)
+    cleaned = cleaned.rstrip("* ")
     if cleaned.startswith(("$(", "$ (")):
         cleaned = cleaned[1:]
     found = _MONEY.fullmatch(cleaned)
@@ -113,7 +116,8 @@ def whole(text: str | None) -> int | None:
 
 def year(text: str | None) -> int | None:
     """Four digits of a year that can be; 0 and 9999 stand for not known."""
-    found = whole(text)
+    is_plain = text is not None and len(text) == 4 and text.isascii() and text.isdigit()
+    found = int(text) if text is not None and is_plain else whole(text)
     return found if found is not None and _FIRST_YEAR <= found <= _LAST_YEAR else None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from lxml import etree
 from lxml.cssselect import CSSSelector
 from msgspec import Struct
 
-from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside, is_in
+from parcelpost.scrapers.document import BREAK, Document, Element, Piece, beside, is_in, text_of
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
 """In an XPath: an element's text with plain blanks, without the breaks that a Document puts into it."""
@@ -27,7 +27,7 @@ class Way(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+    def find(self, document: Document, within: Element | None) -> Iterable[Piece]:
         """Whatever it leads to, in the page's order; nothing beyond `within`."""
 
 
@@ -41,10 +41,9 @@ class Id(Struct, frozen=True):
     def selector(self) -> str:
         return f"#{self.name}"
 
-    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+    def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
         found = document.by_id(self.name)
-        if found is not None and is_in(found, within):
-            yield Piece(found)
+        return (Piece(found),) if found is not None and is_in(found, within) else ()
 
 
 class IdEnd(Struct, frozen=True):
@@ -57,8 +56,8 @@ class IdEnd(Struct, frozen=True):
     def selector(self) -> str:
         return f"[id$='{self.name}']"
 
-    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        return (Piece(found) for found in document.by_id_end(self.name) if is_in(found, within))
+    def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
+        return [Piece(found) for found in document.by_id_end(self.name) if is_in(found, within)]
 
 
 class Css(Struct, frozen=True):
@@ -106,6 +105,50 @@ class Inside(Struct, frozen=True):
         for element in document.labelled(self.name):
             if is_in(element, within):
                 yield from (Piece(child) for child in element.iter(etree.Element) if child is not element)
+
+
+class Captioned(Struct, frozen=True):
+    """Tables whose caption begins with this."""
+
+    text: str
+    type = "label"
+
+    @property
+    def selector(self) -> str:
+        return f"caption {self.text}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        for caption in (document.root if within is None else within).iter("caption"):
+            table = caption.getparent()
+            if table is not None and table.tag == "table" and text_of(caption).lower().startswith(self.text.lower()):
+                yield Piece(table)
+
+
+class Titled(Struct, frozen=True):
+    """A section whose title is one of these; if there is none, one whose title has one of them in it.
+
+    It is looked for in the whole page: no section is part of another.
+    """
+
+    names: tuple[str, ...]
+    but: tuple[str, ...] = ()
+    """With one of these words in it, a title is that of something else."""
+    type = "label"
+
+    @property
+    def selector(self) -> str:
+        return f"section {self.names[0]}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        known = document.sections
+        exact = [known[name] for name in self.names if name in known]
+        return map(Piece, exact or self._similar(known))
+
+    def _similar(self, known: Mapping[str, Element]) -> Iterator[Element]:
+        for name in self.names:
+            for title, one in known.items():
+                if name in title and not any(word in title for word in self.but):
+                    yield one
 
 
 @lru_cache(maxsize=8_192)

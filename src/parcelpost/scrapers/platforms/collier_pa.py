@@ -7,28 +7,40 @@ from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
 
+from msgspec import Struct
+
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.collier_buildings import take_buildings
 from parcelpost.scrapers.platforms.collier_values import ROLL, TAX, amount, history, homestead, valuation
 from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
+from parcelpost.scrapers.tables import Columns, Headed, Numbered
 from parcelpost.scrapers.ways import IN_ONE_LINE, Id, Label, XPath
 
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
-_STATE = re.compile(r"[A-Z]{2}", re.ASCII)
-_MOST_SALES = 200
-_SALES = {"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}
 _OWNER_LINES = 5
+_STATE = re.compile(r"[A-Z]{2}", re.ASCII)
+_SALES = Columns({"date": ("Date",), "book_page": ("Book-Page",), "price": ("Amount",)}, "book_page")
+SALES = section(
+    "sales",
+    _SALES,
+    Numbered({"date": "SaleDate", "price": "SaleAmount", "book_page": "TrSale"}),  # that one has no id but its row's
+    Headed(_SALES),
+)
 
 
 def _words(piece: Piece) -> str | None:
     return values.words(piece.text)
+
+
+def _line(piece: Piece) -> str | None:
+    return piece.text or None
 
 
 def _acres(piece: Piece) -> Decimal | None:
@@ -50,6 +62,34 @@ def _coded(piece: Piece) -> tuple[str, str] | None:
     return (found[1], found[2]) if found else None
 
 
+class OwnerLines(Struct, frozen=True):
+    """Names and street, a line each in numbered elements; what follows has labels of its own."""
+
+    type = "css"
+    selector = "#OwnerLine1"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        found = (document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1))
+        return (Piece(one) for one in found if one is not None)
+
+
+class BelowName(Struct, frozen=True):
+    """The same, in the rows from that label on."""
+
+    type = "label"
+    selector = "Name / Address"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        for name in document.labelled(self.selector):
+            first = next(name.iterancestors("tr"), None)
+            for row in (first, *first.itersiblings("tr")) if first is not None else ():
+                cells = list(row.iterchildren("td"))
+                if len(cells) < 2 or (row is not first and text_of(cells[0])):
+                    return
+                yield Piece(cells[1])
+
+
+OWNER = Field("owner_names", (OwnerLines(), BelowName()), _line)
 PARCEL = Field("parcel_id", (Id("ParcelID"), Label("Parcel ID")), _parcel)
 SITE = Field("situs_address", (Id("FullAddressUnit"), Label("Site Location"), Label("Site Address")), _words)
 LEGAL = Field("legal_description", (Id("Legal"), Label("Legal")), _words)
@@ -73,7 +113,7 @@ def read(reading: Reading) -> Found:
     parcel_id = look.value(PARCEL)
     if parcel_id is None:
         return _no_record(document)
-    names = _owner_lines(document)
+    names = list(look.values(OWNER))
     roll = look.value(ROLL)
     if not names or roll is None:
         return Retry("the page came only in part: its owner or its values are missing")
@@ -92,14 +132,14 @@ def read(reading: Reading) -> Found:
         tax_year=roll[0],
         tax_amount=look.value(TAX),
         valuations=[valuation(look, document, *roll)],
-        sales=list(_sales(document, roll[0])),
+        sales=list(_sales(look, roll[0])),
     )
     record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
     _take_site(record, look.value(SITE))
     _take_country(record, document)
-    take_buildings(record, document)
+    take_buildings(record, look)
     take_values(record)
-    record.valuations += [one for one in history(document) if one.year != roll[0]]
+    record.valuations += [one for one in history(look) if one.year != roll[0]]
     take_last_sale(record)
     return record
 
@@ -117,24 +157,6 @@ def _no_record(document: Document) -> Found:
     return Retry("the page holds no parcel: its number is missing")
 
 
-def _owner_lines(document: Document) -> list[str]:
-    """Names and street, a line each; what follows has labels of its own."""
-    found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
-    if found[0] is None:
-        found = list(_below_name(document))
-    return [text for element in found if element is not None and (text := text_of(element))]
-
-
-def _below_name(document: Document) -> Iterator[Element]:
-    for name in document.labelled("Name / Address"):
-        first = next(name.iterancestors("tr"), None)
-        for row in (first, *first.itersiblings("tr")) if first is not None else ():
-            cells = list(row.iterchildren("td"))
-            if len(cells) < 2 or (row is not first and text_of(cells[0])):
-                return
-            yield cells[1]
-
-
 def _take_site(record: Record, site: str | None) -> None:
     found = _SITE.fullmatch(site or "")
     record.situs_address = values.words(found[1] if found else site)
@@ -142,29 +164,23 @@ def _take_site(record: Record, site: str | None) -> None:
         record.situs_city, record.situs_zip = found[2], found[3]
 
 
-def _sales(document: Document, roll: int) -> Iterator[Sale]:
+def _sales(look: Look, roll: int) -> Iterator[Sale]:
     """Years have two digits, and none is after the roll's next."""
-    for when, book_page, price in _sale_rows(document):
-        sold = values.day(when, newest=date(roll + 1, 12, 31))
+    for row in look.rows(SALES) or ():
+        sold = values.day(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
         if sold is not None:
-            yield Sale(date=sold, price=amount(Piece(None, price)), book_page=values.words(book_page))
+            book_page = row["book_page"].element if "book_page" in row else None
+            yield Sale(
+                date=sold,
+                price=amount(row["price"]) if "price" in row else None,
+                book_page=_book_page(book_page) if book_page is not None else None,
+            )
 
 
-def _sale_rows(document: Document) -> Iterator[tuple[str, str, str]]:
-    """Each in three cells with numbered ids, else the rows below the headings."""
-    if document.by_id("SaleDate1") is None:
-        table = tables.with_headings(document, _SALES, "book_page")
-        for shown in tables.records(table, _SALES) if table is not None else ():
-            texts = {name: piece.text for name, piece in shown.items()}
-            yield texts.get("date", ""), texts.get("book_page", ""), texts.get("price", "")
-        return
-    for number in range(1, _MOST_SALES):
-        when, price = document.by_id(f"SaleDate{number}"), document.by_id(f"SaleAmount{number}")
-        if when is None:
-            return
-        row = document.by_id(f"TrSale{number}")
-        cells = [text_of(cell) for cell in row.iter("td")] if row is not None else []
-        yield text_of(when), cells[1] if len(cells) > 2 else "", text_of(price) if price is not None else ""
+def _book_page(cell: Element) -> str | None:
+    """Of a row the second cell."""
+    cells = list(cell.iter("td")) if cell.tag == "tr" else [cell, cell, cell]
+    return values.words(text_of(cells[1])) if len(cells) > 2 else None
 
 
 PLATFORM = CountyPlatform(name="collier_pa", version=4, read=read)

@@ -63,6 +63,7 @@ JUST = Field("market_value", _row("TotalJustValue", "(=) Total Just"), amount)
 ASSESSED = Field("assessed_value", _row("CountyAssessedValue", "(=) Assessed"), amount)
 TAXABLE = Field("taxable_value", _row("CountyTaxableValue", "(=) Taxable"), amount)
 SCHOOL = Field("taxable_value_school", _row("SchoolTaxableValue", "(=) School Taxable"), amount)
+FIRST_YEAR = Id("HistoryTaxYear1")
 TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), amount)
 
 
@@ -80,8 +81,10 @@ def valuation(look: Look, document: Document, year: int, status: str) -> Valuati
     )
 
 
-def history(document: Document) -> Iterator[Valuation]:
+def history(look: Look) -> Iterator[Valuation]:
     """Of each year that has a column, as numbered ids tell; a row's cells without ids go by their place."""
+    document = look.document
+    look.tries.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
     for column in range(1, _MOST_YEARS):
         heading = document.by_id(f"HistoryTaxYear{column}")
         roll = _roll(Piece(heading)) if heading is not None else None

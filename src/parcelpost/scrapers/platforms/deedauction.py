@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.document import Document, Piece, text_of
+from parcelpost.scrapers.looking import section
 from parcelpost.scrapers.record import LIEN, Lien, Record
-from parcelpost.scrapers.ways import Label
+from parcelpost.scrapers.tables import Columns, Headed, Row
+from parcelpost.scrapers.ways import Id, Label
 
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "case": ("Tax Deed #", "Tax Deed", "Tax Deed Number", "Case #", "Case", "Case Number"),
-    "parcel": ("Parcel ID", "Parcel", "Parcel #", "Folio"),
-    "certificate": ("Certificate #", "Certificate", "Cert #"),
-    "opening_bid": ("Opening Bid", "Starting Bid", "Minimum Bid"),
-    "best_bid": ("Best Bid", "Winning Bid"),
-    "status": ("Status",),
-}
+_COLUMNS = Columns(
+    {
+        "case": ("Tax Deed #", "Tax Deed", "Tax Deed Number", "Case #", "Case", "Case Number"),
+        "parcel": ("Parcel ID", "Parcel", "Parcel #", "Folio"),
+        "certificate": ("Certificate #", "Certificate", "Cert #"),
+        "opening_bid": ("Opening Bid", "Starting Bid", "Minimum Bid"),
+        "best_bid": ("Best Bid", "Winning Bid"),
+        "status": ("Status",),
+    }
+)
+ITEMS = section("liens", _COLUMNS, Id("results"), Headed(_COLUMNS))
 _DETAILS: Mapping[str, tuple[str, ...]] = {
     "parcel": ("Parcel ID", "Parcel Number", "Parcel #", "Folio", "Folio Number", "Property ID", "Parcel"),
     "certificate": ("Certificate Number", "Certificate #", "Certificate"),
@@ -32,14 +37,11 @@ _STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d
 
 def read(reading: Reading) -> Found:
     document = reading.document
-    table = document.by_id("results")
-    if table is None or next(tables.records(table, _COLUMNS), None) is None:
-        table = tables.with_headings(document, _COLUMNS)
-    if table is None:
+    rows = reading.look.rows(ITEMS)
+    if rows is None:
         return Retry("the page holds no list of an auction's items")
-    auction_date = _auction_date(document)
-    found = list(_records(document, table, auction_date))
-    if not found and any(values.money(tables.text(row, "opening_bid")) for row in tables.records(table, _COLUMNS)):
+    found = list(_records(document, rows, _auction_date(document)))
+    if not found and any(values.money(tables.text(row, "opening_bid")) for row in rows):
         return Retry("the list came only in part: its rows have no case")
     return found or NotFound("the auction lists no item")
 
@@ -55,8 +57,8 @@ def _auction_date(document: Document) -> str | None:
     return values.day(starts[1]) if starts else None
 
 
-def _records(document: Document, table: Element, auction_date: str | None) -> Iterator[Record]:
-    for row in tables.records(table, _COLUMNS):
+def _records(document: Document, rows: Iterable[Row], auction_date: str | None) -> Iterator[Record]:
+    for row in rows:
         case, opening_bid = values.words(tables.text(row, "case")), values.money(tables.text(row, "opening_bid"))
         status = values.words(tables.text(row, "status"))
         if case is None or not any(sign.isdigit() for sign in case) or (opening_bid is None and status is None):

@@ -11,23 +11,39 @@ from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, text_of
+from parcelpost.scrapers.looking import shown
 from parcelpost.scrapers.record import LIEN, Lien, Record
 from parcelpost.scrapers.values import parcel_norm
+from parcelpost.scrapers.ways import Css
 
 _ITEM = re.compile(r"/([^/]+)/open\w*parcel/(\d+)/([^/?#]+)", re.IGNORECASE)
+ITEM = Css("td a[href*='parcel/']")
+_SHOWN = {
+    "opening_bid": ("$",),
+    "owner_names": ("the cell behind the parcel",),
+    "situs_address": ("the last cell before the auction's name",),
+    "land_use_code": ("Use Code:",),
+}
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
 
 
 def read(reading: Reading) -> Found:
     document = reading.document
     found = [record for cells in _rows(document) if (record := _record(cells)) is not None]
+    reading.tries.note("liens", ITEM, bool(found))
     if found:
+        reading.tries.note_columns("liens", _SHOWN, _shown(found))
         return found
     if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
         return Retry("the list came only in part: its rows have no item, or no amount behind it")
     if document.by_id("auctionTable") is not None:
         return NotFound("the auction lists no item")
     return Retry("the page holds no list of an auction's items")
+
+
+def _shown(found: Sequence[Record]) -> set[str]:
+    bids = shown((record.liens[0] for record in found), ("opening_bid",))
+    return bids | shown(found, ("land_use_code", "situs_address")) | {"owner_names" for one in found if one.owner_names}
 
 
 def _rows(document: Document) -> Iterator[Sequence[Element]]:

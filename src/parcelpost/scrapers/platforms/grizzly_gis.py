@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import partial
 from urllib.parse import urljoin, urlsplit
@@ -14,13 +14,14 @@ from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
-from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
+from parcelpost.scrapers.document import Document, Element, Piece, lines_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
-from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.grizzly_values import valuations
 from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
 from parcelpost.scrapers.shell import is_shell
+from parcelpost.scrapers.tables import Columns, Headed
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Inside, Label, XPath
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
@@ -100,21 +101,29 @@ ACRES = Field("land_area_acres", (Label("Area"), Label("Land Area"), Label("Acre
 SECTION = Field("sec_twp_rng", (Label("S/T/R"), Label("Sec/Twp/Rng")), _words)
 USE = Field("land_use_code", (Label("Use Code"), Label("Land Use")), _use)
 
-_SALES = {
-    "date": ("Sale Date", "Date"),
-    "price": ("Sale Price", "Price"),
-    "book_page": ("Book/Page", "Book / Page", "OR Book/Page"),
-    "instrument": ("Deed", "Instr", "Instrument"),
-    "vacant_improved": ("V/I",),
-    "qualified": ("Qualification (Codes)", "Qualification", "Q/U"),
-}
-_BUILDINGS = {
-    "desc": ("Description", "Bldg Desc", "Bldg Type", "Desc"),
-    "year_built": ("Year Blt", "Year Built", "Yr Blt"),
-    "base_sqft": ("Base SF", "Base S.F.", "Heated SF", "Heated S.F."),
-    "actual_sqft": ("Actual SF", "Actual S.F.", "Total SF"),
-    "value": ("Bldg Value", "Building Value"),
-}
+_SALES = Columns(
+    {
+        "date": ("Sale Date", "Date"),
+        "price": ("Sale Price", "Price"),
+        "book_page": ("Book/Page", "Book / Page", "OR Book/Page"),
+        "instrument": ("Deed", "Instr", "Instrument"),
+        "vacant_improved": ("V/I",),
+        "qualified": ("Qualification (Codes)", "Qualification", "Q/U"),
+    },
+    *("price", "book_page"),
+)
+_BUILDINGS = Columns(
+    {
+        "desc": ("Description", "Bldg Desc", "Bldg Type", "Desc"),
+        "year_built": ("Year Blt", "Year Built", "Yr Blt"),
+        "base_sqft": ("Base SF", "Base S.F.", "Heated SF", "Heated S.F."),
+        "actual_sqft": ("Actual SF", "Actual S.F.", "Total SF"),
+        "value": ("Bldg Value", "Building Value"),
+    },
+    *("base_sqft", "actual_sqft"),
+)
+SALES = section("sales", _SALES, Id("parcelDetails_SalesTable"), Headed(_SALES))
+BUILDINGS = section("buildings", _BUILDINGS, Id("parcelDetails_BldgTable"), Headed(_BUILDINGS))
 
 
 def read(reading: Reading) -> Found:
@@ -123,8 +132,9 @@ def read(reading: Reading) -> Found:
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
     parcel_id = look.value(PARCEL)
-    columns = list(valuations(document))
+    columns = valuations(look)
     owner = look.value(OWNER, block)
+    sales = look.rows(SALES)
     if parcel_id is None or owner is None or not columns or not _has_sales(document):
         return Retry("the page came only in part: its number, owner, values or sales are missing")
     names, mailing, place = owners_and_mailing(owner[0], at_least=owner[1])
@@ -144,11 +154,12 @@ def read(reading: Reading) -> Found:
         land_use_code=use_code,
         land_use_desc=use_desc,
         valuations=columns,
-        sales=list(_sales(document)),
-        buildings=list(_buildings(document)),
+        sales=list(_sales(sales or ())),
     )
     _situs(record, look.value(SITE, block))
-    _sum_up(record, document)
+    _take_buildings(record, look)
+    take_values(record)
+    take_last_sale(record)
     return record
 
 
@@ -176,14 +187,13 @@ def _situs(record: Record, site: str | None) -> None:
         record.situs_city, record.situs_zip = values.words(found[1]), found[2]
 
 
-def _sum_up(record: Record, document: Document) -> None:
-    take_values(record)
-    take_last_sale(record)
+def _take_buildings(record: Record, look: Look) -> None:
+    record.buildings = list(_buildings(look.rows(BUILDINGS) or ()))
     built = [one for one in record.buildings if one.year_built]
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.year_built = built[0].year_built if built else None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    if record.buildings or _says_none(document):
+    if record.buildings or _says_none(look.document):
         record.building_count = len(record.buildings)
 
 
@@ -196,29 +206,14 @@ def _has_sales(document: Document) -> bool:
     return bool(document.labelled("Sales History")) or document.by_id("parcelDetails_SalesTable") is not None
 
 
-def _sales_table(document: Document) -> Element | None:
-    return _table(document, "parcelDetails_SalesTable", _SALES, "price", "book_page")
-
-
-def _buildings_table(document: Document) -> Element | None:
-    return _table(document, "parcelDetails_BldgTable", _BUILDINGS, "base_sqft", "actual_sqft")
-
-
 def _says_none(document: Document) -> bool:
-    table = _buildings_table(document)
-    return table is not None and _NONE.search(text_of(table)) is not None
+    """Of buildings: rows that cannot be read are not none."""
+    frames = (piece for way in BUILDINGS.field.ways for piece in way.find(document, None))
+    return any(_NONE.search(piece.text) for piece in frames)
 
 
-def _table(document: Document, name: str, headings: dict[str, tuple[str, ...]], *telling: str) -> Element | None:
-    frame = document.by_id(name)
-    if frame is not None:
-        return frame if frame.tag == "table" else next(frame.iter("table"), None)
-    return tables.with_headings(document, headings, *telling)
-
-
-def _sales(document: Document) -> Iterator[Sale]:
-    table = _sales_table(document)
-    for row in tables.records(table, _SALES) if table is not None else ():
+def _sales(rows: Iterable[tables.Row]) -> Iterator[Sale]:
+    for row in rows:
         date = values.day(tables.text(row, "date"))
         if date is None:
             continue
@@ -232,9 +227,8 @@ def _sales(document: Document) -> Iterator[Sale]:
         )
 
 
-def _buildings(document: Document) -> Iterator[Building]:
-    table = _buildings_table(document)
-    for row in tables.records(table, _BUILDINGS) if table is not None else ():
+def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:
+    for row in rows:
         year, value = values.year(tables.text(row, "year_built")), values.money(tables.text(row, "value"))
         if year is None and value is None:
             continue  # 'N O N E', or a note below the table

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import TypeVar
+
+from msgspec import Struct
 
 from parcelpost.model import NotFound, Retry
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece
-from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.document import Document, Element, Piece, is_in, text_of
+from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.tables import Columns, Headed
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Label, XPath
 
 T = TypeVar("T")
@@ -52,13 +55,25 @@ def _after(title: str) -> XPath:
     return XPath(f".//div[starts-with({IN_ONE_LINE}, '{title}')]/following-sibling::div[1]")
 
 
-def _panel(title: str) -> XPath:
+class Under(Struct, frozen=True):
     """The text under a heading."""
-    return XPath(
-        ".//*[@class and contains(concat(' ', @class, ' '), ' sectionSubTitle ') "
-        f"and contains({IN_ONE_LINE}, '{title}')]"
-        "/following::*[@class and contains(concat(' ', @class, ' '), ' textPanel ')][1]"
-    )
+
+    title: str
+    type = "label"
+
+    @property
+    def selector(self) -> str:
+        return f"under {self.title}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        heading: Element | None = None
+        for element, kinds in document.classed:
+            if "sectionSubTitle" in kinds and self.title in text_of(element):
+                heading = element
+            elif heading is not None and "textPanel" in kinds and not is_in(element, heading):
+                heading = None
+                if is_in(element, within):
+                    yield Piece(element)
 
 
 PARCEL = Field(
@@ -66,37 +81,48 @@ PARCEL = Field(
 )
 OWNER = Field(
     "owner_names",
-    (Css("#divDisplayParcelOwner .textPanel"), _panel("Owner Of Record"), _after("Owner Of Record")),
+    (Under("Owner Of Record"), Css("#divDisplayParcelOwner .textPanel"), _after("Owner Of Record")),
     _owner_lines,
 )
-SITE = Field("situs_address", (_panel("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
+SITE = Field("situs_address", (Under("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
 LEGAL = Field(
     "legal_description",
-    (_panel("Property Description"), _panel("Legal Description"), _after("Property Description")),
+    (Under("Property Description"), Under("Legal Description"), _after("Property Description")),
     _words,
 )
 
-_LAND: Mapping[str, tuple[str, ...]] = {
-    "code": ("Use Code",),
-    "desc": ("Use Code Description",),
-    "units": ("Number of Units",),
-    "measure": ("Unit of Measure",),
-}
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    "year": ("Tax Year",),
-    "market_value": ("Just",),
-    "land_value": ("Land",),
-    "assessed_value": ("Capped Assessed",),
-    "exemption_value": ("Exemptions",),
-    "taxable_value": ("Taxable",),
-}
-_SALES: Mapping[str, tuple[str, ...]] = {
-    "price": ("Sale Price",),
-    "date": ("Date",),
-    "instrument": ("Clerk File Number",),
-    "qualified": ("Type",),
-    "vacant_improved": ("Vacant/ Improved", "Vacant / Improved", "Vacant/Improved"),
-}
+_LAND = Columns(
+    {
+        "code": ("Use Code",),
+        "desc": ("Use Code Description",),
+        "units": ("Number of Units",),
+        "measure": ("Unit of Measure",),
+    }
+)
+_VALUES = Columns(
+    {
+        "year": ("Tax Year",),
+        "market_value": ("Just",),
+        "land_value": ("Land",),
+        "assessed_value": ("Capped Assessed",),
+        "exemption_value": ("Exemptions",),
+        "taxable_value": ("Taxable",),
+    }
+)
+_SALES = Columns(
+    {
+        "price": ("Sale Price",),
+        "date": ("Date",),
+        "instrument": ("Clerk File Number",),
+        "qualified": ("Type",),
+        "vacant_improved": ("Vacant/ Improved", "Vacant / Improved", "Vacant/Improved"),
+    },
+    *("price", "instrument"),
+)
+LAND = section("land", _LAND, Headed(_LAND))
+VALUES = section("valuations", _VALUES, Id("valueGrid"), Headed(_VALUES))
+SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES))
+YEAR_BUILT = Label("Year Built")
 
 
 def read(reading: Reading) -> Found:
@@ -105,7 +131,7 @@ def read(reading: Reading) -> Found:
     if parcel is None:
         return _no_record(document)
     lines = look.value(OWNER)
-    columns = list(_valuations(document))
+    columns = list(_valuations(look))
     if lines is None or not columns:
         return Retry("the page came only in part: its owner or its values are missing")
     names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines], at_least=_names(lines))
@@ -120,12 +146,12 @@ def read(reading: Reading) -> Found:
         mailing_country=country_of(mailing),
         legal_description=look.value(LEGAL),
         valuations=columns,
-        sales=list(_sales(document)),
+        sales=list(_sales(look)),
     )
     _take_site(record, look.value(SITE) or [])
     _take_location(record, document)
-    _take_land(record, document)
-    _take_buildings(record, document)
+    _take_land(record, look)
+    _take_buildings(record, look)
     take_values(record)
     take_last_sale(record)
     return record
@@ -160,9 +186,9 @@ def _first(found: Iterable[T | None]) -> T | None:
     return next((one for one in found if one is not None), None)
 
 
-def _take_land(record: Record, document: Document) -> None:
+def _take_land(record: Record, look: Look) -> None:
     """The use is that of the first tract; the area is known where all are measured in acres."""
-    rows = list(_from_heading(_headed(document, _LAND), _LAND))
+    rows = look.rows(LAND) or []
     for row in rows[:1]:
         record.land_use_code, record.land_use_desc = (
             values.words(tables.text(row, "code")),
@@ -176,9 +202,11 @@ def _take_land(record: Record, document: Document) -> None:
     record.land_area_acres = sum(known, Decimal(0)) if known and len(known) == len(acres) else None
 
 
-def _take_buildings(record: Record, document: Document) -> None:
+def _take_buildings(record: Record, look: Look) -> None:
     """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
-    years = [values.year(piece.text) for piece in _current(document, "Year Built")]
+    document, roll = look.document, _roll_section(look.document)
+    years = [values.year(piece.text) for piece in _current(document, YEAR_BUILT.selector, roll)]
+    look.tries.note("buildings", YEAR_BUILT, bool(years))
     shown = [year for year in years if year]
     record.buildings = [Building(year_built=year) for year in shown]
     record.year_built = (
@@ -187,24 +215,21 @@ def _take_buildings(record: Record, document: Document) -> None:
         else _first(values.year(piece.text) for piece in Label("1st Year Building on Tax Roll").find(document, None))
     )
     record.building_count = len(shown) or None
-    record.building_area_sqft = _living_area(document)
+    record.building_area_sqft = _living_area(document, roll)
     rooms = _first(_rooms(piece.text) for piece in Label("Total Bedrooms / Bathrooms").find(document, None))
     record.bedrooms, record.bathrooms = rooms or (None, None)
 
 
-def _current(document: Document, heading: str) -> list[Piece]:
-    """Below that heading in the details as they are now: the page has them once more, as the last roll has them."""
-    found = list(tables.below(document, heading))
-    roll = _roll_section(document)
-    if roll is None or not any(text.startswith(_CURRENT_TITLE) for text in document.labels()):
-        return found
-    return [
-        one for one in found if one.element is None or all(above is not roll for above in one.element.iterancestors())
-    ]
+def _current(document: Document, heading: str, roll: Element | None) -> list[Piece]:
+    """Below that heading, but not as the last roll has it."""
+    found = tables.below(document, heading)
+    return [one for one in found if roll is None or one.element is None or not is_in(one.element, roll)]
 
 
 def _roll_section(document: Document) -> Element | None:
-    """Which stands inside of that of the current details."""
+    """The details once more, as the last roll has them: it stands inside of that of the details as they are now."""
+    if not any(text.startswith(_CURRENT_TITLE) for text in document.labels()):
+        return None
     if (named := document.by_id("PropertyDetails")) is not None:
         return named
     titles = [one for text in document.labels() if _ROLL_TITLE.fullmatch(text) for one in document.labelled(text)]
@@ -219,21 +244,18 @@ def _rooms(text: str) -> tuple[Decimal, Decimal] | None:
     return (found[0], found[1]) if found[0] is not None and found[1] is not None else None
 
 
-def _living_area(document: Document) -> Decimal | None:
+def _living_area(document: Document, roll: Element | None) -> Decimal | None:
     for name in ("Gross Living Area", "Total Living Area", "Living Area"):
         for piece in Label(name).find(document, None):
             if (area := values.leading_number(piece.text)) is not None:
                 return area or None
-    areas = [values.leading_number(piece.text) for piece in _current(document, "Heated Area")]
+    areas = [values.leading_number(piece.text) for piece in _current(document, "Heated Area", roll)]
     known = [area for area in areas if area is not None]
     return sum(known, Decimal(0)) if known else None
 
 
-def _valuations(document: Document) -> Iterator[Valuation]:
-    table = document.by_id("valueGrid")
-    if table is None:
-        table = _headed(document, _VALUES)
-    for row in tables.records(table, _VALUES) if table is not None else ():
+def _valuations(look: Look) -> Iterator[Valuation]:
+    for row in look.rows(VALUES) or ():
         found = _YEAR.fullmatch(tables.text(row, "year"))
         if not found or values.year(found[1]) is None:
             continue
@@ -253,9 +275,8 @@ def _status(words: str) -> str:
     return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
 
 
-def _sales(document: Document) -> Iterator[Sale]:
-    table = _headed(document, _SALES, "price", "instrument")
-    for row in _from_heading(table, _SALES):
+def _sales(look: Look) -> Iterator[Sale]:
+    for row in look.rows(SALES) or ():
         date = values.day(tables.text(row, "date"))
         if date is None:
             continue
@@ -266,14 +287,6 @@ def _sales(document: Document) -> Iterator[Sale]:
             qualified=values.words(tables.text(row, "qualified")),
             vacant_improved=values.words(tables.text(row, "vacant_improved")),
         )
-
-
-def _headed(document: Document, headings: Mapping[str, tuple[str, ...]], *telling: str) -> Element | None:
-    return tables.with_headings(document, headings, *telling)
-
-
-def _from_heading(table: Element | None, headings: Mapping[str, tuple[str, ...]]) -> Iterator[dict[str, Piece]]:
-    return tables.records(table, headings) if table is not None else iter(())
 
 
 PLATFORM = CountyPlatform(name="leepa", version=4, read=read)

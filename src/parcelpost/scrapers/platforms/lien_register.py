@@ -47,7 +47,9 @@ def read(reading: Reading) -> Found:
         listed = list(table or ())
     except csv.Error as error:
         return Retry(f"the register cannot be read: {error}")
-    if table is None or any(name not in table.columns for name in _NEEDED):
+    columns = table.columns if table is not None else {}
+    reading.tries.note_columns("liens", _COLUMNS, columns)
+    if table is None or any(name not in columns for name in _NEEDED):
         return Retry("the file is no register of liens: it has no column of parcels and certificates")
     if any("\n" in row.get(name, "").strip() for row in listed for name in _NEEDED):
         return Retry("the register cannot be read: a parcel or a certificate goes over several lines")

@@ -12,9 +12,11 @@ from parcelpost.scrapers import values
 from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, text_of
 from parcelpost.scrapers.record import LIEN, Lien, Record
+from parcelpost.scrapers.ways import Css
 
 _CERTIFICATE = re.compile(r"([0-9A-Z]+)[-/]([0-9A-Z]+)", re.ASCII | re.IGNORECASE)
 _FIRST_YEAR = 1970
+CELLS = Css("td[aria-describedby]")
 # What counties' grids call their columns, in small letters.
 _COLUMNS = {
     "parcel": ("parcelid", "parcelnumber", "parcelno", "parcel", "propertyid"),
@@ -31,9 +33,12 @@ _STATUSES = {"lands available": "lands_available", "lands available for taxes": 
 
 def read(reading: Reading) -> Found:
     document = reading.document
-    records = [_record(cells) for cells in _rows(document)]
+    rows = list(_rows(document))
+    records = [_record(cells) for cells in rows]
     found = [record for record in records if record is not None]
+    reading.tries.note("liens", CELLS, bool(found))
     if found:
+        reading.tries.note_columns("liens", _COLUMNS, set().union(*rows))
         return found
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
         return Retry("the list came only in part: its rows have no case and no parcel")

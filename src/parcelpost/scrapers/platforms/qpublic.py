@@ -6,9 +6,9 @@ The numbers in its ids differ by county and by which modules have data, so every
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from functools import partial
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
@@ -16,14 +16,15 @@ from parcelpost.scrapers.addressing import given_url, id_of, needed, parcel_of, 
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field
+from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.platforms.qpublic_buildings import take_buildings
+from parcelpost.scrapers.platforms.qpublic_buildings import says_none, take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
 from parcelpost.scrapers.platforms.qpublic_taxes import bills, take_taxes
-from parcelpost.scrapers.platforms.qpublic_values import of_modules
+from parcelpost.scrapers.platforms.qpublic_values import valuations
 from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
-from parcelpost.scrapers.ways import IdEnd, Label
+from parcelpost.scrapers.tables import Columns
+from parcelpost.scrapers.ways import IdEnd, Label, Titled
 
 _USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
 _CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
@@ -35,7 +36,6 @@ _MOST_CHARS_WITH_A_NOTE = 20_000
 _OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
 """In a title: sales of other parcels, or of what is owed."""
 _OTHER_PARCELS = (*_OTHERS, "sale", "related", "adjoin", "parent", "child", "permit", "history", "list")
-_NOT_THE_OWNERS = ("list", "previous", "prior", "former", "past", "history")
 _MODULES = "section .module-content, [id$='lblParcelID']"
 
 
@@ -152,33 +152,53 @@ USE = Field(
     ),
     _words,
 )
-OWNER = Field("owner_names", (Label("Owner"), Label("Owner Name"), Label("Primary Owner")), _element)
+OWNER = Field(
+    "owner_names",
+    (
+        Titled(
+            ("owners", "owner", "owner information", "current owner", "ownership", "deed holder"),
+            but=("list", "previous", "prior", "former", "past", "history"),
+        ),
+        Label("Owner"),
+        Label("Owner Name"),
+        Label("Primary Owner"),
+    ),
+    _element,
+)
 ZONING = Field("zoning", (Label("Zoning"),), _words)
 SUBDIVISION = Field("subdivision", (Label("Subdivision"), Label("Subdivision Name")), _words)
 HOMESTEAD = Field("homestead", (Label("Homestead"), Label("Homestead Exemption"), Label("Homesteaded")), _flag)
 
-_SALES: Mapping[str, tuple[str, ...]] = {
-    "date": ("Sale Date", "Date", "Date of Sale", "Transfer Date", "Deed Date"),
-    "price": ("Sale Price", "Price", "Amount", "Sale Amount", "Consideration", "Sale Price ($)"),
-    "book_page": ("Legal Reference", "Book/Page", "Deed Book / Page", "Deed Book/Page", "Book / Page", "Recording"),
-    "instrument": ("Deed Type", "Instrument", "Instrument Type", "Type"),
-    "qualified": (
-        "Qualification",
-        "Qualification (Codes)",
-        "Sale Qualification",
-        "Qualified",
-        "Sale Validity",
-        "Qualified (Q/U)",
-        "Sale Condition - NUTC",
-        "Reason",
-    ),
-    "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
-}
+_SALES = Columns(
+    {
+        "date": ("Sale Date", "Date", "Date of Sale", "Transfer Date", "Deed Date"),
+        "price": ("Sale Price", "Price", "Amount", "Sale Amount", "Consideration", "Sale Price ($)"),
+        "book_page": ("Legal Reference", "Book/Page", "Deed Book / Page", "Deed Book/Page", "Book / Page", "Recording"),
+        "instrument": ("Deed Type", "Instrument", "Instrument Type", "Type"),
+        "qualified": (
+            "Qualification",
+            "Qualification (Codes)",
+            "Sale Qualification",
+            "Qualified",
+            "Sale Validity",
+            "Qualified (Q/U)",
+            "Sale Condition - NUTC",
+            "Reason",
+        ),
+        "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
+    }
+)
+SALES = section(
+    "sales",
+    _SALES,
+    Titled(("sales", "sale information", "sales history", "recent sales"), but=_OTHERS),
+    is_named_empty=partial(says_none, words=("sale",)),
+)
 
 
 def read(reading: Reading) -> Found:
     document = reading.document
-    modules = _modules(document)
+    modules = document.sections
     summary = _summary(modules, document)
     if summary is None:
         return _no_record(document)
@@ -197,18 +217,16 @@ def read(reading: Reading) -> Found:
         zoning=look.value(ZONING, summary),
         subdivision=look.value(SUBDIVISION, summary),
         homestead=look.value(HOMESTEAD, summary),
-        valuations=of_modules(modules),
-        sales=list(_sales(modules)),
-        tax_bills=bills(modules),
+        valuations=valuations(look),
+        sales=list(_sales(look)),
+        tax_bills=bills(look),
     )
     _split_use(record, modules)
     _take_situs(record, look.value(SITUS, summary) or [])
-    owners = _owners_module(modules)
-    if owners is None:
-        owners = look.value(OWNER, summary)
+    owners = look.value(OWNER, summary)
     if owners is not None:
         take_owner(record, owners)
-    take_buildings(record, modules, document)
+    take_buildings(record, look)
     take_values(record)
     take_last_sale(record)
     take_taxes(record)
@@ -223,26 +241,9 @@ def _no_record(document: Document) -> Found:
     return Retry("the page holds no parcel: its summary is missing")
 
 
-def _modules(document: Document) -> dict[str, Element]:
-    """Each module's section by its title; of several with the same one the second is `title (2)`."""
-    found: dict[str, Element] = {}
-    counts: Counter[str] = Counter()
-    for section in document.root.iter("section"):
-        header = next(section.iter("header"), section)
-        title = next((one for one in header.iter("div", "h2", "h3", "span") if _is_title(one)), None)
-        if title is not None and (name := label(text_of(title))):
-            counts[name] += 1
-            found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
-    return found
-
-
-def _is_title(element: Element) -> bool:
-    return "title" in (element.get("class") or "").split() or (element.get("id") or "").endswith("_lblName")
-
-
 def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:
     """By its title, else the first one that shows a parcel's number and is not of other parcels."""
-    own = _without(modules, _OTHER_PARCELS)
+    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHER_PARCELS)}
     titled = _module(own, "summary", "parcel information", "parcel summary", "property information")
     if titled is not None and _has_number(document, titled):
         return titled
@@ -257,15 +258,6 @@ def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
     exact = (modules[name] for name in names if name in modules)
     similar = (one for name in names for title, one in modules.items() if name in title)
     return next(exact, None) if any(name in modules for name in names) else next(similar, None)
-
-
-def _without(modules: Mapping[str, Element], words: tuple[str, ...]) -> dict[str, Element]:
-    return {title: one for title, one in modules.items() if not any(word in title for word in words)}
-
-
-def _owners_module(modules: Mapping[str, Element]) -> Element | None:
-    names = ("owners", "owner", "owner information", "current owner", "ownership", "deed holder")
-    return _module(_without(modules, _NOT_THE_OWNERS), *names)
 
 
 def _take_situs(record: Record, lines: list[str]) -> None:
@@ -295,21 +287,19 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
             return
 
 
-def _sales(modules: Mapping[str, Element]) -> Iterator[Sale]:
-    module = _module(_without(modules, _OTHERS), "sales", "sale information", "sales history", "recent sales")
-    for table in module.iter("table") if module is not None else ():
-        for row in tables.records(table, _SALES):
-            date = values.day(tables.text(row, "date").lstrip("+ "))
-            if date is None:
-                continue
-            yield Sale(
-                date=date,
-                price=values.money(tables.text(row, "price")),
-                book_page=values.words(tables.text(row, "book_page")),
-                instrument=values.words(tables.text(row, "instrument")),
-                qualified=values.words(tables.text(row, "qualified")),
-                vacant_improved=values.words(tables.text(row, "vacant_improved")),
-            )
+def _sales(look: Look) -> Iterator[Sale]:
+    for row in look.rows(SALES) or ():
+        date = values.day(tables.text(row, "date").lstrip("+ "))
+        if date is None:
+            continue
+        yield Sale(
+            date=date,
+            price=values.money(tables.text(row, "price")),
+            book_page=values.words(tables.text(row, "book_page")),
+            instrument=values.words(tables.text(row, "instrument")),
+            qualified=values.words(tables.text(row, "qualified")),
+            vacant_improved=values.words(tables.text(row, "vacant_improved")),
+        )
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

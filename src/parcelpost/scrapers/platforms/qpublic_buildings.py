@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from parcelpost.scrapers import tables, values
+from parcelpost.scrapers import values
 from parcelpost.scrapers.document import Document, Element, Piece, text_of
+from parcelpost.scrapers.looking import Look, shown
 from parcelpost.scrapers.record import Building, Record
-from parcelpost.scrapers.ways import Label
+from parcelpost.scrapers.tables import Columns
+from parcelpost.scrapers.ways import Label, Titled
 
 _WORDS = ("building", "residential", "commercial", "dwelling", "mobile home", "manufactured home", "improvement info")
 _OTHER = (
@@ -49,16 +51,24 @@ _AREAS = (
     "Total Sq Ft",
     "Total Area",
 )
-_ROWS: Mapping[str, Sequence[str]] = {"year": _YEARS, "area": _AREAS}
+_LISTED = ("building", "residential", "dwelling")
+_ROWS = Columns({"year": _YEARS, "area": _AREAS})
+_SHOWN = {"year_built": _YEARS, "base_sqft": _AREAS}
+MODULES = Titled(_WORDS, but=_OTHER)
 
 
-def take_buildings(record: Record, modules: Mapping[str, Element], document: Document) -> None:
-    of_buildings = [one for title, one in modules.items() if _is_of_buildings(title)]
+def take_buildings(record: Record, look: Look) -> None:
+    document = look.document
+    of_buildings = [one for title, one in document.sections.items() if _is_of_buildings(title)]
     found = [building for module in of_buildings for building in _buildings(document, module)]
     if not found:
-        if not of_buildings and _says_none(document):
+        if not of_buildings and says_none(document, _LISTED):
             record.building_count = 0
+        else:
+            look.tries.note("buildings", MODULES, success=False)
         return
+    look.tries.note("buildings", MODULES, success=True)
+    look.tries.note_columns("buildings", _SHOWN, shown(found, _SHOWN))
     areas = [one.base_sqft for one in found if one.base_sqft is not None]
     record.buildings, record.building_count = found, len(found)
     record.year_built = next((one.year_built for one in found if one.year_built), None)
@@ -69,17 +79,18 @@ def _is_of_buildings(title: str) -> bool:
     return any(word in title for word in _WORDS) and not any(word in title for word in _OTHER)
 
 
-def _says_none(document: Document) -> bool:
-    """At its end a page lists the modules that have no data."""
+def says_none(document: Document, words: Sequence[str]) -> bool:
+    """At its end a page lists the modules that have no data: whether one has one of these words in its title."""
     listed = " ".join(text_of(one) for one in document.by_id_end("pnlNoDataForModules")).lower()
-    return "building" in listed or "residential" in listed or "dwelling" in listed
+    return any(word in listed for word in words)
 
 
 def _buildings(document: Document, module: Element) -> list[Building]:
     years = [values.year(text) for text in _beside(document, module, _YEARS)]
     areas = [values.leading_number(text) for text in _beside(document, module, _AREAS)]
     if not any(years) and not any(areas):
-        rows = [row for table in module.iter("table") for row in tables.records(table, _ROWS) if "year" in row]
+        table = _ROWS.read(Piece(module))
+        rows = [row for row in table.rows if "year" in row] if table is not None else []
         listed = [Building(year_built=values.year(row["year"].text), base_sqft=_area(row)) for row in rows]
         return [one for one in listed if one.year_built]
     count = max(len(years), len(areas))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from parcelpost.scrapers import values
 from parcelpost.scrapers.addresses import country_of, is_last_of_address, owners_and_mailing
@@ -38,23 +38,21 @@ _HEADINGS = frozenset(
 _MAIL_ONLY = frozenset({"mailing address", "mailing name & address", "mail to", "taxpayer", "tax payer"})
 """Under these stands where mail goes; whose parcel it is stands under another."""
 _MOST_LINES = 60
+_Block = tuple[str, list[str], tuple[list[str], list[str], values.Place | None]]
+"""A heading, the lines below it, and what these say."""
+_NOBODY: _Block = ("", [], ([], [], None))
 
 
 def take_owner(record: Record, module: Element) -> None:
     """All names, and the address of the mail, else the first owner's."""
-    blocks = [(heading, lines) for heading, lines in _blocks(module) if lines]
-    names = [name for heading, lines in blocks if heading not in _MAIL_ONLY for name in _read(lines)[0]]
-    record.owner_names = list(dict.fromkeys(names)) or [name for _, lines in blocks for name in _read(lines)[0]][:1]
-    mail = next((lines for heading, lines in blocks if heading in _MAIL_ONLY and _read(lines)[2]), None)
-    lines = mail or next((lines for _, lines in blocks), [])
-    _, record.mailing_lines, place = owners_and_mailing(lines)
+    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in _blocks(module) if lines]
+    names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
+    record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]
+    mail = next((block for block in blocks if block[0] in _MAIL_ONLY and block[2][2]), None)
+    _, lines, (_, record.mailing_lines, place) = mail or (blocks[0] if blocks else _NOBODY)
     record.mailing_country = country_of(lines)
     if place is not None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
-
-
-def _read(lines: Sequence[str]) -> tuple[list[str], list[str], values.Place | None]:
-    return owners_and_mailing(lines)
 
 
 def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:

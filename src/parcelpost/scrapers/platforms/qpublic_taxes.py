@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.document import Element, Piece, label, text_of
+from parcelpost.scrapers.looking import Look, shown
+from parcelpost.scrapers.platforms.qpublic_buildings import says_none
 from parcelpost.scrapers.record import Record, TaxBill
+from parcelpost.scrapers.tables import Columns, Row, lists_nothing
+from parcelpost.scrapers.ways import Titled
 
 _TITLES = ("tax history", "taxes", "tax information", "tax collector", "property tax", "taxation")
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
+MODULES = Titled(_TITLES, but=_OTHER_TAXES)
 _YEAR = re.compile(r"(\d{4})\b(?:\s*(?:pay(?:able)?|p|/|-)?\s*\d{4}(?:\s*-\s*\d{4})?)?", re.IGNORECASE | re.ASCII)
 """The first is the tax's: `2023 Pay 2024-2025`."""
 _SIGN = re.compile(r"^[\s+=x\u2013-]+(?=[A-Z])")
 _MOST_HEADING_ROWS = 3
-_BILLS: Mapping[str, tuple[str, ...]] = {
-    "tax_year": ("Tax Year", "Year", "Payable Year"),
-    "bill_number": ("Bill Number", "Bill #", "Bill", "Receipt", "Receipt #", "Invoice"),
-    "tax_amount": (
-        "Amount",
-        "Tax Amount",
-        "Total Tax",
-        "Amount Billed",
-        "Net Tax",
-        "Tax Billed",
-        "Total Billed",
-        "Taxes",
-    ),
-    "paid_amount": ("Amount Paid", "Paid", "Total Paid", "Paid Amount"),
-    "paid_date": ("Date Paid", "Paid Date", "Payment Date", "Last Paid"),
-    "tax_due": ("Amount Due", "Balance Due", "Balance", "Total Due", "Due"),
-    "installment": ("Due Date", "Installment"),
-}
+_BILLS = Columns(
+    {
+        "tax_year": ("Tax Year", "Year", "Payable Year"),
+        "bill_number": ("Bill Number", "Bill #", "Bill", "Receipt", "Receipt #", "Invoice"),
+        "tax_amount": (
+            "Amount",
+            "Tax Amount",
+            "Total Tax",
+            "Amount Billed",
+            "Net Tax",
+            "Tax Billed",
+            "Total Billed",
+            "Taxes",
+        ),
+        "paid_amount": ("Amount Paid", "Paid", "Total Paid", "Paid Amount"),
+        "paid_date": ("Date Paid", "Paid Date", "Payment Date", "Last Paid"),
+        "tax_due": ("Amount Due", "Balance Due", "Balance", "Total Due", "Due"),
+        "installment": ("Due Date", "Installment"),
+    }
+)
 _ROWS: Mapping[str, tuple[str, ...]] = {
     "tax_amount": (
         *("net annual taxes", "total taxes due", "total tax due", "net taxes due", "net tax due", "total net tax"),
@@ -42,24 +49,36 @@ _ROWS: Mapping[str, tuple[str, ...]] = {
     "tax_due": ("balance due", "total balance", "amount due", "balance"),
     "paid_amount": ("amount paid", "total paid", "paid"),
 }
-
-
 _STATUSES = {True: "paid", False: "unpaid", None: None}
 
+_Listed = tuple[list[TaxBill], Container[str]]
+"""Bills, and which columns they have."""
 
-def bills(modules: Mapping[str, Element]) -> list[TaxBill]:
+
+def bills(look: Look) -> list[TaxBill]:
     """Of the first module by its title that has a row for each, else a column for each year."""
-    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHER_TAXES)}
-    titled = [one for name in _TITLES for title, one in own.items() if name in title]
-    listed = (
-        list(of_table(table)) for of_table in (_by_row, _by_column) for one in titled for table in one.iter("table")
-    )
-    return next((found for found in listed if found), [])
+    sections = look.document.sections
+    own = [title for title in sections if not any(word in title for word in _OTHER_TAXES)]
+    modules = dict.fromkeys(sections[title] for name in _TITLES for title in own if name in title)
+    inside = [table for one in modules for table in one.iter("table")]
+    listed = (of_table(table) for of_table in (_by_row, _by_column) for table in inside)
+    found, columns = next((one for one in listed if one[0]), ([], ()))
+    if found:
+        look.tries.note("tax_bills", MODULES, success=True)
+        look.tries.note_columns("tax_bills", _BILLS.headings, columns)
+    elif not says_none(look.document, ("tax",)) and not any(lists_nothing(Piece(one)) for one in modules):
+        look.tries.note("tax_bills", MODULES, success=False)
+    return found
 
 
-def _by_row(table: Element) -> Iterator[TaxBill]:
+def _by_row(table: Element) -> _Listed:
+    found = _BILLS.table(table)
+    return (list(_of_rows(found.rows)), found.columns) if found is not None else ([], ())
+
+
+def _of_rows(rows: Iterable[Row]) -> Iterator[TaxBill]:
     """Halves of a year may stand in one row, a line each."""
-    for row in tables.records(table, _BILLS):
+    for row in rows:
         year = _year(tables.text(row, "tax_year"))
         amounts = row["tax_amount"].lines if "tax_amount" in row else []
         if year is None or (
@@ -96,7 +115,12 @@ def _year(text: str) -> int | None:
     return values.year(found[1]) if found else None
 
 
-def _by_column(table: Element) -> Iterator[TaxBill]:
+def _by_column(table: Element) -> _Listed:
+    found = list(_of_columns(table))
+    return found, shown(found, _ROWS)
+
+
+def _of_columns(table: Element) -> Iterator[TaxBill]:
     grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
     for at, cells in enumerate(grid[:_MOST_HEADING_ROWS]):
         years = {len(cells) - number: year for number, cell in enumerate(cells) if number and (year := _year(cell))}
@@ -104,9 +128,9 @@ def _by_column(table: Element) -> Iterator[TaxBill]:
             named = {label(_SIGN.sub("", row[0] or row[min(1, len(row) - 1)])): row for row in grid[at + 1 :]}
             rows = [(name, named[text]) for name, texts in _ROWS.items() for text in texts[::-1] if text in named]
             for behind, year in years.items():
-                shown = {name: row[-behind] for name, row in rows if len(row) > behind}
-                if values.money(shown.get("tax_amount")) is not None:
-                    yield _bill(year, shown)
+                texts = {name: row[-behind] for name, row in rows if len(row) > behind}
+                if values.money(texts.get("tax_amount")) is not None:
+                    yield _bill(year, texts)
             return
 
 

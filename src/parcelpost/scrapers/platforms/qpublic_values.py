@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any
 
 from parcelpost.scrapers import tables, values
 from parcelpost.scrapers.document import Element, label, text_of
+from parcelpost.scrapers.looking import Look, shown
 from parcelpost.scrapers.record import Valuation
+from parcelpost.scrapers.tables import Columns
+from parcelpost.scrapers.ways import Titled
 
 _HEADING = re.compile(
     r"(?:(?:assessment|tax|payable|assessed|valuation)\s+)?(?:year\s+)?(\d{4})\b(?:\s*(?:pay(?:able)?|/|p)\s*\d{4})?"
@@ -29,6 +32,7 @@ _TITLES = ("valuation", "values", "value information", "assessment", "assessment
 _PART = re.compile(r"assess\w*\W+(?!100)\d{1,2}(?:\.\d+)?\s*%|\bcurrent assess|\bhistorical assessed", re.ASCII)
 """In a title: what is assessed at a part of the value."""
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
+MODULES = Titled(_TITLES, but=_NO_VALUES)
 _SIGN = re.compile(r"^[\s+=\u2013-]+")
 
 # For each value the names that rows have for it, the most telling first: the first one that the grid has is taken.
@@ -113,6 +117,7 @@ _ROWS: dict[str, tuple[str, ...]] = {
     ),
     "taxable_value_school": ("school taxable value",),
 }
+_YEAR_IN_ROW = Columns({"year": _YEAR_HEADINGS, **_ROWS})
 _BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
 """Iowa's: where people live, and what else stands on the land."""
 _EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
@@ -125,24 +130,31 @@ Column = tuple[int, int, str]
 """How many cells stand behind it, its year, its status."""
 
 
-def of_modules(modules: Mapping[str, Element]) -> list[Valuation]:
+def valuations(look: Look) -> list[Valuation]:
     """Of the first module that has a grid of values by year; what is assessed may stand in a module of its own."""
+    modules = look.document.sections
     exact = [(name, modules[name]) for name in _TITLES if name in modules]
     others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
     parts = [module for title, module in others if _PART.search(title)]
-    wholes = [module for title, module in (*exact, *others) if not _PART.search(title)]
-    found = next((listed for module in wholes if (listed := list(valuations(module)))), [])
-    assessed = next((listed for module in parts if (listed := list(valuations(module)))), [])
-    return _with_assessed(found, assessed)
+    wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
+    found = _with_assessed(_first(wholes), _first(parts))
+    look.tries.note("valuations", MODULES, bool(found))
+    if found:
+        look.tries.note_columns("valuations", _ROWS, shown(found, _ROWS))
+    return found
 
 
-def valuations(module: Element | None) -> Iterator[Valuation]:
+def _first(modules: Iterable[Element]) -> list[Valuation]:
+    return next((listed for module in modules if (listed := _by_year(module))), [])
+
+
+def _by_year(module: Element) -> list[Valuation]:
     """One for each year, in the page's order. Years head the columns, or stand in one of them."""
-    for table in module.iter("table") if module is not None else ():
-        shown = list(_by_row(table)) or list(_by_column(table))
-        if any(getattr(one, field) is not None for one in shown for field in _ROWS):
-            yield from shown
-            return
+    for table in module.iter("table"):
+        listed = list(_by_row(table)) or list(_by_column(table))
+        if any(getattr(one, field) is not None for one in listed for field in _ROWS):
+            return listed
+    return []
 
 
 def _is_other(title: str) -> bool:
@@ -170,7 +182,8 @@ def _by_column(table: Element) -> Iterator[Valuation]:
     if columns:
         width = max(behind for behind, _, _ in columns) + 1
         rows = _named(grid[at + 1 :], width)
-        yield from (_valuation(rows, *column) for column in columns)
+        known = {field: next((rows[name] for name in names if name in rows), None) for field, names in _ROWS.items()}
+        yield from (_valuation(rows, known, *column) for column in columns)
 
 
 def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
@@ -184,13 +197,14 @@ def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
 def _by_row(table: Element) -> Iterator[Valuation]:
     """Of a year that has several rows each is a part, and none the whole."""
     found: dict[int, list[Valuation]] = {}
-    for row in tables.records(table, {"year": _YEAR_HEADINGS, **_ROWS}):
+    listed = _YEAR_IN_ROW.table(table)
+    for row in listed.rows if listed is not None else ():
         match = _HEADING.fullmatch(values.clean(row["year"].text)) if "year" in row else None
         if match and values.year(match[1]) is not None:
             amounts: dict[str, Any] = {name: values.money(row[name].text) for name in _ROWS if name in row}
             one = Valuation(year=int(match[1]), status=_status(match[2]), **amounts)
             found.setdefault(int(match[1]), []).append(one)
-    yield from (listed[0] for listed in found.values() if all(one == listed[0] for one in listed))
+    yield from (same[0] for same in found.values() if all(one == same[0] for one in same))
 
 
 def _status(word: str | None) -> str:
@@ -229,9 +243,12 @@ def _is_of(section: str, words: tuple[str, ...]) -> bool:
     return any(word in section for word in words) and (words is _MARKET or not _is_of(section, _MARKET))
 
 
-def _valuation(rows: dict[str, list[str]], behind: int, year: int, status: str) -> Valuation:
+def _valuation(
+    rows: dict[str, list[str]], known: dict[str, list[str] | None], behind: int, year: int, status: str
+) -> Valuation:
+    """`known`: the row of each value, where there is one."""
     at = -1 - behind
-    found: dict[str, Any] = {field: _first(rows, names, at) for field, names in _ROWS.items()}
+    found: dict[str, Any] = {field: values.money(row[at]) if row else None for field, row in known.items()}
     for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
         if found[field] is None:
             found[field] = _sum(rows, names, at)
@@ -241,7 +258,3 @@ def _valuation(rows: dict[str, list[str]], behind: int, year: int, status: str) 
 def _sum(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:
     parts = [amount for name in names if name in rows and (amount := values.money(rows[name][at])) is not None]
     return sum(parts, Decimal(0)) if parts else None
-
-
-def _first(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:
-    return next((values.money(rows[name][at]) for name in names if name in rows), None)

@@ -22,6 +22,7 @@ from parcelpost.scrapers.document import Document, Element, label, text_of
 from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 from parcelpost.scrapers.json_values import at, objects, words
 from parcelpost.scrapers.record import LIEN, Lien, Record
+from parcelpost.scrapers.ways import Css
 
 _MOST_PAGES = 100
 _MOST_PLACE_CHARS = 100
@@ -39,7 +40,18 @@ _MACROS = {
     "@K": 'style="Display:none"',
     "@L": "/index.cfm?zaction=auction&zmethod=details&AID=",
 }
+_LABELS = {
+    "case": ("Case #", "Case Number"),
+    "parcel": ("Parcel ID", "Parcel #"),
+    "certificate": ("Certificate #", "Certificate Number"),
+    "opening_bid": ("Opening Bid",),
+    "assessed_value": ("Assessed Value",),
+    "situs": ("Property Address",),
+}
+ITEM = Css("div[id^='AITEM_']")
 _MACRO = re.compile("@[A-L]")
+Fields = dict[str, list[str]]
+"""What stands beside each label of an item."""
 _PLACE = re.compile(r"(\D*?)(?:[,\s]+[A-Z]{2})?(?:[,\s-]+(\d{5}(?:-\d{4})?))?[,\s-]*", re.ASCII)
 
 
@@ -54,17 +66,19 @@ def read(reading: Reading) -> Found:
     texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
     if not texts:
         return Retry("the answers are empty: the site knows no session")
-    found = [record for text in texts for record in _records(text, day)]
+    items = [item for text in texts for item in _items(text)]
+    found = [record for item in items if (record := _record(item, day)) is not None]
+    reading.tries.note("liens", ITEM, bool(found))
+    if found:
+        reading.tries.note_columns("liens", _LABELS, {name for item in items for name in _LABELS if _lines(item, name)})
     return found or NotFound("nothing is on auction on that day")
 
 
-def _records(text: str, day: str | None) -> Iterator[Record]:
+def _items(text: str) -> Iterator[Fields]:
     document = Document.of(Page(body=f"<html><body>{expanded(text)}</body></html>".encode(errors="replace")))
     for item in document.root.iter("div") if document is not None else ():
         if (item.get("id") or "").startswith("AITEM_"):
-            record = _record(_fields(item), day)
-            if record is not None:
-                yield record
+            yield _fields(item)
 
 
 def expanded(text: str) -> str:
@@ -72,9 +86,9 @@ def expanded(text: str) -> str:
     return _MACRO.sub(lambda found: _MACROS[found[0]], text)
 
 
-def _fields(item: Element) -> dict[str, list[str]]:
+def _fields(item: Element) -> Fields:
     """What stands beside each label; a line without one belongs to the label above."""
-    found: dict[str, list[str]] = {}
+    found: Fields = {}
     name = ""
     for cell in item.iter("td", "th", "div"):
         kinds = (cell.get("class") or "").split()
@@ -85,24 +99,29 @@ def _fields(item: Element) -> dict[str, list[str]]:
     return found
 
 
-def _record(fields: dict[str, list[str]], day: str | None) -> Record | None:
-    def first(*names: str) -> str | None:
-        return next((fields[label(name)][0] for name in names if label(name) in fields), None)
+def _lines(fields: Fields, name: str) -> list[str]:
+    """Beside the first of that name's labels."""
+    return next((fields[label(one)] for one in _LABELS[name] if label(one) in fields), [])
 
-    case, parcel = first("Case #", "Case Number"), first("Parcel ID", "Parcel #")
+
+def _record(fields: Fields, day: str | None) -> Record | None:
+    def first(name: str) -> str | None:
+        return next(iter(_lines(fields, name)), None)
+
+    case, parcel = first("case"), first("parcel")
     if parcel is not None and not any(sign.isdigit() for sign in parcel):
         parcel = None  # the link's own words, where there is no number
     if case is None and parcel is None:
         return None
-    lines = next((fields[name] for name in fields if name == label("Property Address")), [])
+    lines = _lines(fields, "situs")
     lien = Lien(
         case_number=case,
-        certificate_number=first("Certificate #", "Certificate Number"),
-        opening_bid=values.money(first("Opening Bid")),
+        certificate_number=first("certificate"),
+        opening_bid=values.money(first("opening_bid")),
         auction_date=values.day(day),
     )
     record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
-    record.assessed_value = values.money(first("Assessed Value"))
+    record.assessed_value = values.money(first("assessed_value"))
     if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1][:_MOST_PLACE_CHARS].upper())):
         city = (values.words(place[1]) or "").strip(" ,-")
         record.situs_city, record.situs_zip = city if len(city) > 2 else None, place[2]

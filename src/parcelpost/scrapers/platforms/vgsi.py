@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
+
+from msgspec import Struct
 
 from parcelpost.model import NotFound, Page, Retry, Target
 from parcelpost.scrapers import tables, values
@@ -13,10 +15,11 @@ from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field, Look
+from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
-from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, IdEnd, Label, XPath
+from parcelpost.scrapers.tables import Columns, Headed, Row, Table
+from parcelpost.scrapers.ways import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, XPath
 
 _MOST_NOTICE_CHARS = 1_000
 _ROOMS = re.compile(r"(\d{1,3}(?:\.\d)?)(?: [A-Za-z ]+)?", re.ASCII)
@@ -50,6 +53,32 @@ def _town(piece: Piece) -> str | None:
     """`LYME,NH` or `Town of Lyme, NH`."""
     found = _TOWN.fullmatch(values.clean(piece.text))
     return found[1].strip() if found else None
+
+
+def _values(piece: Piece) -> tuple[Element, Table] | None:
+    table = _VALUES.table(piece.element) if piece.element is not None else None
+    return (piece.element, table) if piece.element is not None and table is not None else None
+
+
+def _table(piece: Piece) -> Element | None:
+    return piece.element
+
+
+class Holding(Struct, frozen=True):
+    """Tables that have both of these labels."""
+
+    label: str
+    other: str
+    type = "label"
+
+    @property
+    def selector(self) -> str:
+        return f"{self.label} and {self.other}"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        others = {table for one in document.labelled(self.other) for table in one.iterancestors("table")}
+        found = (next(one.iterancestors("table"), None) for one in document.labelled(self.label))
+        return map(Piece, dict.fromkeys(one for one in found if one is not None and one in others))
 
 
 def _digits(piece: Piece) -> str | None:
@@ -94,20 +123,28 @@ ACRES = Field(
     _acres,
 )
 
-_VALUES: Mapping[str, tuple[str, ...]] = {
-    "year": ("Valuation Year", "Assessment Year", "Appraisal Year", "Fiscal Year", "Year"),
-    "building_value": ("Improvements", "Buildings", "Building"),
-    "land_value": ("Land",),
-    "total": ("Total",),
-}
-_SALES: Mapping[str, tuple[str, ...]] = {
-    "owner": ("Owner",),
-    "price": ("Sale Price", "Price"),
-    "book_page": ("Book & Page", "Book/Page", "Book / Page", "Book and Page"),
-    "instrument": ("Instrument",),
-    "date": ("Sale Date",),
-}
-
+_VALUES = Columns(
+    {
+        "year": ("Valuation Year", "Assessment Year", "Appraisal Year", "Fiscal Year", "Year"),
+        "building_value": ("Improvements", "Buildings", "Building"),
+        "land_value": ("Land",),
+        "total": ("Total",),
+    }
+)
+_SALES = Columns(
+    {
+        "owner": ("Owner",),
+        "price": ("Sale Price", "Price"),
+        "book_page": ("Book & Page", "Book/Page", "Book / Page", "Book and Page"),
+        "instrument": ("Instrument",),
+        "date": ("Sale Date",),
+    },
+    *("price", "book_page"),
+)
+SALES = section("sales", _SALES, Id("MainContent_grdSales"), IdEnd("grdSales"), Headed(_SALES))
+APPRAISED = Field("appraisal", (Captioned("Appraisal"), Css("table[id$='Appr']")), _values)
+ASSESSED = Field("assessment", (Captioned("Assessment"), Css("table[id$='Asmt']")), _values)
+SECTIONS = Field("buildings", (IdEnd("tblBldg"), Holding("Year Built", "Living Area")), _table)
 _LAST_SALE = {"price": "lblPrice", "book_page": "lblBp", "instrument": "lblInstrument", "date": "lblSaleDate"}
 
 
@@ -117,8 +154,7 @@ def read(reading: Reading) -> Found:
     if pid is None:
         return _no_record(document)
     owner = look.value(OWNER)
-    appraised = list(_value_rows(document, "appraisal"))
-    assessed = list(_value_rows(document, "assessment"))
+    appraised, assessed = list(_value_rows(look, APPRAISED)), list(_value_rows(look, ASSESSED))
     if owner is None or not (appraised or assessed):
         return Retry("the page came only in part: its owner or its values are missing")
     record = Record(
@@ -132,12 +168,11 @@ def read(reading: Reading) -> Found:
         land_use_desc=look.value(USE),
         zoning=look.value(ZONE),
         land_area_acres=look.value(ACRES),
-        sales=_sales(document),
-        buildings=list(_buildings(document)),
+        sales=_sales(look),
     )
     _take_mailing(record, look.value(ADDRESS) or [])
-    _take_current(record, look, document, appraised, assessed)
-    _take_buildings(record)
+    _take_current(record, look, appraised, assessed)
+    _take_buildings(record, look)
     _take_rooms(record, document)
     take_last_sale(record)
     return record
@@ -158,17 +193,15 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
 
 
-def _value_rows(document: Document, kind: str) -> Iterator[tuple[bool, dict[str, Piece]]]:
+def _value_rows(look: Look, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
     """Rows of the tables of that kind, each with whether it is the current value or history."""
-    for table in document.root.iter("table"):
-        caption = next(table.iterchildren("caption"), None)
-        name = (table.get("id") or "").lower()
-        is_kind = (caption is not None and text_of(caption).lower().startswith(kind)) or kind[:2] in name[-4:]
-        if not is_kind:
-            continue
-        for row in tables.records(table, _VALUES):
-            if values.year(row["year"].text if "year" in row else "") is not None:
-                yield "current" in name or _is_under(table, "current value"), row
+    found = list(look.values(kind))
+    if found:
+        columns = {name for _, table in found for name in _VALUES.headings if name in table.columns}
+        look.tries.note_columns(kind.name, _VALUES.headings, columns)
+    for element, table in found:
+        is_current = "current" in (element.get("id") or "").lower() or _is_under(element, "current value")
+        yield from ((is_current, row) for row in table.rows if values.year(tables.text(row, "year")) is not None)
 
 
 def _is_under(table: Element, words: str) -> bool:
@@ -181,9 +214,8 @@ def _is_under(table: Element, words: str) -> bool:
 def _take_current(
     record: Record,
     look: Look,
-    document: Document,
-    appraised: list[tuple[bool, dict[str, Piece]]],
-    assessed: list[tuple[bool, dict[str, Piece]]],
+    appraised: list[tuple[bool, Row]],
+    assessed: list[tuple[bool, Row]],
 ) -> None:
     """Appraisal is the market's value, assessment what is taxed; both are shown as they are now and as they were."""
     newest = max(
@@ -207,7 +239,7 @@ def _take_current(
         record.value_year = record.value_year or values.year(tables.text(taxed, "year"))
 
 
-def _valuation(row: dict[str, Piece], total: str) -> Valuation:
+def _valuation(row: Row, total: str) -> Valuation:
     found = Valuation(
         year=values.year(tables.text(row, "year")),
         status="current",
@@ -218,13 +250,10 @@ def _valuation(row: dict[str, Piece], total: str) -> Valuation:
     return found
 
 
-def _sales(document: Document) -> list[Sale]:
+def _sales(look: Look) -> list[Sale]:
     """The history; where a town shows none, how the owner of now came by it."""
-    table = document.by_id("MainContent_grdSales")
-    if table is None:
-        table = tables.with_headings(document, _SALES, "price", "book_page")
-    rows: Iterable[Mapping[str, Piece]] = tables.records(table, _SALES) if table is not None else ()
-    return list(_sold(rows)) or [sale for sale in _sold([_last_sale(document)]) if sale.date]
+    history = look.rows(SALES) or ()
+    return list(_sold(history)) or [sale for sale in _sold([_last_sale(look.document)]) if sale.date]
 
 
 def _last_sale(document: Document) -> dict[str, Piece]:
@@ -232,7 +261,7 @@ def _last_sale(document: Document) -> dict[str, Piece]:
     return {name: Piece(elements[0]) for name, elements in found if elements}
 
 
-def _sold(rows: Iterable[Mapping[str, Piece]]) -> Iterator[Sale]:
+def _sold(rows: Iterable[Row]) -> Iterator[Sale]:
     for row in rows:
         date, price = values.day(tables.text(row, "date")), values.money(tables.text(row, "price"))
         if date is None and price is None:
@@ -245,9 +274,9 @@ def _sold(rows: Iterable[Mapping[str, Piece]]) -> Iterator[Sale]:
         )
 
 
-def _buildings(document: Document) -> Iterator[Building]:
+def _buildings(document: Document, sections: Iterable[Element]) -> Iterator[Building]:
     """One for each section of a building; land without one has a section, too, in which nothing is said."""
-    for table in document.by_id_end("tblBldg") or _building_tables(document):
+    for table in sections:
         found = Building(
             desc=_heading(table),
             year_built=values.year(_beside(document, table, "Year Built")),
@@ -256,13 +285,6 @@ def _buildings(document: Document) -> Iterator[Building]:
         )
         if found.year_built or found.base_sqft or found.value:
             yield found
-
-
-def _building_tables(document: Document) -> list[Element]:
-    """Those with a year and a living area, whatever their ids."""
-    areas = {table for one in document.labelled("Living Area") for table in one.iterancestors("table")}
-    years = (next(one.iterancestors("table"), None) for one in document.labelled("Year Built"))
-    return list(dict.fromkeys(table for table in years if table is not None and table in areas))
 
 
 def _heading(table: Element) -> str | None:
@@ -276,7 +298,10 @@ def _beside(document: Document, within: Element, name: str) -> str | None:
     return next((piece.text for piece in Label(name).find(document, within)), None)
 
 
-def _take_buildings(record: Record) -> None:
+def _take_buildings(record: Record, look: Look) -> None:
+    record.buildings = list(_buildings(look.document, look.values(SECTIONS)))
+    if record.building_count == 0:
+        look.tries.drop(SECTIONS.name)
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
     record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
