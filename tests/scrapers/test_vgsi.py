@@ -60,6 +60,18 @@ def test_the_values_of_former_years_do_not_become_those_of_now() -> None:
     assert [one["year"] for one in found["valuations"]] == [2025, 2023]
 
 
+def test_grids_of_which_only_some_have_a_caption_or_an_id_are_all_read() -> None:
+    past = values("Appraisal", "HistoryValues", ("2023", "$3", "$3", "$6"))
+    for now, then in (
+        (NOW.replace("<caption>Appraisal</caption>", ""), past),
+        (NOW, past.replace("<caption>Appraisal</caption>", "")),
+        (NOW, past.replace("MainContent_grdHistoryValuesAppr", "")),
+    ):
+        found = record("vgsi", page(then, current=now), "CT")
+        assert (found["value_year"], found["market_value"], found["assessed_value"]) == (2024, 300, 210)
+        assert [(one["year"], one["market_value"]) for one in found["valuations"]] == [(2023, 6)]
+
+
 def test_only_an_assessment_says_nothing_of_the_market() -> None:
     assessed = values("Assessment", "CurrentValue", ("2024", "$140", "$70", "$210"), heading="Assessment Year")
     found = record("vgsi", page(current=assessed), "CT")

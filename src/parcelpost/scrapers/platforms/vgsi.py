@@ -195,13 +195,25 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
 
 def _value_rows(look: Look, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
     """Rows of the tables of that kind, each with whether it is the current value or history."""
-    found = list(look.values(kind))
+    found = _grids(look, kind)
     if found:
-        columns = {name for _, table in found for name in _VALUES.headings if name in table.columns}
+        columns = {name for table in found.values() for name in _VALUES.headings if name in table.columns}
         look.tries.note_columns(kind.name, _VALUES.headings, columns)
-    for element, table in found:
+    for element, table in found.items():
         is_current = "current" in (element.get("id") or "").lower() or _is_under(element, "current value")
         yield from ((is_current, row) for row in table.rows if values.year(tables.text(row, "year")) is not None)
+
+
+def _grids(look: Look, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
+    """In the page's order, by every way: a town may give only some of them a caption, or an id."""
+    found = dict(look.values(kind))
+    count = len(found)
+    for piece in (piece for way in kind.ways if found for piece in way.find(look.document, None)):
+        if piece.element not in found and (other := kind.shape(piece)) is not None:
+            found[other[0]] = other[1]
+    if len(found) == count:
+        return found
+    return {one: found[one] for one in look.document.root.iter("table") if one in found}
 
 
 def _is_under(table: Element, words: str) -> bool:
