@@ -23,7 +23,7 @@ _BY_CHANCE = 1e-5
 _MOST_LEARNED = 8
 _PROVEN = 0.8
 """From this success rate on, a label that the fleet has learned is tried here too."""
-_ALL_PAGES, _ONE_IN = 100, 5
+_ALL_PAGES, _ONE_IN = 100, 10
 """So many of a site's pages are told in full, then one in so many, whatever it shows: rates stay right."""
 
 Site = tuple[str, str, str]
@@ -109,7 +109,7 @@ class _FieldState:
 
     def goes_on(self, tries: Tries, task_id: str) -> bool:
         """Whether the page said what the one before did, and that is noted."""
-        if self._last is None or tries != self._last:
+        if self._last is None or (tries is not self._last and tries != self._last):
             return False
         self._run += 1
         if isinstance(tries, list) or not tries.success:

@@ -20,6 +20,9 @@ MOST_SIGNALS = 200_000
 """Beyond this many the oldest go, delivered or not."""
 
 _TYPES = ("css", "xpath", "label", "jsonpath")
+_MOST_CHARS = {"selector": 4_000}
+_NUMBER_DIGITS = 8
+"""Of a signal's number in its batch, at the end of its id."""
 _FIELDS = "task_id, platform, field, selector, selector_type, success, context, error_message, execution_time_ms"
 
 
@@ -49,8 +52,7 @@ class Signals:
 
     async def append(self, signals: Iterable[Signal]) -> int:
         """Stores them in one go. Raises InvalidInput, storing none, if one cannot be stored."""
-        now = self._clock.now()
-        found = [_row(signal, now) for signal in signals]
+        found = _rows(signals, self._clock.now())
         return await self._db.write_lossy(_append, found) if found else 0
 
     async def recent(self, limit: int) -> list[StoredSignal]:
@@ -69,22 +71,41 @@ class Signals:
         return await self._db.read(_aggregate, platform, iso(since) if since else "")
 
 
-def _row(signal: Signal, now: datetime) -> tuple[Any, ...]:
-    if signal.selector_type not in _TYPES:
-        raise InvalidInput(f"selector_type {signal.selector_type!r} is not one of {', '.join(_TYPES)}")
-    return (
-        new_id(now),
-        None if signal.task_id is None else checks.text("task_id", signal.task_id),
-        checks.text("platform", signal.platform),
-        checks.text("field", signal.field),
-        checks.text("selector", signal.selector, max_chars=4_000),
-        signal.selector_type,
-        signal.success,
-        None if signal.context is None else checks.message(signal.context),
-        None if signal.error_message is None else checks.message(signal.error_message),
-        None if signal.execution_time_ms is None else checks.whole("execution_time_ms", signal.execution_time_ms),
-        iso(now),
-    )
+def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
+    """What they have in common is made and checked once: a batch tells of few selectors, each many times."""
+    of_batch, at = new_id(now)[:-_NUMBER_DIGITS], iso(now)
+    texts = _Texts()
+    return [
+        (
+            f"{of_batch}{number:0{_NUMBER_DIGITS}x}",
+            None if one.task_id is None else texts["task_id", one.task_id],
+            texts["platform", one.platform],
+            texts["field", one.field],
+            texts["selector", one.selector],
+            texts["selector_type", one.selector_type],
+            one.success,
+            None if one.context is None else texts["message", one.context],
+            None if one.error_message is None else texts["message", one.error_message],
+            None if one.execution_time_ms is None else checks.whole("execution_time_ms", one.execution_time_ms),
+            at,
+        )
+        for number, one in enumerate(signals)
+    ]
+
+
+class _Texts(dict[tuple[str, str], str]):
+    """Texts as they are stored, by what they are and as they were given, each checked once. Raises InvalidInput."""
+
+    def __missing__(self, key: tuple[str, str]) -> str:
+        kind, given = key
+        if kind == "selector_type" and given not in _TYPES:
+            raise InvalidInput(f"selector_type {given!r} is not one of {', '.join(_TYPES)}")
+        if kind == "message":
+            found = checks.message(given)
+        else:
+            found = checks.text(kind, given, max_chars=_MOST_CHARS.get(kind, checks.MAX_NAME_CHARS))
+        self[key] = found
+        return found
 
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:

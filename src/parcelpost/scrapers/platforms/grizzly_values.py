@@ -56,7 +56,8 @@ def _valuations(document: Document) -> Iterator[Valuation]:
     assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
     around = (element.iterancestors("table") for element in _labelled(document, JUST.selector))
     innermost = (next((table for table in above if table in assessed), None) for above in around)
-    found = {table: _titles(text_of(table)) for table in dict.fromkeys(innermost) if table is not None}
+    tables_of_values = dict.fromkeys(table for table in innermost if table is not None)
+    found = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
     of_page = _title_of_page(document) if not any(found.values()) else [(None, None)]
     for table, own in found.items():
         titles = own or of_page
