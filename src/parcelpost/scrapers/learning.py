@@ -45,7 +45,7 @@ class _FieldState:
     """
 
     __slots__ = (
-        *("_last", "_run", "example", "is_fallen", "lately", "learned", "missing", "ordered", "pages", "since"),
+        *("example", "is_fallen", "last", "lately", "learned", "missing", "ordered", "pages", "run", "since"),
         *("standings", "used_to"),
     )
 
@@ -62,8 +62,10 @@ class _FieldState:
         """Of the first page without it, if it has not been well since."""
         self.ordered: tuple[Sequence[Way], Fleet, Sequence[Way]] | None = None
         """The ways known, what the fleet says, and the order that came of it."""
-        self._last: Tries | None = None
-        self._run = 0
+        self.last: Tries | None = None
+        """What the page before said, if the next one may say the same."""
+        self.run = 0
+        """How often it was said again."""
 
     @property
     def fallen(self) -> list[Standing]:
@@ -109,24 +111,24 @@ class _FieldState:
 
     def goes_on(self, tries: Tries, task_id: str) -> bool:
         """Whether the page said what the one before did, and that is noted."""
-        if self._last is None or (tries is not self._last and tries != self._last):
+        if self.last is None or tries != self.last:
             return False
-        self._run += 1
+        self.run += 1
         if isinstance(tries, list) or not tries.success:
             self.example = task_id
         return True
 
     def settle(self) -> None:
         """Works out what was only counted."""
-        if not self._run or self._last is None:
+        if not self.run or self.last is None:
             return
-        tries = self._last if isinstance(self._last, list) else [self._last]
+        tries = self.last if isinstance(self.last, list) else [self.last]
         for one in tries:
-            self.standing(one.way).note_again(one.success, self._run)
-        while self._run:  # a few at a time: whether it has fallen shows on the way
-            step = min(self._run, SEEN_ENOUGH)
+            self.standing(one.way).note_again(one.success, self.run)
+        while self.run:  # a few at a time: whether it has fallen shows on the way
+            step = min(self.run, SEEN_ENOUGH)
             self._note_pages(tries[0].success, step)
-            self._run -= step
+            self.run -= step
 
     def note(self, tries: Tries, fleet: Fleet, task_id: str, at: datetime | None) -> None:
         self.settle()
@@ -143,7 +145,7 @@ class _FieldState:
             self.example = task_id
             self.since = self.since or at
         self._note_pages(success, 1)
-        self._last = tries if not led or (success and len(listed) == 1) else None
+        self.last = tries if not led or (success and len(listed) == 1) else None
 
     def _learn(self, tries: Sequence[Try]) -> None:
         for one in tries:
@@ -165,7 +167,7 @@ class _FieldState:
     def recall(self, one: Broken) -> None:
         """As it was when that was told."""
         self.settle()
-        self.ordered = self._last = None
+        self.ordered = self.last = None
         if not one.found_otherwise and not self.is_fallen:
             self.is_fallen = True
             self.pages = max(self.pages, SEEN_ENOUGH)
@@ -222,6 +224,9 @@ class Ranking:
                 state = fields.get(name)
                 if state is None:
                     state = fields[name] = _FieldState()
+                elif of_field is state.last and isinstance(of_field, Try) and of_field.success:
+                    state.run += 1  # as nearly all do
+                    continue
                 if not state.goes_on(of_field, task_id):
                     state.note(of_field, fleet.get(name, _NOTHING_KNOWN), task_id, at)
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Signal
-from parcelpost.storage import checks
+from parcelpost.storage import checks, multi_row
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.ids import new_id
 
@@ -109,8 +109,7 @@ class _Texts(dict[tuple[str, str], str]):
 
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
-    change = f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    added = db.executemany(change, signal_rows).rowcount
+    added = multi_row.insert(db, f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at)", signal_rows)
     # I8: whoever waits for them, the disk does not fill with them.
     db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MOST_SIGNALS,))
     return added
