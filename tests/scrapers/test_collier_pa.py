@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scrapers.reading import grid, record
+from parcelpost.model import Retry
+from tests.scrapers.reading import grid, outcome, record
 
 VALUES = {"LandJustValue": "$100", "ImprovementsJustValue": "$200", "TotalJustValue": "$300"}
 
@@ -130,3 +131,7 @@ def test_a_table_of_permits_is_none_of_sales() -> None:
     sales = grid(("Date", "Book-Page", "Amount"), ("03/04/21", "12-34", "$900"))
     assert record("collier_pa", page(permits))["sales"] == []
     assert [one["price"] for one in record("collier_pa", page(permits, sales))["sales"]] == [900]
+
+
+def test_without_its_first_line_an_address_is_no_owner() -> None:
+    assert isinstance(outcome("collier_pa", page().replace('id="OwnerLine1"', "")), Retry)

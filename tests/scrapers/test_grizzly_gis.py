@@ -174,6 +174,12 @@ def test_extra_features_are_no_buildings() -> None:
     assert (found["buildings"], found["year_built"], found["building_count"]) == ([], None, None)
 
 
+def test_extra_features_in_the_frame_of_the_buildings_are_none_of_them() -> None:
+    features = "</table><table><tr><td>Description</td><td>Year Blt</td></tr><tr><td>FENCE</td><td>2001</td></tr>"
+    found = record("grizzly_gis", page(buildings=BUILDINGS + features))
+    assert [one["year_built"] for one in found["buildings"]] == [1990]
+
+
 def test_a_note_that_names_a_year_is_no_title() -> None:
     values = column("Values")
     assert record("grizzly_gis", page(values=values))["value_year"] == 2025

@@ -112,6 +112,13 @@ def test_blanks_that_do_not_break_are_blanks() -> None:
     assert record("leepa", page(legal))["legal_description"] == "LOT 4"
 
 
+def test_a_heading_without_its_text_does_not_have_that_of_the_next() -> None:
+    site = '<div class="sectionSubTitle">Site Address</div><div>'
+    legal = '<div class="sectionSubTitle">Property Description</div><div class="textPanel">LOT 4</div>'
+    found = record("leepa", page(f"{site}12 ELM ST</div>{legal}"))
+    assert (found["situs_address"], found["legal_description"]) == ("12 ELM ST", "LOT 4")
+
+
 def test_a_latitude_is_north_and_a_longitude_west() -> None:
     for cells, place in (
         (("26.7", "-81.9"), (26.7, -81.9)),

@@ -48,7 +48,10 @@ class Columns:
         self._fewest = min(2, len(headings))
 
     def read(self, piece: Piece) -> Table | None:
-        """The table that the piece is, else those in it. None: nothing there has these headings."""
+        """The table that the piece is, else the first in it and those that are surely more of it.
+
+        None: nothing there has these headings.
+        """
         if isinstance(piece, _Read):
             return piece.table
         element = piece.element
@@ -56,8 +59,9 @@ class Columns:
         found = [one for table in inside if (one := self.table(table)) is not None]
         if len(found) < 2 or (element is not None and element.tag == "table"):
             return found[0] if found else None
-        names = {name for one in found for name in self.headings if name in one.columns}
-        return Table([row for one in found for row in one.rows], names)
+        parts = [found[0], *(one for one in found[1:] if self._is_told(one))]
+        names = {name for one in parts for name in self.headings if name in one.columns}
+        return Table([row for one in parts for row in one.rows], names)
 
     def table(self, table: Element) -> Table | None:
         """Its own rows. Those that repeat the headings, or have cells for none of them, are left out.
@@ -77,8 +81,11 @@ class Columns:
                 continue
             looked_at.add(table)
             found = self.table(table)
-            if found is not None and any(name in found.columns for name in self._telling) and is_in(table, within):
+            if found is not None and self._is_told(found) and is_in(table, within):
                 yield _Read(table, found)
+
+    def _is_told(self, table: Table) -> bool:
+        return any(name in table.columns for name in self._telling)
 
     def _heading(self, rows: Iterator[dict[int, Element]]) -> dict[str, int]:
         """The columns' places, by the first row that names enough of them; no row behind it is taken."""

@@ -118,9 +118,9 @@ class Captioned(Struct, frozen=True):
         return f"caption {self.text}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        for caption in (document.root if within is None else within).iter("caption"):
-            table = caption.getparent()
-            if table is not None and table.tag == "table" and text_of(caption).lower().startswith(self.text.lower()):
+        for table in (document.root if within is None else within).iter("table"):
+            caption = next(table.iterchildren("caption"), None)
+            if caption is not None and text_of(caption).lower().startswith(self.text.lower()):
                 yield Piece(table)
 
 

@@ -69,7 +69,9 @@ class OwnerLines(Struct, frozen=True):
     selector = "#OwnerLine1"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        found = (document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1))
+        found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
+        if found[0] is None:
+            return iter(())  # the first of the others may be the street
         return (Piece(one) for one in found if one is not None)
 
 

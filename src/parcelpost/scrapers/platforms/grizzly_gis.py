@@ -14,7 +14,7 @@ from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
-from parcelpost.scrapers.document import Document, Element, Piece, lines_of
+from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
@@ -208,8 +208,9 @@ def _has_sales(document: Document) -> bool:
 
 def _says_none(document: Document) -> bool:
     """Of buildings: rows that cannot be read are not none."""
-    frames = (piece for way in BUILDINGS.field.ways for piece in way.find(document, None))
-    return any(_NONE.search(piece.text) for piece in frames)
+    frames = (piece.element for way in BUILDINGS.field.ways for piece in way.find(document, None))
+    first = (next(frame.iter("table"), None) for frame in frames if frame is not None)
+    return any(_NONE.search(text_of(table)) for table in first if table is not None)
 
 
 def _sales(rows: Iterable[tables.Row]) -> Iterator[Sale]:

@@ -55,8 +55,25 @@ def _after(title: str) -> XPath:
     return XPath(f".//div[starts-with({IN_ONE_LINE}, '{title}')]/following-sibling::div[1]")
 
 
+class PanelIn(Struct, frozen=True):
+    """The text in the frame of that id."""
+
+    name: str
+    type = "css"
+
+    @property
+    def selector(self) -> str:
+        return f"#{self.name} .textPanel"
+
+    def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
+        frame = document.by_id(self.name)
+        for element in frame.iter() if frame is not None else ():
+            if "textPanel" in (element.get("class") or "").split() and is_in(element, within):
+                yield Piece(element)
+
+
 class Under(Struct, frozen=True):
-    """The text under a heading."""
+    """The text under a heading, and above the next one."""
 
     title: str
     type = "label"
@@ -68,9 +85,9 @@ class Under(Struct, frozen=True):
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         heading: Element | None = None
         for element, kinds in document.classed:
-            if "sectionSubTitle" in kinds and self.title in text_of(element):
-                heading = element
-            elif heading is not None and "textPanel" in kinds and not is_in(element, heading):
+            if "sectionSubTitle" in kinds.split():
+                heading = element if self.title in text_of(element) else None
+            elif heading is not None and "textPanel" in kinds.split() and not is_in(element, heading):
                 heading = None
                 if is_in(element, within):
                     yield Piece(element)
@@ -81,7 +98,7 @@ PARCEL = Field(
 )
 OWNER = Field(
     "owner_names",
-    (Under("Owner Of Record"), Css("#divDisplayParcelOwner .textPanel"), _after("Owner Of Record")),
+    (PanelIn("divDisplayParcelOwner"), Under("Owner Of Record"), _after("Owner Of Record")),
     _owner_lines,
 )
 SITE = Field("situs_address", (Under("Site Address"), _after("Site Address"), Label("Site Address")), _lines)
