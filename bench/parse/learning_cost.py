@@ -27,7 +27,7 @@ def measure(platform: CountyPlatform, pages: Sequence[bytes], rounds: int) -> tu
     A read counts as the least time that one of the same page took which told as many signals: other programs on the
     machine disturb single reads by more than learning costs.
     """
-    target = Target(parcel_id="1", state="FL", county="invented")
+    target = Target(parcel_id="", state="FL", county="invented")
     task = Task(task_id="bench", platform=platform.name, target=target)
     ranking = Ranking()
     shown = [Page(body=body) for body in pages]
