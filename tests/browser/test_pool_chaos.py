@@ -14,7 +14,7 @@ from tests.website import Asked, Reply, website
 
 pytestmark = needs_chromium
 
-ITEMS = 60
+ITEMS = 36
 KILL_EVERY = 6
 """Pages had between two kills."""
 
