@@ -38,6 +38,9 @@ class Lent(Struct):
             raise BrowserDied("killed by the test")
         return await work
 
+    def stop(self, reason: str) -> None:
+        self.dies_at = " "
+
 
 class Load(Struct):
     busy: int = 0

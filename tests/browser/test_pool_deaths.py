@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import processes
+from parcelpost.scrapers.browsers.deaths import Deaths
 from parcelpost.scrapers.browsers.lent import Lent
 from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
 from tests.browser.pools import PATIENCE, Stage, a_pool, gone, group, kill, needs_chromium, renderers
@@ -134,6 +136,28 @@ async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) ->
             while await stage.rows():
                 await asyncio.sleep(0.01)
         await use(stage)
+
+
+async def test_whose_fault_a_death_is_decides_what_it_costs(store: Path) -> None:
+    async with a_pool(store, most=1) as stage:
+        deaths = Deaths()
+
+        def die_again() -> None:
+            with deaths.counted("t1", chromium):
+                raise BrowserDied("it is gone")
+
+        for is_ours in (True, False):
+            with suppress(BrowserDied, TryLater):
+                async with stage.pool.lend("t1", patience=PATIENCE) as lent:
+                    chromium = lent._chromium
+                    if is_ours:
+                        await stage.pool.stop_largest()
+                    else:
+                        lent.stop("the page floods us")
+                    await never_ending(lent)
+            for _ in range(7):
+                with pytest.raises(BrowserDied if is_ours else TryLater, match=r"^it is gone$"):
+                    die_again()
 
 
 async def test_a_browser_that_does_not_answer_is_replaced(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from parcelpost.clock import SystemClock
 from parcelpost.model import Target, Task
 from parcelpost.scrapers.browsers.lending import Browsing
-from parcelpost.scrapers.fetch_errors import BrowserDied
+from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
 from parcelpost.scrapers.fetcher import PageFetcher
 from tests.browser.pools import PATIENCE, a_pool, needs_chromium
 from tests.scrapers.fetching import HERE
@@ -46,3 +48,31 @@ async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(
             await second.end(failed=False)
             while fetcher.turns.closed().sites:
                 await asyncio.sleep(0.01)
+
+
+FLOOD = b"<body><script>setInterval(() => { for (let i = 0; i < 200; i++) console.log(i) }, 1)</script></body>"
+
+
+async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp_path: Path) -> None:
+    """Its own limit is far away: only the flood ends it."""
+    async with website() as site, a_pool(tmp_path / "store.db", most=2, page_seconds=100 * PATIENCE) as stage:
+        site.page("/", b"<html><body><b>DOE</b></body></html>")
+        site.page("/flood", FLOOD)
+        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE)
+        async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
+
+            async def page(county: str, path: str) -> bytes:
+                target = Target(parcel_id="1", state="FL", county=county)
+                session = fetcher.session(0.0, Task(task_id=county, platform="vgsi", target=target))
+                try:
+                    return (await session.rendered(f"{site.url}{path}", until="b")).body
+                finally:
+                    await session.end(failed=False)
+
+            flooding = asyncio.create_task(page("adams", "/flood"))
+            while "/flood" not in site.paths:
+                await asyncio.sleep(0.01)
+            assert b"<b>DOE</b>" in await page("baker", "/")
+            with pytest.raises(TryLater, match="the page floods us with more than 1,000 lines on its console"):
+                await flooding
+            assert b"<b>DOE</b>" in await page("adams", "/")

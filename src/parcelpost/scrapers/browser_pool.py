@@ -79,7 +79,7 @@ class BrowserPool:
         """A page in a fresh context, for one task.
 
         Raises NoTurn if all browsers are busy for longer than `patience` seconds, NoBrowser if none can be had,
-        BrowserDied if it died, and TryLater where the task's page has killed one browser after the other.
+        BrowserDied if it died, and TryLater where the page is the cause or has lost one browser after the other.
         """
         place = await self._turn(patience)
         chromium, lent = place.chromium, None
@@ -88,7 +88,7 @@ class BrowserPool:
         began = self._clock.monotonic()
         try:
             await place.lend(task_id)
-            with self._deaths.counted(task_id, chromium.driver):
+            with self._deaths.counted(task_id, chromium):
                 lent = await self._open_page(place, chromium, context_options)
                 yield lent
         finally:
@@ -107,7 +107,7 @@ class BrowserPool:
         if largest is None or largest.chromium is None:
             return False
         largest.is_given_up = True
-        largest.chromium.end("the machine is out of memory")
+        largest.chromium.end("the machine is out of memory", "ours")
         largest.chromium.kill()
         return True
 

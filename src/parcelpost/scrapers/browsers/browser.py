@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from parcelpost.scrapers.browsers.watching import Watch
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, CDPSession, Page
+
+Cause = Literal["unknown", "ours", "page"]
+"""Of a browser's end: we wanted it for our own reasons, or because of what the page did."""
 
 _LAUNCH_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
@@ -53,6 +56,7 @@ class Chromium:
         self.profile = folders.profile_of(process.pid)
         self._folders = folders.of(self.profile)
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.cause: Cause = "unknown"
         self._handle = handle
         self._session = session
         self._clock = clock
@@ -60,9 +64,10 @@ class Chromium:
         handle.on("disconnected", lambda _: self.end("the browser died"))
         driver.died.add_done_callback(self._lose_driver)
 
-    def end(self, reason: str) -> None:
+    def end(self, reason: str, cause: Cause = "unknown") -> None:
         """It is of no use any more; only the first reason counts."""
         if not self.over.done():
+            self.cause = cause
             self.over.set_result(reason)
 
     @property

@@ -30,6 +30,9 @@ class LentPage(Protocol):
     async def alive(self, work: Awaitable[T]) -> T:
         """Waits for it. Raises BrowserDied the moment the browser is gone."""
 
+    def stop(self, reason: str) -> None:
+        """Ends its browser at once, for what the page does."""
+
 
 class PoolLoad(Protocol):
     @property

@@ -9,17 +9,28 @@ from parcelpost.clock import Clock
 from parcelpost.scrapers.browsers.blocking import host_of, is_blocked
 from parcelpost.scrapers.browsers.course import Course
 from parcelpost.scrapers.browsers.document_gate import DocumentGate
+from parcelpost.scrapers.browsers.flood import Flood
 from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.page_log import PageLog
-from parcelpost.scrapers.fetch_errors import CannotFetch
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Dialog, Download, Page, Request, Response, Route, WebError
+    from playwright.async_api import (
+        ConsoleMessage,
+        Dialog,
+        Download,
+        Page,
+        Request,
+        Response,
+        Route,
+        WebError,
+        WebSocket,
+    )
 
 _MOST_REQUESTS = 1_000
 _MOST_WINDOWS = 20
-_MOST_WORDS = 1_000
+_CHARS_OF_A_LINE = 10_000
 _NEVER_ENDING = ("eventsource", "websocket", "ping")
 
 
@@ -34,7 +45,8 @@ class PageWatch:
         self._error = playwright_error()
         self._in_flight: set[Request] = set()
         self._last_news = clock.monotonic()
-        self._requests = self._windows = self._words = 0
+        self._requests = self._windows = 0
+        self._flood = Flood(self._drown)
         self._gate = DocumentGate(lent, log)
         self.course: Course | None = None
 
@@ -48,7 +60,12 @@ class PageWatch:
         context.on("weberror", self._broke)
         context.on("dialog", self._dismiss)
         context.on("page", self._close)
-        self._lent.page.on("download", self._refuse)
+        page = self._lent.page
+        page.on("download", self._refuse)
+        page.on("frameattached", self._flood.listener("frames"))
+        page.on("framenavigated", self._flood.listener("frames"))
+        page.on("worker", self._flood.listener("workers"))
+        page.on("websocket", self._connects)
         await context.route("**/*", self._route)
         await self._gate.begin()
 
@@ -63,6 +80,7 @@ class PageWatch:
 
     def _asks(self, request: Request) -> None:
         self._news()
+        self._flood.rises("requests")
         self._requests += 1
         if self._requests > _MOST_REQUESTS:
             self._stop(f"asks for more than {_MOST_REQUESTS:,} things")
@@ -90,15 +108,20 @@ class PageWatch:
             self.course.net_error = why
 
     def _said(self, message: ConsoleMessage) -> None:
-        self._words += 1
-        if self._words >= _MOST_WORDS:  # nobody listens: the driver sends no more of them
-            self._lent.context.remove_listener("console", self._said)
-        self._log.add(f"console {message.type}", message.text)
+        if not self._flood.rises("words", max(len(message.args), len(message.text) // _CHARS_OF_A_LINE)):
+            self._log.add(f"console {message.type}", message.text)
 
     def _broke(self, error: WebError) -> None:
-        self._log.add("script error", str(error.error))
+        if not self._flood.rises("errors"):
+            self._log.add("script error", str(error.error))
+
+    def _connects(self, socket: WebSocket) -> None:
+        self._flood.rises("workers")
+        socket.on("framereceived", self._flood.listener("messages"))
+        socket.on("framesent", self._flood.listener("messages"))
 
     async def _dismiss(self, dialog: Dialog) -> None:
+        self._flood.rises("dialogs")
         self._log.add(f"dialog {dialog.type}, dismissed", dialog.message)
         with contextlib.suppress(self._error):
             await dialog.dismiss()
@@ -106,6 +129,7 @@ class PageWatch:
     async def _close(self, page: Page) -> None:
         if page is self._lent.page:
             return
+        self._flood.rises("windows")
         self._windows += 1
         if self._windows > _MOST_WINDOWS:
             self._stop(f"opens more than {_MOST_WINDOWS} windows")
@@ -143,6 +167,15 @@ class PageWatch:
             return request.frame.page is not self._lent.page
         except self._error:
             return request.is_navigation_request()
+
+    def _drown(self, what: str) -> None:
+        """Ends the browser, and not only the page, which would be closed behind all that it has still to say."""
+        reason = f"the page floods us with {what}"
+        self._log.add("stopped", reason)
+        if self.course is not None:
+            self.course.fail(TryLater(f"{self.course.last.host}: {reason}"))
+        self._lent.context.remove_listener("console", self._said)  # the driver keeps what it has of it to itself
+        self._lent.stop(reason)
 
     def _stop(self, what: str) -> None:
         if self.course is not None:
