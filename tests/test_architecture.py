@@ -83,6 +83,7 @@ BROAD_EXCEPT = {
     "worker/loop.py",  # a bug of ours in one step: reported, backed off, given up after a few
     "worker/stage.py",  # platform code may raise anything; it becomes an Outcome
     "storage/batcher.py",  # the thread itself failed: every waiting caller is given the error
+    "scrapers/browsers/places.py",  # a bug of ours in keeping browsers: told to who waits, tried again
     "gateway/sweeping.py",  # the gateway's own loop: a bug of ours in one duty is reported, and tried again
     "gateway/ledger_sqlite/writer.py",  # whatever a change raised is given to the caller whose change it was
     "storage/writer.py",  # whatever a write raised is given to the caller whose write it was

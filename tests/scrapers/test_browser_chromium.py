@@ -13,7 +13,9 @@ from parcelpost.clock import SystemClock
 from parcelpost.events import BrowsersUnavailable, Event
 from parcelpost.scrapers.browser_pool import BrowserPool
 from parcelpost.scrapers.browsers import chromium
+from parcelpost.scrapers.browsers.bounded import NotDone
 from parcelpost.scrapers.browsers.chromium import Found, Missing
+from parcelpost.scrapers.browsers.driver import Driver
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.fetch_errors import NoBrowser
 from parcelpost.storage import LocalPersistenceManager
@@ -118,3 +120,16 @@ for one in pkgutil.walk_packages(parcelpost.scrapers.__path__, "parcelpost.scrap
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="applications are looked for in fixed places too")
+async def test_without_a_home_there_is_nothing_in_it_and_the_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for a user of whom the system knows nothing."""
+    for name in ("HOME", "XDG_CACHE_HOME", "PLAYWRIGHT_BROWSERS_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert isinstance(chromium.find(), Missing)
+    assert [place for place in chromium.places() if "Playwright" in place] == []
+    with pytest.raises(NotDone, match="this user has none") as caught:
+        await Driver.start(SystemClock())
+    assert caught.value.hint == "set HOME to any folder"

@@ -84,6 +84,15 @@ def places(options: BrowserOptions = BrowserOptions()) -> list[str]:
     return [*(f"Playwright's folder {folder}" for folder in _folders()), f"PATH: {', '.join(_NAMES)}", *applications]
 
 
+def has_home() -> bool:
+    """Many containers run as a user that has none."""
+    try:
+        Path.home()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def version(path: str) -> str:
     """As the program itself says, such as `Chromium 140.0.7339.80`; '' where it does not."""
     try:
@@ -142,7 +151,12 @@ def _folders() -> Iterator[Path]:
         yield Path(named)
     else:
         cache = "Library/Caches" if sys.platform == "darwin" else ".cache"
-        yield Path(os.environ.get("XDG_CACHE_HOME") or Path("~").expanduser() / cache) / "ms-playwright"
+        named = os.environ.get("XDG_CACHE_HOME", "")
+        yield from (folder / "ms-playwright" for folder in ([Path(named)] if named else _at_home(cache)))
+
+
+def _at_home(folder: str) -> list[Path]:
+    return [Path.home() / folder] if has_home() else []
 
 
 def _revision(path: Path) -> int:
@@ -155,7 +169,7 @@ def _of_the_system() -> Iterator[str]:
         if path := shutil.which(name):
             yield path
     if sys.platform == "darwin":
-        for folder in (Path("/Applications"), Path("~/Applications").expanduser()):
+        for folder in (Path("/Applications"), *_at_home("Applications")):
             yield from (str(folder / name) for name in _APPLICATIONS if os.access(folder / name, os.X_OK))
 
 

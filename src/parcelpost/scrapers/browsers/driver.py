@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from parcelpost.clock import Clock
 from parcelpost.scrapers.browsers import processes
 from parcelpost.scrapers.browsers.bounded import NotDone, bounded
+from parcelpost.scrapers.browsers.chromium import has_home
 from parcelpost.scrapers.browsers.processes import Process
 from parcelpost.scrapers.browsers.watching import Watch
 
@@ -35,6 +37,8 @@ class Driver:
         """Raises NotDone."""
         from playwright.async_api import async_playwright
 
+        if not has_home():
+            raise NotDone("Playwright needs a home folder, and this user has none", "set HOME to any folder")
         before = _drivers()
         manager = async_playwright()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -59,9 +63,8 @@ class Driver:
         self._watch.stop()
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         try:
-            await bounded(self.playwright.stop(), _STOP_SECONDS, "stopping Playwright's driver", never)
-        except NotDone:
-            pass  # it is killed
+            with suppress(NotDone):  # it is killed
+                await bounded(self.playwright.stop(), _STOP_SECONDS, "stopping Playwright's driver", never)
         finally:
             self.kill()
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.events import BrowserDied, BrowserRetired, Emit
+from parcelpost.events import BrowserDied, BrowserRetired, Emit, LoopFailed
 from parcelpost.scrapers.browsers import orphans
 from parcelpost.scrapers.browsers.bounded import NotDone
 from parcelpost.scrapers.browsers.ledger import BrowserLedger
@@ -17,6 +17,9 @@ from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.browsers.place import Place
 from parcelpost.scrapers.browsers.starting import Starting
 from parcelpost.scrapers.browsers.tending import Tending
+
+_LONGEST_PAUSE = 60.0
+_LONGEST_REASON = 300
 
 
 class Places:
@@ -117,24 +120,34 @@ class Places:
                 if not is_gone or place.is_given_up or self._too_many > 0 or self.starting.again_in:
                     break
                 self.restarts += 1
+        except Exception as error:  # noqa: BLE001 - who waits is told, and it is tried again
+            self._fail(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
         finally:
+            await self._leave(place, is_gone=is_gone)
+
+    async def _leave(self, place: Place, *, is_gone: bool) -> None:
+        try:
             if place.chromium is not None:
                 is_gone = await place.chromium.close(kindly=True)
+        finally:
             self._places.remove(place)
-            if is_gone:  # else what is written down stays, for whoever comes after us
-                await place.forget()
-            self.grow()
+        if is_gone:  # else what is written down stays, for whoever comes after us
+            await place.forget()
+        self.grow()
 
     async def _start(self, place: Place) -> bool:
         try:
             await self.starting.start(place)
         except (NotDone, StoreError) as error:
-            self.starting.failed(str(error), error.hint)
-            if not self.running:
-                self._line.disappoint(self.starting.problem, self.starting.again_in)
+            self._fail(str(error), error.hint)
             return False
         self._line.serve(place)
         return True
+
+    def _fail(self, reason: str, hint: str = "") -> None:
+        self.starting.failed(reason, hint)
+        if not self.running:
+            self._line.disappoint(self.starting.problem, self.starting.again_in)
 
     async def _end(self, place: Place) -> bool:
         """Whether nothing is left of the browser."""
@@ -155,12 +168,24 @@ class Places:
         return is_gone
 
     async def _tend(self) -> None:
+        failures, pause = 0, self._tending.seconds
         while True:
-            await self._clock.sleep(self._tending.seconds)
-            self.shrink()
-            self.grow()
-            if await self._tending.look_after(self.running):
-                self.starting.worked()
+            await self._clock.sleep(pause)
+            try:
+                await self._look_after_all()
+            except Exception as error:  # noqa: BLE001 - reported, and done again
+                failures += 1
+                pause = min(_LONGEST_PAUSE, self._tending.seconds * 2 ** min(failures, 10))
+                message = f"{type(error).__name__}: {error}"
+                self._emit(LoopFailed(loop="browsers", error=message, in_a_row=failures, next_in_seconds=pause))
+            else:
+                failures, pause = 0, self._tending.seconds
+
+    async def _look_after_all(self) -> None:
+        self.shrink()
+        self.grow()
+        if await self._tending.look_after(self.running):
+            self.starting.worked()
 
 
 def _retire(place: Place, reason: str) -> None:
