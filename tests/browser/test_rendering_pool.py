@@ -14,6 +14,7 @@ from parcelpost.model import Target, Task
 from parcelpost.scrapers.browsers.lending import Browsing
 from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
 from parcelpost.scrapers.fetcher import PageFetcher
+from tests.browser.lending import Evidence
 from tests.browser.pools import PATIENCE, a_pool, needs_chromium
 from tests.scrapers.fetching import HERE
 from tests.website import Asked, website
@@ -58,7 +59,8 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
     async with website() as site, a_pool(tmp_path / "store.db", most=2, page_seconds=100 * PATIENCE) as stage:
         site.page("/", b"<html><body><b>DOE</b></body></html>")
         site.page("/flood", FLOOD)
-        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE)
+        evidence = Evidence()
+        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE, evidence=evidence)
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
 
             async def page(county: str, path: str) -> bytes:
@@ -67,12 +69,14 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
                 try:
                     return (await session.rendered(f"{site.url}{path}", until="b")).body
                 finally:
-                    await session.end(failed=False)
+                    await session.end(failed=path == "/flood")
 
             flooding = asyncio.create_task(page("adams", "/flood"))
             while "/flood" not in site.paths:
                 await asyncio.sleep(0.01)
             assert b"<b>DOE</b>" in await page("baker", "/")
-            with pytest.raises(TryLater, match="the page floods us with more than 1,000 lines on its console"):
+            with pytest.raises(TryLater, match=r"127\.0\.0\.1: the page floods us with more than 1,000 lines"):
                 await flooding
+            assert [(one.task_id, one.screenshot) for one in evidence] == [("adams", None)]
+            assert "stopped: the page floods us" in evidence[0].log
             assert b"<b>DOE</b>" in await page("adams", "/")

@@ -85,7 +85,13 @@ class Stay:
             await self._is_told.wait()
 
     async def died(self, death: BrowserDied) -> FetchFailed:
-        """What the death counts as: the lender knows how often this task was there at one."""
+        """What the death counts as: the lender knows how often this task was there at one.
+
+        Where the page was stopped for what it did, that is what counts, and its log is kept at the attempt's end.
+        """
+        course = self._ready.result().watch.course
+        if course is not None and course.failure is not None:
+            return course.failure
         self._death = death
         self._ended.set()
         if self._holding is None:
