@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.counties import County, known, parse, slug
-from parcelpost.scrapers.platforms import NAMES
+from parcelpost.scrapers.platforms import NAMES, RENDERED, county_platform
 
 ENTRY = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\n'
 
@@ -18,6 +18,14 @@ def test_every_entry_is_of_a_platform_that_there_is() -> None:
     assert found
     assert {one.platform for one in found} <= set(NAMES)
     assert all(one.site.startswith("https://") for one in found)
+
+
+def test_a_profile_is_for_the_platforms_that_render() -> None:
+    platforms = [one for name in NAMES if (one := county_platform(name)) is not None]
+    asking = {one.name for one in platforms if "fetch_or_render" in one.fetch.__code__.co_names}
+    assert asking == RENDERED
+    for name in RENDERED:
+        assert parse("test", f'{ENTRY.replace("vgsi", name)}site = "https://x"\nprofile = "me"\n')[0].profile == "me"
 
 
 @pytest.mark.parametrize("county", ["columbia", "Columbia", " COLUMBIA County "])
@@ -56,6 +64,7 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
         (f'{ENTRY}site = "https://x"\nparcel = "("\n', "regular expression"),
         (f'{ENTRY}site = "https://x"\nparcel = "\\\\d+"\nexample = "a"\n', "example"),
         (f'{ENTRY}site = "https://x"\nids = {{ AppID = 7 }}\n', "ids"),
+        (f'{ENTRY}site = "https://x"\nprofile = "me"\n', "vgsi asks for its pages without a browser"),
         (f'{ENTRY}site = "https://x"\npace_seconds = -1\n', "pace_seconds"),
         (f'{ENTRY}site = "https://x"\npace_seconds = nan\n', "pace_seconds"),
         (f'{ENTRY}site = "https://x"\npace_seconds = inf\n', "pace_seconds"),

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.browsers.profiles import is_name
+from parcelpost.scrapers.platforms import NAMES, RENDERED
 
 _MOST_FILE_BYTES = 16 * 1024**2
 _HINT = "see the head of counties.toml in the package, or docs/counties.md"
@@ -142,6 +143,8 @@ def _problem(county: County) -> str:
         return "pace_seconds must be a number of seconds, 0 or more"
     if county.profile and not is_name(county.profile):
         return "profile must be letters, digits, _ and -"
+    if county.profile and county.platform in NAMES and county.platform not in RENDERED:
+        return f"{county.platform} asks for its pages without a browser: a profile would not be used"
     return ""
 
 

@@ -118,13 +118,17 @@ async def fetch_or_render(
     url: str,
     is_shell: Callable[[Page], bool] = is_shell,
     *,
+    county: County | None = None,
     until: str = "",
     plain: Callable[[], Awaitable[Page]] | None = None,
 ) -> Page:
     """As the site sends it, or, where that is only the shell of a page, as a browser shows it.
 
+    `county`: where its entry names a profile, a browser is asked at once, as the person whose profile it is.
     `plain`: how it is asked for without a browser, if that takes more than its address.
     """
+    if county is not None and county.profile:
+        return await fetcher.rendered(url, until=until, keep_cookies=True)
     page = await (plain() if plain is not None else fetcher.get(url))
     return await fetcher.rendered(url, until=until) if is_shell(page) else page
 

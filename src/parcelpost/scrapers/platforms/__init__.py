@@ -38,6 +38,9 @@ NAMES = (
 )
 """Those that read a county's pages."""
 
+RENDERED = frozenset({"beacon", "grizzly_gis", "qpublic"})
+"""Those whose pages are rendered where they need it, and with a county's profile."""
+
 
 @cache
 def county_platform(name: str) -> CountyPlatform | None:

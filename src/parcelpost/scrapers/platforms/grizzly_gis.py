@@ -250,7 +250,8 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
         url = f"{known.base}/gis/?pin={quoted(values.parcel_norm(parcel_of(target, known)))}"
     if page := await fetcher.kept(url):
         return page
-    found = await fetch_or_render(fetcher, url, _is_shell, until=_RECORD, plain=partial(_by_form, fetcher, url))
+    by_form = partial(_by_form, fetcher, url)
+    found = await fetch_or_render(fetcher, url, _is_shell, county=county, until=_RECORD, plain=by_form)
     page = Page(body=found.body, content_type=found.content_type, url=url)
     fetcher.keep_as(url, page)
     return page

@@ -310,9 +310,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
         ids = "&".join(f"{name}={quoted(id_of(known, name))}" for name in ("AppID", "LayerID"))
         page = f"PageTypeID=4&PageID={quoted(id_of(known, 'PageID'))}"
         url = f"{known.base}/Application.aspx?{ids}&{page}&KeyValue={quoted(parcel_of(target, known))}"
-    if county is not None and county.profile:
-        return await fetcher.rendered(url, until=_MODULES, keep_cookies=True)
-    return await fetch_or_render(fetcher, url, until=_MODULES)
+    return await fetch_or_render(fetcher, url, county=county, until=_MODULES)
 
 
 PLATFORM = CountyPlatform(name="qpublic", version=4, read=read, fetch=fetch)
