@@ -149,6 +149,36 @@ async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
         await session.end(failed=False)
 
 
+_SHOWS_IT = "t => { document.open(); document.write(t); document.close() }"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        CHALLENGE.replace(b"</body>", b"<!--" + b"x" * 80_000 + b"--></body>"),
+        f"<html><body><script>fetch('/check').then(r => r.text()).then({_SHOWS_IT})</script></body></html>".encode(),
+        b"<html><body><iframe src='/check'></iframe></body></html>",
+        b"<html><body><script>setTimeout(() => { document.title = 'Just a moment...' }, 100)</script></body></html>",
+    ],
+    ids=["a large one", "asked for by a script", "in a frame", "made by a script"],
+)
+async def test_a_robot_check_is_known_however_it_comes(guarded: Browser, site: Website, page: bytes) -> None:
+    def check(asked: Asked) -> Reply:
+        passed = "passed=1" in asked.headers.get("cookie", "")
+        return Reply(b"<html><body><b id=owner>DOE</b></body></html>" if passed else CHALLENGE)
+
+    def first(asked: Asked) -> Reply:
+        return check(asked) if "passed=1" in asked.headers.get("cookie", "") else Reply(page)
+
+    site.pages.update({"/": first, "/check": check})
+    async with rendering(guarded, quiet_seconds=1.0) as one:
+        session = one.session()
+        with pytest.raises(TurnedAway):
+            await session.rendered(f"{site.url}/", until="#owner")
+        await session.end(failed=False)
+    assert not any("passed=1" in asked.headers.get("cookie", "") for asked in site.asked)
+
+
 async def test_where_only_a_person_gets_on_it_ends(guarded: Browser, site: Website) -> None:
     async with rendering(guarded) as one:
         for place, failure in {"/Account/Login": TurnedAway, "/Terms.aspx": TurnedAway, "/Expired": TryLater}.items():

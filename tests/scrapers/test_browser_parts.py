@@ -175,6 +175,14 @@ def test_a_course_ends_where_it_leads_astray() -> None:
     assert isinstance(one.failure, TryLater)
 
 
+def test_what_is_of_a_page_s_site() -> None:
+    one = Course(httpx2.URL("https://www.county.example.org/a"), Guard(), lambda _: True, 3)
+    assert one.is_of_the_site("https://www.county.example.org:8443/b")
+    assert one.is_of_the_site("https://maps.county.example.org/")
+    assert not one.is_of_the_site("https://elsewhere.example.org/")
+    assert not one.is_of_the_site("data:text/html,x")
+
+
 def test_after_an_error_nothing_counts() -> None:
     one = Course(httpx2.URL("https://c.example.org/a"), Guard(), lambda _: True, 3)
     one.leads_to("https://c.example.org/a")

@@ -43,5 +43,11 @@ def test_a_page_with_a_guards_script_and_no_record_is_a_challenge(html: str) -> 
     assert isinstance(read(html), Blocked)
 
 
+def test_a_large_page_is_a_challenge_by_its_title_and_not_by_a_guards_script() -> None:
+    words = "<!--" + "x" * 80_000 + "-->"
+    assert isinstance(read(f"<html><title>Just a moment...</title>{words}</html>"), Blocked)
+    assert isinstance(read(f"<html>{GUARD}{words}</html>"), Retry)
+
+
 def test_a_page_without_an_end_is_tried_again_although_it_shows_the_record() -> None:
     assert isinstance(read("<html><body><b id=o>ANN</b>"), Retry)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import httpx2
 
 from parcelpost.scrapers.answers import away_from_the_page
+from parcelpost.scrapers.browsers.blocking import host_of
 from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, TryLater
 from parcelpost.scrapers.guard import Guard
 
@@ -35,11 +36,16 @@ class Course:
         return self.documents[-1] if self.documents else self.url
 
     def is_on_its_way(self, text: str) -> bool:
-        """Whether it is the document that the main frame has asked for."""
+        """Whether it is the document that the main frame has asked for, and somebody waits for it."""
         try:
-            return bool(self.documents) and self._guard.url(text) == self.documents[-1]
+            return bool(self.documents) and not self.is_over and self._guard.url(text) == self.documents[-1]
         except CannotFetch:
             return False
+
+    def is_of_the_site(self, text: str) -> bool:
+        """Whether it is of the same host as the document, or of one below or above it."""
+        one, other = (host.removeprefix("www.") for host in (host_of(text), self.last.host))
+        return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
 
     def leads_to(self, text: str) -> None:
         """The main frame asks for a document."""

@@ -1,9 +1,10 @@
-"""Each document of a page's main frame is looked at before the page has it, and each redirect before it is followed."""
+"""What a page is sent as HTML is looked at before the page has it, and each redirect before it is followed."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -13,14 +14,18 @@ from parcelpost.scrapers.answers import REDIRECTS
 from parcelpost.scrapers.browsers.course import Course
 from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
 from parcelpost.scrapers.browsers.page_log import PageLog
-from parcelpost.scrapers.challenge import challenge
+from parcelpost.scrapers.challenge import LOOK_BYTES, challenge
 from parcelpost.scrapers.fetch_errors import BrowserDied, TurnedAway
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-_MOST_OF_A_CHALLENGE = 64 * 1024
-_DOCUMENTS = {"urlPattern": "*", "resourceType": "Document", "requestStage": "Response"}
+_LOOK_CHARS = 4 * (LOOK_BYTES // 3 + 1)
+"""In base64, and a little more, so that a larger one is known to be larger."""
+_PATTERNS = [
+    {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")
+]
+_NO_PAGE = re.compile(r"(image|audio|video|font)/|application/(?!xhtml|xml|unknown)", re.IGNORECASE)
 _NO_SCRIPTS = {"name": "Content-Security-Policy", "value": "script-src 'none'"}
 
 Paused = dict[str, Any]
@@ -50,45 +55,71 @@ class DocumentGate:
                 await self._lent.alive(self._decide(session, event))
 
         session.on("Fetch.requestPaused", paused)
-        await session.send("Fetch.enable", {"patterns": [_DOCUMENTS]})
+        await session.send("Fetch.enable", {"patterns": _PATTERNS})
 
     async def _decide(self, session: CDPSession, event: Paused) -> None:
-        course, this = self.course, {"requestId": event["requestId"]}
-        if course is None or event.get("frameId") != self._main_frame or "responseStatusCode" not in event:
-            await session.send("Fetch.continueRequest", this)
-            return
-        if not course.is_on_its_way(event["request"]["url"]):  # nobody goes there: it is to be saved
-            await session.send("Fetch.failRequest", {**this, "errorReason": "BlockedByClient"})
-            return
-        status, headers = event["responseStatusCode"], _headers(event)
-        self._log.add("answer", f"{status} {event['request']['url']}")
-        if status in REDIRECTS and headers.get("location"):
-            course.leads_to(_joined(event["request"]["url"], headers["location"]))
-            how = {"errorReason": "BlockedByClient"} if course.is_over else {}
-            await session.send("Fetch.failRequest" if course.is_over else "Fetch.continueRequest", {**this, **how})
-            return
-        body = await self._beginning(session, this, headers)
-        course.answered(status, headers)
-        if asked := challenge(Page(body=body)) if body else None:
-            course.fail(TurnedAway(asked.reason))
-        if course.is_over and body:
-            given = {"responseCode": status, "responseHeaders": [*event["responseHeaders"], _NO_SCRIPTS]}
-            await session.send("Fetch.fulfillRequest", {**this, **given, "body": base64.b64encode(body).decode()})
+        course = self.course
+        if course is None or "responseStatusCode" not in event:
+            await session.send("Fetch.continueRequest", _this(event))
+        elif event["resourceType"] == "Document" and event.get("frameId") == self._main_frame:
+            await self._document(session, event, course)
         else:
-            await session.send("Fetch.continueRequest", this)
+            await self._part(session, event, course)
 
-    async def _beginning(self, session: CDPSession, this: Paused, headers: httpx2.Headers) -> bytes:
-        """Of what may be a robot check; b"" for what is too large or no page."""
-        size = headers.get("content-length", "")
-        if headers.get("content-disposition", "").startswith("attachment"):
-            return b""
-        if size.isdigit() and int(size) > _MOST_OF_A_CHALLENGE:
-            return b""
+    async def _document(self, session: CDPSession, event: Paused, course: Course) -> None:
+        """Of the main frame."""
+        url, status, headers = event["request"]["url"], event["responseStatusCode"], _headers(event)
+        if not course.is_on_its_way(url):  # nobody goes there: it is late, or to be saved
+            await _refuse(session, event)
+            return
+        self._log.add("answer", f"{status} {url}")
+        if status in REDIRECTS and headers.get("location"):
+            course.leads_to(_joined(url, headers["location"]))
+            await (_refuse(session, event) if course.is_over else session.send("Fetch.continueRequest", _this(event)))
+            return
+        body = "" if _NO_PAGE.match(headers.get("content-type", "")) else await self._body(session, event)
+        if not course.is_on_its_way(url):
+            await _refuse(session, event)
+            return
+        course.answered(status, headers)
+        self._look_at(body, course)
+        await (_show(session, event, body) if course.is_over else session.send("Fetch.continueRequest", _this(event)))
+
+    async def _part(self, session: CDPSession, event: Paused, course: Course) -> None:
+        """What a script asked for, or a frame: of the same site, it may be a robot check that the page would show."""
+        is_html = "html" in _headers(event).get("content-type", "text/html").lower()
+        if is_html and course.is_of_the_site(event["request"]["url"]):
+            self._look_at(await self._body(session, event), course)
+        await (_refuse(session, event) if course.is_over else session.send("Fetch.continueRequest", _this(event)))
+
+    def _look_at(self, body: str, course: Course) -> None:
+        if asked := challenge(Page(body=base64.b64decode(body[:_LOOK_CHARS]))):
+            course.fail(TurnedAway(asked.reason))
+
+    async def _body(self, session: CDPSession, event: Paused) -> str:
+        """In base64; '' for what has none, or is to be saved."""
+        if _headers(event).get("content-disposition", "").startswith("attachment"):
+            return ""
         try:
-            found = await session.send("Fetch.getResponseBody", this)
+            found = await session.send("Fetch.getResponseBody", _this(event))
         except self._error:  # it has none
-            return b""
-        return base64.b64decode(found["body"]) if found["base64Encoded"] else found["body"].encode()
+            return ""
+        text: str = found["body"]
+        return text if found["base64Encoded"] else base64.b64encode(text.encode()).decode()
+
+
+def _this(event: Paused) -> Paused:
+    return {"requestId": event["requestId"]}
+
+
+async def _refuse(session: CDPSession, event: Paused) -> None:
+    await session.send("Fetch.failRequest", {**_this(event), "errorReason": "BlockedByClient"})
+
+
+async def _show(session: CDPSession, event: Paused, body: str) -> None:
+    """For the screenshot."""
+    given = {"responseCode": event["responseStatusCode"], "responseHeaders": [*event["responseHeaders"], _NO_SCRIPTS]}
+    await session.send("Fetch.fulfillRequest", {**_this(event), **given, "body": body})
 
 
 def _headers(event: Paused) -> httpx2.Headers:

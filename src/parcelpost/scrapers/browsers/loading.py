@@ -13,12 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.clock import Clock
+from parcelpost.model import Page
 from parcelpost.scrapers.browsers.course import Course
 from parcelpost.scrapers.browsers.lending import Browsing, playwright_error
 from parcelpost.scrapers.browsers.stay import Held
 from parcelpost.scrapers.browsers.steps import Step, taken
+from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.exchange import Answer
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
+from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater, TurnedAway
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
@@ -82,11 +84,14 @@ class Loading:
             await self._load()
         finally:
             self._course.is_over = True
+        body = await self._read()
+        if asked := challenge(Page(body=body), is_built=True):
+            raise TurnedAway(asked.reason)
         answer = Answer(
             url=self._course.last,
             status=self._course.status,
             headers=httpx2.Headers({**self._course.headers, "content-type": HTML}),
-            body=await self._read(),
+            body=body,
         )
         return Rendered(answer=answer, documents=self._course.documents, remark=self._remark)
 
