@@ -146,7 +146,9 @@ async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
         session = one.session()
         with pytest.raises(TurnedAway):
             await session.rendered(f"{site.url}/", until="#owner", keep_cookies=True)
-        await session.end(failed=False)
+        await session.end(failed=True)
+    assert "ended: the site asks whether we are a person" in one.evidence[0].log
+    assert "script-src" not in one.evidence[0].log, "what we do to a page is no error of its own"
 
 
 _SHOWS_IT = "t => { document.open(); document.write(t); document.close() }"
@@ -324,7 +326,8 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
         session = one.session()
         with pytest.raises(TryLater, match=r"within 0.7 s"):
             await session.rendered(f"{site.url}/")
-        await session.end(failed=False)
+        await session.end(failed=True)
+    assert "ended: 127.0.0.1: no page within 0.7 s\n" in one.evidence[0].log
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ _PATTERNS = [
     {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")
 ]
 _NO_PAGE = re.compile(r"(image|audio|video|font)/|application/(?!xhtml|xml|unknown)", re.IGNORECASE)
-_NO_SCRIPTS = {"name": "Content-Security-Policy", "value": "script-src 'none'"}
+NO_SCRIPTS = "script-src 'none'"
+_WITHOUT_SCRIPTS = {"name": "Content-Security-Policy", "value": NO_SCRIPTS}
 
 Paused = dict[str, Any]
 """An answer that the browser has and the page has not."""
@@ -118,8 +119,9 @@ async def _refuse(session: CDPSession, event: Paused) -> None:
 
 async def _show(session: CDPSession, event: Paused, body: str) -> None:
     """For the screenshot."""
-    given = {"responseCode": event["responseStatusCode"], "responseHeaders": [*event["responseHeaders"], _NO_SCRIPTS]}
-    await session.send("Fetch.fulfillRequest", {**_this(event), **given, "body": body})
+    headers = [*event["responseHeaders"], _WITHOUT_SCRIPTS]
+    given = {"responseCode": event["responseStatusCode"], "responseHeaders": headers, "body": body}
+    await session.send("Fetch.fulfillRequest", {**_this(event), **given})
 
 
 def _headers(event: Paused) -> httpx2.Headers:

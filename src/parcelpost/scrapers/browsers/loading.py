@@ -29,6 +29,7 @@ HTML = "text/html; charset=utf-8"
 _LOOK_SECONDS = 0.05
 _SETTLED_SECONDS = 0.5
 _READ_SECONDS = 10.0
+_LEAST_READ_SECONDS = 1.0
 _STEP_SECONDS = 15.0
 _MOST_FRAMES = 20
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
@@ -72,6 +73,7 @@ class Loading:
         self._quiet_seconds = browsing.quiet_seconds if wanted.until else _SETTLED_SECONDS
         self._max_page_bytes = max_page_bytes
         self._clock = clock
+        self._began = clock.monotonic()
         self._error = playwright_error()
         self._frame: Frame = held.lent.page.main_frame
         """What is read."""
@@ -174,8 +176,9 @@ class Loading:
 
     async def _read(self) -> bytes:
         host, lent = self._course.last.host, self._held.lent
+        left = self._began + self._seconds - self._clock.monotonic()
         try:
-            async with asyncio.timeout(min(_READ_SECONDS, self._seconds)):
+            async with asyncio.timeout(max(_LEAST_READ_SECONDS, min(_READ_SECONDS, left))):
                 length: int = await lent.alive(self._frame.evaluate(_LENGTH))
                 text = await lent.alive(self._frame.content()) if length <= self._max_page_bytes else ""
         except TimeoutError:

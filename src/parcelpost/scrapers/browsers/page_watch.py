@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from parcelpost.clock import Clock
 from parcelpost.scrapers.browsers.blocking import host_of, is_blocked
 from parcelpost.scrapers.browsers.course import Course
-from parcelpost.scrapers.browsers.document_gate import DocumentGate
+from parcelpost.scrapers.browsers.document_gate import NO_SCRIPTS, DocumentGate
 from parcelpost.scrapers.browsers.flood import Flood
 from parcelpost.scrapers.browsers.lending import LentPage, playwright_error
 from parcelpost.scrapers.browsers.options import BrowserOptions
@@ -108,7 +108,9 @@ class PageWatch:
             self.course.net_error = why
 
     def _said(self, message: ConsoleMessage) -> None:
-        if not self._flood.rises("words", max(len(message.args), len(message.text) // _CHARS_OF_A_LINE)):
+        if self._flood.rises("words", max(len(message.args), len(message.text) // _CHARS_OF_A_LINE)):
+            return
+        if NO_SCRIPTS not in message.text or self.course is None or not self.course.is_over:  # else it is our own doing
             self._log.add(f"console {message.type}", message.text)
 
     def _broke(self, error: WebError) -> None:

@@ -16,7 +16,7 @@ from parcelpost.scrapers.browsers.loading import Loading, Rendered, Wanted
 from parcelpost.scrapers.browsers.stay import Stay
 from parcelpost.scrapers.browsers.steps import Fill
 from parcelpost.scrapers.exchange import FetchOptions
-from parcelpost.scrapers.fetch_errors import BrowserDied
+from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied
 from parcelpost.scrapers.guard import Guard
 
 _LOOK_SECONDS = 0.5
@@ -85,6 +85,9 @@ class Rendering:
                 rendered = await loading.run()
             except BrowserDied as death:
                 raise await stay.died(death) from None
+            except FAILURES as failure:
+                stay.log.add("ended", str(failure))
+                raise
         if rendered.remark:
             stay.log.add("incomplete", rendered.remark)
         return rendered
