@@ -209,10 +209,11 @@ async def test_a_saved_profile_is_used(guarded: Browser, site: Website, tmp_path
     more = {"httpOnly": False, "secure": False, "sameSite": "Lax"}
     (tmp_path / "county.json").write_text(json.dumps({"cookies": [{**cookie, **more}], "origins": []}))
     (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "odd.json").write_text(json.dumps({"cookies": [{**cookie, "name": "a;b"}]}))
     async with rendering(guarded, profiles=tmp_path) as one:
         assert await _visit(one, site, profile="county") == b"person=yes"
-        for name in ("missing", "broken", "../county"):
-            with pytest.raises(NoBrowser, match="profile"):
+        for name in ("missing", "broken", "odd", "../county"):
+            with pytest.raises(NoBrowser, match=f"profile '{name}'"):
                 await _visit(one, site, profile=name)
     async with rendering(guarded) as one:
         with pytest.raises(NoBrowser, match="there is none"):

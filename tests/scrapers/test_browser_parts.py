@@ -24,6 +24,12 @@ from parcelpost.scrapers.shell import is_shell
 
 ADAMS, BAKER = Site("vgsi", "CT", "adams"), Site("vgsi", "CT", "baker")
 HTML = "text/html; charset=utf-8"
+DAMAGED = (
+    '{"cookies": [{"value": "1", "domain": "x.org"}]}',
+    '{"cookies": [{"name": "a", "value": "1"}]}',
+    '{"origins": [{"origin": "nonsense"}]}',
+    '{"origins": [{"origin": "https://x.org:99999"}]}',
+)
 
 
 def test_trackers_are_known_with_their_subdomains() -> None:
@@ -102,7 +108,10 @@ def test_a_profile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_text('{"cookies": [{"name": "a", "value": "1", "domain": "x.org", "more": 1}]}')
     (cookie,) = saved(tmp_path, "good")["cookies"]
     assert (cookie["name"], cookie["domain"], cookie["path"], cookie["expires"]) == ("a", "x.org", "/", -1)
+    for number, damaged in enumerate(DAMAGED):
+        (tmp_path / f"damaged{number}.json").write_text(damaged)
     reasons = {"missing": "no such file", "broken": "cannot be read", "large": "larger than", "odd": "cannot be read"}
+    reasons |= {f"damaged{number}": "cannot be read" for number in range(len(DAMAGED))}
     for name, why in reasons.items():
         with pytest.raises(NoBrowser, match=why) as waits:
             saved(tmp_path, name)

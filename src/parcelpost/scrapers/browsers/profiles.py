@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,12 +40,15 @@ class _Entry(Struct, frozen=True):
 
 
 class _Origin(Struct, frozen=True):
-    origin: Annotated[str, Meta(pattern="^https?://[^/]+$")]
+    origin: Annotated[str, Meta(pattern=r"^https?://[\w.:\[\]-]+$")]
     localStorage: tuple[_Entry, ...] = ()
+
+    def __post_init__(self) -> None:
+        _ = urlsplit(self.origin).port  # raises ValueError, which is told as one of the file
 
 
 class _Saved(Struct, frozen=True):
-    """All that is taken from the file: what Chromium cannot take would cost a browser."""
+    """All that is taken from the file."""
 
     cookies: tuple[_Cookie, ...] = ()
     origins: tuple[_Origin, ...] = ()
@@ -62,22 +66,23 @@ def path_of(folder: Path, name: str) -> Path:
 def saved(folder: Path | None, name: str) -> State:
     """Raises NoBrowser: the task waits until somebody makes one."""
     if folder is None or not is_name(name):
-        raise _missing(name, "there is none of that name")
+        raise unusable(name, "there is none of that name")
     try:
         with path_of(folder, name).open("rb") as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
-            raise _missing(name, f"it is larger than {MOST_BYTES:,} bytes")
+            raise unusable(name, f"it is larger than {MOST_BYTES:,} bytes")
         found = msgspec.json.decode(text, type=_Saved)
     except OSError as error:
-        raise _missing(name, (error.strerror or str(error)).lower()) from None
+        raise unusable(name, (error.strerror or str(error)).lower()) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise _missing(name, f"it cannot be read: {error}"[:200]) from None
+        raise unusable(name, f"it cannot be read: {error}"[:200]) from None
     state: State = msgspec.to_builtins(found)
     return state
 
 
-def _missing(name: str, why: str) -> NoBrowser:
+def unusable(name: str, why: str) -> NoBrowser:
+    """The task waits until somebody has made it anew."""
     how = f"make it with `parcelpost browser open --profile {name} URL`" if is_name(name) else "name another"
     return NoBrowser(f"the browser profile {name!r:.80} cannot be used: {why}; {how}", _LOOK_AGAIN_SECONDS)
 

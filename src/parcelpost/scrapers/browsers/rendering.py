@@ -67,9 +67,9 @@ class Rendering:
             state = self._cookies.added_to(state, task.site)
         task_id = task.task_id if task is not None else ""
         agent = await self._user_agent(task_id)
-        stay = Stay(task_id, self._browsing, self._proxy, self._clock)
-        stay.secrets += [str(one.get("value", "")) for one in state.get("cookies", ())]
-        holding = stay.begin(user_agent=agent, storage_state=state, accept_downloads=False, service_workers="block")
+        stay = Stay(task_id, self._browsing, self._proxy, self._clock, profile, state.get("cookies", ()))
+        stored = {"origins": state.get("origins", ())}
+        holding = stay.begin(user_agent=agent, storage_state=stored, accept_downloads=False, service_workers="block")
         self._stays.add(holding)
         holding.add_done_callback(self._stays.discard)
         await stay.ready(holding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -15,6 +15,7 @@ from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
 from parcelpost.scrapers.browsers.lending import Browsing, LentPage, playwright_error
 from parcelpost.scrapers.browsers.page_log import PageLog
 from parcelpost.scrapers.browsers.page_watch import PageWatch
+from parcelpost.scrapers.browsers.profiles import unusable
 from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied, FetchFailed
 
 _EVIDENCE_SECONDS = 5.0
@@ -30,7 +31,18 @@ class Held(Struct, frozen=True):
 class Stay:
     """Belongs to the worker's loop. A task of its own holds the page: who asked for it may be cancelled, or hang."""
 
-    def __init__(self, task_id: str, browsing: Browsing, proxy: GuardProxy, clock: Clock) -> None:
+    def __init__(
+        self,
+        task_id: str,
+        browsing: Browsing,
+        proxy: GuardProxy,
+        clock: Clock,
+        profile: str = "",
+        cookies: Sequence[Any] = (),
+    ) -> None:
+        self._profile = profile
+        self._cookies = cookies
+        """With which it begins, those of the profile among them."""
         self._task_id = task_id
         self._browsing = browsing
         self._proxy = proxy
@@ -45,7 +57,7 @@ class Stay:
         self._users = 0
         self._last_use = clock.monotonic()
         self.log = PageLog()
-        self.secrets: list[str] = []
+        self.secrets = [str(one.get("value", "")) for one in cookies]
         """What must not be in the log."""
 
     @property
@@ -126,6 +138,15 @@ class Stay:
             await lent.alive(watch.begin())
         except playwright_error() as error:
             raise BrowserDied(f"the browser does not take what it is told: {error}"[:300]) from None
+        if self._cookies:
+            await self._take_cookies(lent)
+
+    async def _take_cookies(self, lent: LentPage) -> None:
+        try:
+            await lent.alive(lent.context.add_cookies(self._cookies))
+        except playwright_error() as error:
+            why = f"the browser does not take its cookies: {error.message.partition(chr(10))[0]}"[:200]
+            raise unusable(self._profile, why) if self._profile else BrowserDied(why) from None
 
     async def _until_ended(self) -> None:
         """Also where nobody says so: platform code may hang with a page that others could use."""
