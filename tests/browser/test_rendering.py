@@ -328,6 +328,7 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
             await session.rendered(f"{site.url}/")
         await session.end(failed=True)
     assert "ended: 127.0.0.1: no page within 0.7 s\n" in one.evidence[0].log
+    assert one.evidence[0].screenshot is not None
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,8 @@ class Stay:
             async with asyncio.timeout(_EVIDENCE_SECONDS):
                 cookies = await lent.alive(lent.context.cookies())
                 self.secrets += [one.get("value", "") for one in cookies]
+                session = await lent.alive(lent.context.new_cdp_session(lent.page))
+                await lent.alive(session.send("Page.stopLoading"))  # a picture would wait for what is still to come
                 screenshot = await lent.alive(lent.page.screenshot(type="png", timeout=0))
         except (TimeoutError, BrowserDied, playwright_error()) as error:
             self.log.add("no screenshot", str(error) or "the page does not answer")
