@@ -225,6 +225,8 @@ class Busy(Struct, frozen=True, gc=False):
     """When its turn may come."""
     lacks_browser: bool = False
     """It waits for a browser, and somebody may have to see to it."""
+    remedy: str = ""
+    """What they can do; '': nobody knows."""
 
 
 Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy

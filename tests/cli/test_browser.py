@@ -13,7 +13,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.browser_waits import BrowserWaits
-from tests.cli.support import Run, holder, run_process
+from tests.cli.support import Run, holder, run_process, task
 
 SESSION = {
     "cookies": [{"name": "terms", "value": "s3cret", "domain": ".county.example.org", "path": "/"}],
@@ -74,7 +74,8 @@ def test_each_browser_is_shown_with_whose_it_is(store: Path, run: Run, program: 
 def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
     async def wait() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
-            await BrowserWaits(lpm, SystemClock()).note("grizzly_gis", "it cannot start")
+            await lpm.add_task(task("g1", "grizzly_gis"))
+            await BrowserWaits(lpm, SystemClock()).note(task("g1", "grizzly_gis"), "it cannot start")
 
     asyncio.run(wait())
     settings = ("--set", "browser.executable=/no/chromium", "--set", "browser.most=0")

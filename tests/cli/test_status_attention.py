@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from parcelpost.clock import SystemClock
 from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.browser_waits import STATE, BrowserWait, BrowserWaits
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 from tests.cli.support import Run, holder, make_store, task
@@ -193,25 +191,3 @@ def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:
     asyncio.run(log())
     assert "last delivery  0 s ago, 1 result\n" in status(run, store)
     assert "1 raw file  " in run("log", "--store", store).out
-
-
-def test_tasks_that_wait_for_a_browser_are_told_with_the_reason(tmp_path: Path, run: Run) -> None:
-    store = make_store(tmp_path / "parcelpost.db", tasks=1)
-
-    async def wait() -> None:
-        async with LocalPersistenceManager.open(store) as lpm:
-            waits = BrowserWaits(lpm, SystemClock())
-            await waits.note("grizzly_gis", "no Chromium was found")
-            long_ago = SystemClock().now() - timedelta(hours=1)
-            over = BrowserWait(platform="beacon", reason="over", since=long_ago, at=long_ago)
-            await lpm.state.put(f"{STATE}beacon", over)
-
-    asyncio.run(wait())
-    out = status(run, store)
-    assert (
-        "Attention: tasks of grizzly_gis wait for a browser: no Chromium was found. "
-        "What to do: 'parcelpost browser doctor' says what is missing.\n"
-    ) in out
-    assert "beacon" not in out
-    (found,) = json.loads(status(run, store, "--json"))["browser_waits"]
-    assert (found["platform"], found["reason"]) == ("grizzly_gis", "no Chromium was found")

@@ -115,7 +115,7 @@ def test_a_profile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     for name, why in reasons.items():
         with pytest.raises(NoBrowser, match=why) as waits:
             saved(tmp_path, name)
-        assert f"--profile {name}" in str(waits.value)
+        assert f"--profile {name}" in waits.value.remedy
 
 
 def test_a_site_s_own_cookies_are_newer_than_a_profile_s() -> None:

@@ -49,8 +49,40 @@ async def test_once_there_is_one_it_is_forgotten(tmp_path: Path) -> None:
         await works.step()
         info = await the_task(works.lpm)
         assert (info.status, info.error) == (TaskStatus.COMPLETED, None)
-        clock.advance(300)
         assert works.executor.browser_waits == []
+        assert [one.reason for one in await told(works)] == [""]
+
+
+async def test_a_task_that_needed_none_says_nothing_about_those_that_do(tmp_path: Path) -> None:
+    clock = ManualClock()
+    outcomes: Iterator[Outcome] = iter([Busy(WHY, 60.0, lacks_browser=True), Done(data={})])
+    async with at_work(tmp_path, clock) as works:
+        await works.add(a_task("waits"), lambda _: next(outcomes))
+        await works.step()
+        await works.lpm.add_task(a_task("plain"))
+        await works.step()
+        assert (await works.lpm.queue_depth()).completed == 1
+        assert [one.reason for one in works.executor.browser_waits] == [WHY]
+
+
+async def test_if_nobody_was_put_off_for_long_it_is_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with at_work(tmp_path, clock) as works:
+        await works.add(a_task(), lambda _: Busy(WHY, 3_600.0, lacks_browser=True))
+        await works.step()
+        clock.advance(299)
+        assert len(works.executor.browser_waits) == 1
+        clock.advance(1)
+        assert works.executor.browser_waits == []
+
+
+async def test_what_can_be_done_belongs_to_the_reason(tmp_path: Path) -> None:
+    async with at_work(tmp_path, ManualClock()) as works:
+        await works.add(a_task(), lambda _: outcome_of(NoBrowser("browser.most is 0", 60.0, "set it")))
+        await works.step()
+        assert (await the_task(works.lpm)).error == "browser.most is 0; set it"
+        (wait,) = await told(works)
+        assert (wait.reason, wait.remedy, wait.owner) == ("browser.most is 0", "set it", works.lpm.owner_id)
 
 
 async def test_it_is_written_down_now_and_then_and_when_the_reason_changes(tmp_path: Path) -> None:

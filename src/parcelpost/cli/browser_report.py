@@ -9,9 +9,9 @@ from msgspec import Struct
 from parcelpost.cli.browser_missing import missing_problems
 from parcelpost.cli.browser_options import browser_options
 from parcelpost.cli.browser_room import Room, room, running
+from parcelpost.cli.browser_waiting import browser_waits, wait_problems
 from parcelpost.cli.given import settled
 from parcelpost.cli.output import count, size
-from parcelpost.cli.overview import browser_waits, wait_problems
 from parcelpost.cli.running import looking
 from parcelpost.cli.status_report import Problem
 from parcelpost.model import BrowserState

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli import status_report
+from parcelpost.cli.browser_waiting import browser_waits, wait_problems
 from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command, upstream_name
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.running import CLOCK, Opener, looking
@@ -22,8 +23,7 @@ from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
-from parcelpost.worker.browser_waits import STATE as BROWSER_WAITS
-from parcelpost.worker.browser_waits import BrowserWait, still
+from parcelpost.worker.browser_waits import BrowserWait
 from parcelpost.worker.collector import STATE as COLLECTOR
 from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.held import Held, read_held
@@ -235,16 +235,6 @@ async def broken_fields(store: Path) -> list[BrokenField]:
         BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
         for one, page in zip(fields.values(), pages, strict=True)
     ]
-
-
-async def browser_waits(store: Path) -> list[BrowserWait]:
-    """As the workers said it, not long ago."""
-    async with looking(store) as database:
-        return still(await WorkerState(database, CLOCK).named(BROWSER_WAITS, BrowserWait), CLOCK.now())
-
-
-def wait_problems(waits: list[BrowserWait]) -> list[Problem]:
-    return [Problem(one.text, "'parcelpost browser doctor' says what is missing") for one in waits]
 
 
 def _broken_problems(broken: list[BrokenField]) -> list[Problem]:

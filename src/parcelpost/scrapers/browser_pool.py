@@ -160,7 +160,8 @@ class BrowserPool:
     def _refuse(self, patience: float) -> None:
         """Raises NoBrowser where none will be had within that time."""
         if not self._places.most:
-            raise NoBrowser(self._problem, _NOT_ALLOWED_SECONDS)
+            remedy = "" if self._options.most else "set browser.most to 1 or more"
+            raise NoBrowser(self._problem, _NOT_ALLOWED_SECONDS, remedy)
         again_in = self._places.starting.again_in
         if not len(self._places) and again_in > patience:
             raise NoBrowser(self._problem, again_in)

@@ -44,9 +44,11 @@ class NoTurn(FetchFailed):
 class NoBrowser(FetchFailed):
     """The page needs a browser, and none can be had here for now."""
 
-    def __init__(self, reason: str, after_seconds: float) -> None:
+    def __init__(self, reason: str, after_seconds: float, remedy: str = "") -> None:
         super().__init__(reason)
         self.after_seconds = after_seconds
+        self.remedy = remedy
+        """What a person can do, where it is known."""
 
 
 class BrowserDied(FetchFailed):
@@ -83,7 +85,7 @@ def outcome_of(failure: AnyFailure) -> Outcome:
         case NoTurn() | BrowserDied():
             return Busy(str(failure), failure.after_seconds)
         case NoBrowser():
-            return Busy(str(failure), failure.after_seconds, lacks_browser=True)
+            return Busy(str(failure), failure.after_seconds, lacks_browser=True, remedy=failure.remedy)
         case TryLater():
             return Retry(str(failure), failure.after_seconds)
         case CannotFetch():

@@ -69,10 +69,10 @@ class Ending:
     async def _put_off(self, attempt: Attempt, outcome: Busy) -> None:
         claim, seconds = attempt.claim, outcome.after_seconds
         task = claim.task
-        why = outcome.reason if outcome.lacks_browser else ""
+        why = "; ".join(filter(None, (outcome.reason, outcome.remedy))) if outcome.lacks_browser else ""
         await self._until_stored(attempt, lambda: self._lpm.release(claim, timedelta(seconds=seconds), why))
         if why:
-            await self.browser_waits.note(task.platform, why)
+            await self.browser_waits.note(task, outcome.reason, outcome.remedy)
         self._emit(TaskPutOff(task_id=task.task_id, platform=task.platform, seconds=seconds, reason=outcome.reason))
 
     async def _attempted(self, attempt: Attempt, outcome: Attempted) -> None:
@@ -82,6 +82,8 @@ class Ending:
         except InvalidInput as error:
             outcome = GiveUp(str(error))
             current = await self._store(attempt, outcome, seconds)
+        if isinstance(outcome, (Done, NotFound, GiveUp)):
+            await self.browser_waits.ended(attempt.claim.task)
         if found := signals_of(outcome):
             self._learn(found)
         reason = "" if isinstance(outcome, Done) else outcome.reason

@@ -83,8 +83,8 @@ def saved(folder: Path | None, name: str) -> State:
 
 def unusable(name: str, why: str) -> NoBrowser:
     """The task waits until somebody has made it anew."""
-    how = f"make it with `parcelpost browser open --profile {name} URL`" if is_name(name) else "name another"
-    return NoBrowser(f"the browser profile {name!r:.80} cannot be used: {why}; {how}", _LOOK_AGAIN_SECONDS)
+    how = f"make it with 'parcelpost browser open --profile {name} URL'" if is_name(name) else "name another"
+    return NoBrowser(f"the browser profile {name!r:.80} cannot be used: {why}", _LOOK_AGAIN_SECONDS, how)
 
 
 class KeptCookies:

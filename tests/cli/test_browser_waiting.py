@@ -1,0 +1,95 @@
+"""`parcelpost status`: which tasks wait for a browser, for as long as they do, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcelpost.clock import SystemClock
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.browser_waits import STATE, BrowserWait, BrowserWaits
+from tests.cli.support import Run, holder, task
+from tests.storage.making import save_one
+
+WHY = "no Chromium was found"
+WAITS = task("t1", "grizzly_gis")
+
+
+def told(run: Run, store: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = run("status", "--store", store, "--json").document["browser_waits"]
+    return found
+
+
+async def note(lpm: LocalPersistenceManager, *reasons: tuple[str, str]) -> None:
+    waits = BrowserWaits(lpm, SystemClock())
+    for reason, remedy in reasons:
+        await waits.note(WAITS, reason, remedy)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """A store with a task that waits; nobody has it open."""
+    store = tmp_path / "parcelpost.db"
+
+    async def make() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.add_task(WAITS)
+            await note(lpm, (WHY, ""))
+
+    asyncio.run(make())
+    return store
+
+
+def test_they_are_told_with_the_reason(waiting: Path, run: Run) -> None:
+    out = run("status", "--store", waiting).out
+    assert (
+        "Attention: tasks of grizzly_gis wait for a browser: no Chromium was found. "
+        "What to do: 'parcelpost browser doctor' says what is missing.\n"
+    ) in out
+    (found,) = told(run, waiting)
+    assert (found["platform"], found["reason"]) == ("grizzly_gis", WHY)
+
+
+def test_the_newest_reason_is_told_with_its_own_remedy(waiting: Path, run: Run) -> None:
+    async def wait() -> None:
+        async with LocalPersistenceManager.open(waiting) as lpm:
+            await note(lpm, ("it cannot start", ""), ("browser.most is 0", "set browser.most to 1 or more"))
+
+    asyncio.run(wait())
+    out = run("status", "--store", waiting).out
+    assert "wait for a browser: browser.most is 0. What to do: set browser.most to 1 or more.\n" in out
+    assert out.count("wait for a browser") == 1
+    assert "doctor" not in out
+
+
+def test_when_all_is_done_nothing_waits(waiting: Path, run: Run) -> None:
+    async def finish() -> None:
+        async with LocalPersistenceManager.open(waiting) as lpm:
+            await save_one(lpm, WAITS)
+
+    asyncio.run(finish())
+    assert told(run, waiting) == []
+    assert "browser" not in run("browser", "status", "--store", waiting).out.split("chromium")[0]
+
+
+def test_what_is_old_is_not_told(waiting: Path, run: Run) -> None:
+    async def wait() -> None:
+        async with LocalPersistenceManager.open(waiting) as lpm:
+            long_ago = SystemClock().now() - timedelta(hours=1)
+            over = BrowserWait(platform="grizzly_gis", reason="over", since=long_ago, at=long_ago)
+            await lpm.state.put(f"{STATE}grizzly_gis", over)
+
+    asyncio.run(wait())
+    assert told(run, waiting) == []
+
+
+def test_a_worker_that_says_nothing_counts_for_more_than_one_that_has_gone(waiting: Path, run: Run) -> None:
+    with holder(waiting) as worker:
+        assert told(run, waiting) == []
+        worker.kill()
+        worker.wait()
+    assert [one["reason"] for one in told(run, waiting)] == [WHY]
