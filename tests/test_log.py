@@ -117,6 +117,8 @@ def away(denied: bool) -> Event:
         (events.EntryRefused(task_id="t1", reason="no", rejected=True), "error"),
         (events.CommandReceived(command="pause", known=True), "info"),
         (events.CommandReceived(command="dance", known=False), "warning"),
+        (events.BrowserOrphansRemoved(owner="worker-1-0123abcd", processes=0), "info"),
+        (events.BrowserOrphansRemoved(owner="worker-1-0123abcd", processes=2), "warning"),
         (events.StorageLevelChanged(level="fine", bytes=1, max_bytes=2, free_bytes=3), "info"),
         (events.StorageLevelChanged(level="executor must stop", bytes=1, max_bytes=2, free_bytes=3), "warning"),
     ],

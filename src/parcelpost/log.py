@@ -273,7 +273,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"browser {e.browser_id} was ended after {_count(e.tasks, 'task')}: {e.reason}",
     ),
     events.BrowserOrphansRemoved: (
-        "warning",
+        lambda e: "warning" if e.processes else "info",
         lambda e: f"{e.owner or 'a worker'} left browsers behind: {_count(e.processes, 'program')} of theirs ended",
     ),
     events.BrowsersUnavailable: (
