@@ -44,7 +44,7 @@ class Driver:
         never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         try:
             playwright = await bounded(manager.start(), _START_SECONDS, "starting Playwright's driver", never)
-            _take_note_of_errors(manager)
+            take_note_of_errors(manager)
             process = next((one for pid, one in _drivers().items() if pid not in before), None)
         except BaseException:
             processes.kill(process for pid, process in _drivers().items() if pid not in before)
@@ -87,7 +87,7 @@ def _drivers() -> dict[int, Process]:
     return {one.pid: one for one in children if is_driver(one)}
 
 
-def _take_note_of_errors(manager: Any) -> None:
+def take_note_of_errors(manager: Any) -> None:
     """Playwright leaves the error of a dead driver in a future that nobody asks, of which asyncio complains."""
     transport = getattr(getattr(manager, "_client", None), "_transport", None)
     error = getattr(transport, "on_error_future", None)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from parcelpost.scrapers.browsers.bounded import NotDone, first_line
+from parcelpost.scrapers.browsers.driver import take_note_of_errors
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page, ProxySettings
@@ -87,7 +88,9 @@ async def opened(opening: Opening) -> AsyncIterator[Window]:
     """Raises NotDone where the browser does not start."""
     from playwright.async_api import Error, async_playwright
 
-    async with async_playwright() as playwright:
+    manager = async_playwright()
+    async with manager as playwright:
+        take_note_of_errors(manager)
         try:
             browser = await playwright.chromium.launch(
                 executable_path=opening.executable,
