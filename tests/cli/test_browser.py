@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from parcelpost.cli import browser_doctor, browser_status
+from parcelpost.cli.browser_profiles import PROFILES_EXAMPLES
 from parcelpost.clock import SystemClock
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
@@ -71,6 +74,24 @@ def test_each_browser_is_shown_with_whose_it_is(store: Path, run: Run, program: 
     assert "220.0 MiB each, measured" in found
 
 
+def test_the_first_start_is_no_restart(store: Path, run: Run, program: str) -> None:
+    put(store, status="restarting", launches=1)
+    put(store, status="restarting", launches=1, pid=4711)
+    put(store, status="restarting", launches=2)
+    found = run("browser", "status", "--store", store, "--set", program, "--json").document["browsers"]
+    assert [one["status"] for one in found] == ["starting", "restarting", "restarting"]
+
+
+@pytest.mark.parametrize("text", [browser_status.EXAMPLES, browser_doctor.EXAMPLES, PROFILES_EXAMPLES])
+def test_what_the_examples_take_from_the_json_is_there(store: Path, run: Run, profile: Path, text: str) -> None:
+    put(store, memory_mb=220)
+    ((command, wanted),) = re.findall(r"parcelpost (.+) \| jq (?:-r )?'?([^'\n]+)", text)
+    found = run(*command.split(), "--store", store, "--set", "browser.executable=/no/chromium").document
+    for name in wanted.removeprefix(".").replace("[]", ".0").split("."):
+        found = found[int(name) if name.isdigit() else name]
+    assert found is not None
+
+
 def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
     async def wait() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
@@ -98,6 +119,7 @@ def test_where_nothing_is_found_it_is_told_what_to_install_and_where_was_looked(
     assert ran.code == 1
     assert ran.out.startswith("Attention: tasks that need a browser cannot run: no Chromium was found. What to do: '")
     assert "'playwright install chromium'" in ran.out
+    assert re.search(r"^would be safe +\d+ browsers? of at most", ran.out, re.MULTILINE)
     assert f"  Playwright's folder {tmp_path / 'none'}\n" in ran.out
     assert not (tmp_path / "no.db").exists()
 
@@ -109,6 +131,16 @@ def test_a_program_that_is_no_chromium_is_told(store: Path, run: Run, program: s
     assert "sandbox    off: the settings say so\n" in ran.out
 
 
+def test_where_the_sandbox_is_the_reason_that_is_what_to_see_to(store: Path, run: Run, program: str) -> None:
+    path = Path(program.partition("=")[2])
+    path.write_text("#!/bin/sh\necho 'FATAL: No usable sandbox!' >&2\nexit 1\n")
+    ran = run("browser", "doctor", "--store", store, "--set", program, "--set", "browser.sandbox=on")
+    assert ran.code == 1
+    assert "its sandbox does not work here. What to do: set browser.sandbox to auto or off.\n" in ran.out
+    assert "install-deps" not in ran.out
+    assert "\nsandbox    wanted\n" in ran.out
+
+
 def test_profiles_are_listed_without_their_secrets(store: Path, run: Run, profile: Path) -> None:
     profile.with_name("bad.json").write_text("no session")
     profile.with_name(".hidden.json").write_text("{}")
@@ -116,7 +148,9 @@ def test_profiles_are_listed_without_their_secrets(store: Path, run: Run, profil
     rows = {line.split()[0]: line for line in out.splitlines()[1:]}
     assert list(rows) == ["bad", "lee"]
     assert rows["lee"].split()[1:4] == ["1", "county.example.org,", "map.example.org"]
-    assert "cannot be used" in rows["bad"]
+    assert out.splitlines()[0].split() == ["profile", "cookies", "sites", "saved", "problem"]
+    assert rows["bad"].split()[1:3] == ["0", "-"]
+    assert "cannot be used" in rows["bad"].split("  ")[-1]
     assert "s3cret" not in out
     assert "hidden" not in out
 

@@ -53,7 +53,7 @@ def _lines(found: Diagnosis) -> Iterator[str]:
             ("sandbox", _sandbox(found) if found.executable else None),
             ("page", f"loaded {found.seconds:.1f} s after the start" if found.seconds is not None else None),
             ("memory", f"{size(found.memory_bytes)} for one browser" if found.memory_bytes else None),
-            ("safe here", room_text(found.room)),
+            ("safe here" if found.executable else "would be safe", room_text(found.room)),
         )
     )
     if not found.executable:
@@ -63,4 +63,6 @@ def _lines(found: Diagnosis) -> Iterator[str]:
 
 
 def _sandbox(found: Diagnosis) -> str:
-    return "on" if found.sandbox else f"off: {found.no_sandbox}"
+    if found.sandbox:
+        return "on" if found.seconds is not None else "wanted"
+    return f"off: {found.no_sandbox}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,11 +44,7 @@ def profiles(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
     elif not found:
         print("No profiles. Make one with 'parcelpost browser open --profile NAME URL'.")
     else:
-        rows = [
-            (one["name"], one["cookies"], ", ".join(one["sites"]) or one["problem"] or None, moment(one["saved_at"]))
-            for one in found
-        ]
-        print_lines(table(("profile", "cookies", "sites", "saved"), rows))
+        print_lines(_lines(found))
 
 
 def forget(name: Name, yes: Yes = False, store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
@@ -57,6 +54,16 @@ def forget(name: Name, yes: Yes = False, store: StorePath = DEFAULT_STORE, as_js
         confirm(f"Remove the browser profile {name}?")
     path.unlink(missing_ok=True)
     print_json({"forgotten": name}) if as_json else print(f"The browser profile {name} is removed.")
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    problems = any(one["problem"] for one in found)
+    rows = [
+        (one["name"], one["cookies"], ", ".join(one["sites"]) or None, moment(one["saved_at"]), one["problem"] or None)
+        for one in found
+    ]
+    headers = ("profile", "cookies", "sites", "saved", "problem")
+    yield from table(headers, rows) if problems else table(headers[:-1], [row[:-1] for row in rows])
 
 
 def folder_of(store: Path) -> Path:

@@ -9,21 +9,13 @@ from msgspec import Struct
 from parcelpost.cli.browser_missing import missing_problems
 from parcelpost.cli.browser_options import browser_options
 from parcelpost.cli.browser_room import Room, room, running
+from parcelpost.cli.browser_seen import SeenBrowser, seen
 from parcelpost.cli.browser_waiting import browser_waits, wait_problems
 from parcelpost.cli.given import settled
 from parcelpost.cli.output import count, size
-from parcelpost.cli.running import looking
 from parcelpost.cli.status_report import Problem
-from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import chromium
 from parcelpost.scrapers.browsers.chromium import Found
-from parcelpost.storage import opening, owner
-from parcelpost.storage.browsers import Browsers
-
-
-class SeenBrowser(Struct, frozen=True, kw_only=True):
-    state: BrowserState
-    owner_lives: bool
 
 
 class BrowserReport(Struct, frozen=True, kw_only=True):
@@ -39,7 +31,7 @@ async def gather(store: Path) -> BrowserReport:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     settings = settled()
     browsers = await seen(store)
-    alive = [one.state for one in browsers if one.owner_lives]
+    alive = [one for one in browsers if one.owner_lives]
     found = chromium.find(browser_options(settings))
     space = room(settings, running(alive))
     problems = [
@@ -55,13 +47,6 @@ async def gather(store: Path) -> BrowserReport:
         room=space,
         browsers=browsers,
     )
-
-
-async def seen(store: Path) -> list[SeenBrowser]:
-    live = opening.live_folder(store)
-    async with looking(store) as database:
-        states = await Browsers(database, live).all()
-    return [SeenBrowser(state=one, owner_lives=owner.is_alive(live, one.owner)) for one in states]
 
 
 def room_problems(space: Room) -> list[Problem]:

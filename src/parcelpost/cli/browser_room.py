@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from parcelpost.model import BrowserState
+from parcelpost.cli.browser_seen import SeenBrowser
 from parcelpost.settings import Settings
 from parcelpost.worker.memory import fullest, memories
 from parcelpost.worker.safe_browsers import UNMEASURED_BROWSER_BYTES, safe_browsers
@@ -35,7 +35,7 @@ class Room(Struct, frozen=True, kw_only=True):
     """The machine's, or its container's, whichever is fuller."""
 
 
-def running(states: Sequence[BrowserState], measured: float | None = None) -> Running:
+def running(states: Sequence[SeenBrowser], measured: float | None = None) -> Running:
     """`measured`: bytes of one, where somebody has just looked."""
     known = [state.memory_mb * _MIB for state in states if state.memory_mb]
     return Running(

@@ -11,8 +11,9 @@ from parcelpost.cli.output import Cell, age, count, fields, print_json, print_li
 from parcelpost.cli.store_status import attention_lines
 
 if TYPE_CHECKING:
-    from parcelpost.cli.browser_report import BrowserReport, SeenBrowser
+    from parcelpost.cli.browser_report import BrowserReport
     from parcelpost.cli.browser_room import Room
+    from parcelpost.cli.browser_seen import SeenBrowser
 
 EXAMPLES = """
 Examples:
@@ -42,7 +43,8 @@ def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
 def _lines(found: BrowserReport, now: datetime) -> Iterator[str]:
     yield from attention_lines(found.problems)
     yield ""
-    yield from fields((("chromium", found.chromium or "none was found"), ("safe here", room_text(found.room))))
+    safe = "safe here" if found.chromium else "would be safe"
+    yield from fields((("chromium", found.chromium or "none was found"), (safe, room_text(found.room))))
     yield ""
     if found.browsers:
         yield from table(_HEADERS, [_row(one, now) for one in found.browsers])
@@ -57,15 +59,13 @@ def room_text(room: Room) -> str:
 
 
 def _row(one: SeenBrowser, now: datetime) -> tuple[Cell, ...]:
-    state = one.state
-    began = state.restarted_at or state.created_at
     return (
-        state.browser_id,
-        state.status,
-        state.current_task_id,
-        state.tasks_completed,
-        state.launches,
-        f"{state.memory_mb:,} MiB" if state.memory_mb else None,
-        age((now - began).total_seconds()),
-        f"{state.owner or 'unknown'} ({'alive' if one.owner_lives else 'dead'})",
+        one.browser_id,
+        one.status,
+        one.current_task_id,
+        one.tasks_completed,
+        one.launches,
+        f"{one.memory_mb:,} MiB" if one.memory_mb else None,
+        age((now - (one.restarted_at or one.created_at)).total_seconds()),
+        f"{one.owner or 'unknown'} ({'alive' if one.owner_lives else 'dead'})",
     )

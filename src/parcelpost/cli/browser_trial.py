@@ -10,14 +10,14 @@ from msgspec import Struct
 
 from parcelpost.cli.browser_missing import missing_problems
 from parcelpost.cli.browser_options import browser_options
-from parcelpost.cli.browser_report import room_problems, seen
+from parcelpost.cli.browser_report import room_problems
 from parcelpost.cli.browser_room import Room, room, running
+from parcelpost.cli.browser_seen import SeenBrowser, seen
 from parcelpost.cli.given import settled
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import CLOCK
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreError
-from parcelpost.model import BrowserState
 from parcelpost.scrapers.browsers import chromium
 from parcelpost.scrapers.browsers.bounded import NotDone, bounded
 from parcelpost.scrapers.browsers.browser import Launch, launch
@@ -69,7 +69,7 @@ async def diagnose(store: Path) -> Diagnosis:
             try:
                 tried = await _tried(found, sandbox)
             except NotDone as error:
-                problems.append(Problem(f"{found.path} cannot be used: {error}", _CANNOT_START))
+                problems.append(Problem(f"{found.path} cannot be used: {error}", error.hint or _CANNOT_START))
     space = room(settings, running(await _alive(store), tried.memory_bytes if tried else None))
     problems += room_problems(space)
     return Diagnosis(
@@ -107,9 +107,9 @@ async def _tried(found: Found, sandbox: Sandbox) -> _Tried:
         await driver.stop()
 
 
-async def _alive(store: Path) -> list[BrowserState]:
+async def _alive(store: Path) -> list[SeenBrowser]:
     """Browsers that run for the store already; none where there is no store to be looked at."""
     try:
-        return [one.state for one in await seen(store) if one.owner_lives]
+        return [one for one in await seen(store) if one.owner_lives]
     except StoreError:
         return []
