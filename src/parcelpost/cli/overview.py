@@ -12,6 +12,7 @@ from parcelpost.cli import status_report
 from parcelpost.cli.browser_waiting import browser_waits, wait_problems
 from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command, upstream_name
 from parcelpost.cli.output import age, count, printable
+from parcelpost.cli.pause_problems import pause_problems
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status
 from parcelpost.errors import NotAllowed
@@ -120,6 +121,7 @@ async def gather(store: Path) -> Overview:
         *_memory_problems(shortages),
         *_idleness(status, workers),
         *status.problems,
+        *pause_problems(status),
         *_broken_problems(broken),
         *wait_problems(waits),
     ]

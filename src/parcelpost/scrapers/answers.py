@@ -12,6 +12,7 @@ from parcelpost.model import Page
 from parcelpost.scrapers.challenge import challenge
 from parcelpost.scrapers.exchange import Answer
 from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, NotThere, TryLater, TurnedAway
+from parcelpost.scrapers.for_a_person import SIGN_IN, TERMS
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
@@ -20,8 +21,8 @@ _REST_AFTER_429_SECONDS = 30.0
 _LONGEST_SECONDS = 86_400.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
 _PERSON_ONLY = (
-    (re.compile(r"log-?[io]n|sign-?in|/sso|oauth|/auth(/|$)", re.IGNORECASE), "wants us to sign in"),
-    (re.compile(r"terms|disclaimer|agreement|accept", re.IGNORECASE), "wants its terms accepted"),
+    (re.compile(r"log-?[io]n|sign-?in|/sso|oauth|/auth(/|$)", re.IGNORECASE), SIGN_IN),
+    (re.compile(r"terms|disclaimer|agreement|accept", re.IGNORECASE), TERMS),
     (re.compile(r"captcha|challenge|robot-?check|validate", re.IGNORECASE), "asks whether we are a person"),
 )
 _EXPIRED = re.compile(r"expired|time-?out|session-?end|maintenance|error", re.IGNORECASE)
