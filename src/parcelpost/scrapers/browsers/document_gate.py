@@ -84,7 +84,8 @@ class DocumentGate:
             return
         course.answered(status, headers)
         self._look_at(body, course)
-        await (_show(session, event, body) if course.is_over else session.send("Fetch.continueRequest", _this(event)))
+        is_shown = course.is_over and body != ""  # what is no page has no scripts
+        await (_show(session, event, body) if is_shown else session.send("Fetch.continueRequest", _this(event)))
 
     async def _part(self, session: CDPSession, event: Paused, course: Course) -> None:
         """What a script asked for, or a frame: of the same site, it may be a robot check that the page would show."""
