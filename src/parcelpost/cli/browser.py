@@ -17,7 +17,7 @@ app = typer.Typer(
     \b
       parcelpost browser doctor
       parcelpost browser status
-      parcelpost browser open --profile lee https://www.leepa.org
+      parcelpost browser open --profile dixie https://qpublic.schneidercorp.com
     """,
 )
 app.command("status", epilog=browser_status.EXAMPLES)(with_settings(browser_status.status))

@@ -21,8 +21,8 @@ EXAMPLES = """
 Examples:
 
 \b
-  parcelpost browser open --profile lee https://www.leepa.org
-  parcelpost browser open --profile lee --port 9222 https://www.leepa.org
+  parcelpost browser open --profile dixie https://qpublic.schneidercorp.com
+  parcelpost browser open --profile dixie --port 9222 https://qpublic.schneidercorp.com
   parcelpost browser profiles
 """
 
