@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.support import Run
+
 SHIPPED = Path(__file__).parents[2] / "deploy" / "firestore"
 FILES = {"rules": "firestore.rules", "indexes": "firestore.indexes.json", "layout": "README.md"}
 WITHOUT = "import sys; sys.modules['google'] = sys.modules['grpc'] = None; from parcelpost.cli.main import main; main()"
@@ -47,3 +49,18 @@ def test_without_them_everything_else_works(tmp_path: Path) -> None:
     done = _without_packages(tmp_path, "run", "--mode", "standalone", "--until-empty")
     assert done.returncode == 0, done.stderr
     assert "1 completed" in done.stdout
+
+
+def test_check_looks_at_the_key_that_the_environment_names(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key.json"
+    key.write_text('{"type": "service_account", "private_key": ["SECRET"]}')
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key))
+    chosen = ("--set", "worker.upstream=firestore", "--set", "firestore.raw=gs://bucket")
+    ran = run("config", "check", *chosen)
+    assert ran.code == 1
+    assert f"GOOGLE_APPLICATION_CREDENTIALS {key} cannot be used" in ran.out + ran.err
+    assert "SECRET" not in ran.out + ran.err
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
+    assert run("config", "check", *chosen).code == 0, "an emulator needs none"

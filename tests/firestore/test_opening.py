@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from parcelpost.settings.keys import FirestoreSettings
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
 
+VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 PAGE = Path(__file__).parents[2] / "docs" / "firestore.md"
 
 
@@ -52,20 +54,38 @@ async def test_a_key_file_is_enough(tmp_path: Path, key: dict[str, str]) -> None
     await _open(tmp_path, credentials_file=str(file))
 
 
-@pytest.mark.parametrize("harm", ["cut off", "no key", "another file", "missing"])
-async def test_a_bad_key_is_told_without_a_word_of_it(tmp_path: Path, key: dict[str, str], harm: str) -> None:
+@pytest.mark.parametrize("name", ["firestore.credentials_file", VARIABLE])
+@pytest.mark.parametrize(
+    "harm", ["cut off", "no key", "a list as key", "a list", "a folder", "missing", "another file"]
+)
+async def test_a_bad_key_is_told_without_a_word_of_it(
+    tmp_path: Path, key: dict[str, str], monkeypatch: pytest.MonkeyPatch, name: str, harm: str
+) -> None:
     file = tmp_path / "key.json"
     texts = {
         "cut off": json.dumps(key)[:-20],
         "no key": json.dumps({**key, "private_key": "-----BEGIN SECRET"}),
+        "a list as key": json.dumps({**key, "private_key": ["-----BEGIN SECRET"]}),
+        "a list": json.dumps(["SECRET", key]),
         "another file": json.dumps({"password": "SECRET"}),
     }
     if harm in texts:
         file.write_text(texts[harm])
-    with pytest.raises(InvalidSettings, match=r"firestore\.credentials_file") as error:
-        await _open(tmp_path, credentials_file=str(file))
+    elif harm == "a folder":
+        file.mkdir()
+    monkeypatch.setenv(VARIABLE, str(file))
+    setting = {} if name == VARIABLE else {"credentials_file": str(file)}
+    with pytest.raises(InvalidSettings, match=f"^{re.escape(f'{name} {file}')} cannot be (read|used)") as error:
+        await _open(tmp_path, os.environ, **setting)
     told = f"{error.value} {error.value.hint} {error.value.__cause__}"
     assert not re.search("SECRET|BEGIN|MII", told)
+    assert VARIABLE in error.value.hint
+
+
+async def test_a_key_named_by_the_environment_is_enough(tmp_path: Path, key: dict[str, str]) -> None:
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(key))
+    await _open(tmp_path, {VARIABLE: str(file)})
 
 
 async def test_without_credentials_it_says_how_to_name_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def problems(settings: Settings, environment: Mapping[str, str]) -> Iterator[Inv
     checks: tuple[Callable[[], object], ...] = (
         lambda: check_runnable(settings),
         lambda: _check_token(settings, environment),
-        lambda: check_firestore(settings),
+        lambda: check_firestore(settings, environment),
         lambda: sites(settings),
         lambda: _check_platforms(settings),
         lambda: Guard(settings.fetch.allow_private),

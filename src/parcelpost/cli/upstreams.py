@@ -18,6 +18,7 @@ from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
 
 _NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
+_KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 _NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "obstore"}
 
 
@@ -27,7 +28,7 @@ async def upstream_of(
 ) -> AsyncIterator[Upstream]:
     """Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
-        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it would write among the lines of the log
+        _keep_grpc_quiet()
         from parcelpost.client.firestore import open_firestore
 
         async with open_firestore(settings.firestore, environment, worker_id, now) as firestore:
@@ -45,27 +46,35 @@ def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple
     """Of secrets that others can read."""
     if settings.worker.upstream == "gateway":
         return read_token(settings.gateway, environment).warnings
-    if not settings.firestore.credentials_file:
+    name, file = "firestore.credentials_file", settings.firestore.credentials_file
+    if not file:
+        name, file = _KEY_VARIABLE, environment.get(_KEY_VARIABLE, "")
+    key = Path(file)
+    if not file or not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         return ()
-    key = Path(settings.firestore.credentials_file)
-    if not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
-        return ()
-    return (f"firestore.credentials_file {key} is open to every user of this machine: run 'chmod 600' on it",)
+    return (f"{name} {key} is open to every user of this machine: run 'chmod 600' on it",)
 
 
-def check_firestore(settings: Settings) -> None:
+def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
     """What can be told without opening anything. Raises InvalidSettings."""
     if settings.worker.upstream != "firestore":
         return
     if missing := [package for module, package in _NEEDED.items() if not _is_installed(module)]:
+        are = "are" if len(missing) > 1 else "is"
         raise InvalidSettings(
-            f"worker.upstream is firestore, and {' and '.join(missing)} is not installed",
+            f"worker.upstream is firestore, and {' and '.join(missing)} {are} not installed",
             hint="pip install 'parcelpost[firestore]'",
         )
-    if settings.firestore.credentials_file:
-        from parcelpost.client.firestore import read_key
+    _keep_grpc_quiet()
+    from parcelpost.client.firestore import EMULATOR_VARIABLE, read_named
 
-        read_key(settings.firestore.credentials_file)
+    if settings.firestore.credentials_file or not environment.get(EMULATOR_VARIABLE):
+        read_named(settings.firestore.credentials_file, environment)
+
+
+def _keep_grpc_quiet() -> None:
+    """Before it is imported: it would write among the lines of the log."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def _is_installed(module: str) -> bool:

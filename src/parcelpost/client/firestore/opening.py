@@ -8,15 +8,13 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import google.auth
 import grpc
-from google.auth.exceptions import GoogleAuthError
 from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
-from google.oauth2 import service_account
 
 from parcelpost.client.firestore.calls import Calls
 from parcelpost.client.firestore.client import FirestoreClient
+from parcelpost.client.firestore.credentials import find_credentials
 from parcelpost.client.firestore.layout import Layout
 from parcelpost.errors import InvalidSettings
 from parcelpost.raw_store import open_any_raw_store
@@ -26,12 +24,6 @@ EMULATOR_VARIABLE = "FIRESTORE_EMULATOR_HOST"
 PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
 
 _EMULATOR_PROJECT = "parcelpost-emulator"
-_of_account: Any = service_account.Credentials.from_service_account_file
-_SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
-_HOW = (
-    "name a service account's key with firestore.credentials_file or GOOGLE_APPLICATION_CREDENTIALS, or run "
-    "'gcloud auth application-default login'"
-)
 _CHANNEL = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.max_send_message_length", -1),
@@ -53,14 +45,14 @@ async def open_firestore(
     settings: FirestoreSettings, environment: Mapping[str, str], worker_id: str, now: Callable[[], datetime]
 ) -> AsyncIterator[FirestoreClient]:
     """Connects on the first call. Raises InvalidSettings, which never quotes a key."""
-    raw_store = open_any_raw_store(
-        settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
-    )
     host = environment.get(EMULATOR_VARIABLE, "")
     access = _emulator(host, settings, environment) if host else await _google(settings, environment)
     database = f"projects/{access.project}/databases/{settings.database}"
     metadata = (("google-cloud-resource-prefix", database), *access.metadata)
     try:
+        raw_store = open_any_raw_store(
+            settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
+        )
         api = FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(channel=access.channel))
         calls = Calls(api, database, settings.timeout_seconds, now, metadata)
         yield FirestoreClient(calls, Layout(database, settings.root.strip("/"), worker_id), raw_store, settings)
@@ -75,31 +67,9 @@ def _emulator(host: str, settings: FirestoreSettings, environment: Mapping[str, 
 
 
 async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
-    credentials, of_credentials = await asyncio.to_thread(_credentials, settings.credentials_file)
+    credentials, of_credentials = await asyncio.to_thread(find_credentials, settings.credentials_file, environment)
     project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
     if not project:
         raise InvalidSettings("no project is named for Firestore", hint=f"set firestore.project or {PROJECT_VARIABLE}")
     channel = FirestoreGrpcAsyncIOTransport.create_channel(credentials=credentials, options=_CHANNEL)
     return _Access(channel, project)
-
-
-def _credentials(key_file: str) -> tuple[Any, str]:
-    """And the project that they are of, '' if they do not say."""
-    if key_file:
-        credentials = read_key(key_file)
-        return credentials, credentials.project_id or ""
-    try:
-        credentials, project = google.auth.default(scopes=_SCOPES)
-    except GoogleAuthError as error:
-        raise InvalidSettings(f"there are no credentials for Firestore: {error}", hint=_HOW) from None
-    return credentials, project or ""
-
-
-def read_key(key_file: str) -> Any:
-    """Raises InvalidSettings, which never quotes it."""
-    try:
-        return _of_account(key_file, scopes=_SCOPES)
-    except OSError as error:
-        raise InvalidSettings(f"firestore.credentials_file {key_file} cannot be read: {error.strerror}") from None
-    except (ValueError, GoogleAuthError):  # whose message may hold a part of the file
-        raise InvalidSettings(f"firestore.credentials_file {key_file} is no service account's key", hint=_HOW) from None
