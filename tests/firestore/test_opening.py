@@ -95,9 +95,11 @@ async def test_without_credentials_it_says_how_to_name_them(tmp_path: Path, monk
     assert "GOOGLE_APPLICATION_CREDENTIALS" in error.value.hint
 
 
-@pytest.mark.parametrize("place", ["gs://", "s3://", "ftp://host/folder", "/dev/null/x"])
+@pytest.mark.parametrize(
+    "place", ["gs://", "s3://", "ftp://host/folder", "/dev/null/x", "memory:///", "https://host/raw?sig=SECRET"]
+)
 async def test_a_raw_store_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"firestore\.raw"):
+    with pytest.raises(InvalidSettings, match=r"firestore\.raw(?!.*SECRET)"):
         await _open(tmp_path, {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:1"}, raw=place)
 
 

@@ -112,3 +112,11 @@ async def test_a_bucket_that_is_ill_is_away(bucket: Bucket, store: RawStore) -> 
     with pytest.raises(RawStoreAway) as away:
         await store.put_record(SHA256, b"packed")
     assert type(away.value) is RawStoreAway
+
+
+async def test_a_store_at_any_address_is_asked_a_few_times_only(bucket: Bucket) -> None:
+    bucket.status = 503
+    store = open_any_raw_store(f"{bucket.address}/bucket/raw", {}, setting="firestore.raw", google_key_file="")
+    with pytest.raises(RawStoreAway):
+        await store.put_record(SHA256, b"packed")
+    assert bucket.asked == [f"HEAD {PATH}.json.gz"] * 3

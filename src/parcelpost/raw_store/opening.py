@@ -8,8 +8,8 @@ import secrets
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import IO
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import obstore
 from obstore.exceptions import BaseError
@@ -19,12 +19,19 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.private_folder import make_private
 from parcelpost.raw_store.store import STAGING, RawStore
 
-_RETRIES_END = timedelta(seconds=10)
-_RETRIES = 2  # the worker comes again by itself
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+_RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
+"""The worker comes again by itself."""
+_CONNECT = timedelta(seconds=10)
+_LONGEST_CALL = timedelta(minutes=2)
+_NO_QUERY = "write it as gs://bucket/prefix; what signs a call comes from the environment or a file"
+_NO_MEMORY = "name a folder, gs://bucket/prefix or s3://bucket/prefix"
 
 
 def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
-    """A gateway's: a folder, made where there is none, for its owner alone; or s3://bucket/prefix.
+    """A gateway's: a folder, for its owner alone where it has to be made; or s3://bucket/prefix.
 
     Raises InvalidSettings.
     """
@@ -42,24 +49,31 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
 
     Cloud Storage is opened with that key file, or with what the environment has. Raises InvalidSettings.
     """
-    if place.startswith("s3://"):
-        return _in_s3(place, environment, setting)
-    if place.startswith("gs://"):
-        return _in_google(place, google_key_file, setting)
-    if "://" not in place:
-        return _in_folder(Path(place), setting)
+    scheme = urlsplit(place).scheme if "://" in place else ""
+    if scheme and ("?" in place or "#" in place):
+        raise InvalidSettings(f"{setting} must not hold a query or a fragment", hint=_NO_QUERY)
+    match scheme:
+        case "":
+            return _in_folder(Path(place), setting)
+        case "file":
+            return _in_folder(Path(unquote(urlsplit(place).path)), setting)
+        case "s3":
+            return _in_s3(place, environment, setting)
+        case "gs":
+            return _in_google(place, google_key_file, setting)
+        case "memory":
+            raise InvalidSettings(f"{setting} must outlive the worker, and its memory does not", hint=_NO_MEMORY)
     try:
-        return _in_bucket(from_url(place))
+        return _in_bucket(from_url(place, client_options=_client(allow_http=scheme == "http"), retry_config=_RETRIES))
     except (BaseError, ValueError) as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
 
 
 def _in_folder(folder: Path, setting: str) -> RawStore:
-    """A file appears under its name only when it is on the disk, synced."""
+    """A file appears under its name only when it is on the disk, synced. A folder that is there keeps its mode."""
     root = folder.absolute()
     try:
         make_private(root / STAGING)
-        root.chmod(0o700)
         store = LocalStore(root, mkdir=True)
     except (BaseError, OSError) as error:
         raise InvalidSettings(f"{setting} {folder} cannot be used: {error}", hint="check who owns it") from None
@@ -115,9 +129,9 @@ def _in_s3(place: str, environment: Mapping[str, str], setting: str) -> RawStore
             bucket,
             prefix=prefix,
             config={name: text for name, text in given.items() if text},  # type: ignore[arg-type]
-            client_options={"allow_http": endpoint.startswith("http://")},
+            client_options=_client(allow_http=endpoint.startswith("http://")),
             virtual_hosted_style_request=not endpoint,
-            retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRIES_END},
+            retry_config=_RETRIES,
         )
     except BaseError as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
@@ -131,12 +145,16 @@ def _in_google(place: str, key_file: str, setting: str) -> RawStore:
             bucket,
             prefix=prefix,
             config={"service_account": key_file} if key_file else None,
-            client_options={"allow_http": True},  # as a key file for an imitation may name; Google's own is https
-            retry_config={"max_retries": _RETRIES, "retry_timeout": _RETRIES_END},
+            client_options=_client(allow_http=True),  # as a key file for an imitation may name; Google's own is https
+            retry_config=_RETRIES,
         )
     except BaseError as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
     return _in_bucket(store)
+
+
+def _client(*, allow_http: bool) -> ClientConfig:
+    return {"allow_http": allow_http, "connect_timeout": _CONNECT, "timeout": _LONGEST_CALL}
 
 
 def _bucket(place: str, setting: str) -> tuple[str, str | None]:

@@ -39,6 +39,11 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
             what=f"{origins['firestore.raw']}: firestore.raw must not hold a user name or a password",
             remedy="write it as gs://bucket/prefix; credentials come from the environment or a file",
         )
+    if "://" in raw and ("?" in raw or "#" in raw):
+        yield Problem(
+            what=f"{origins['firestore.raw']}: firestore.raw must not hold a query or a fragment",
+            remedy="write it as gs://bucket/prefix; what signs a call comes from the environment or a file",
+        )
     if values["worker.upstream"] == "firestore" and values["firestore.lease_seconds"] < 2 * values["heartbeat.seconds"]:
         yield Problem(
             what="firestore.lease_seconds must be at least twice heartbeat.seconds: heartbeats extend the leases",
