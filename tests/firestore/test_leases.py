@@ -70,6 +70,20 @@ async def test_a_worker_whose_clock_is_wrong_takes_nobodys_task(server: Firestor
     assert abs(task(server, "t2")["lease_expires_at"] - datetime.now(UTC) - 15 * MINUTE) < MINUTE
 
 
+async def test_a_clock_that_jumps_takes_nobodys_task(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "t1", "t2")
+    jump = timedelta(0)
+    async with open_worker("w-1") as steady, open_worker("w-2", lambda: datetime.now(UTC) + jump) as jumping:
+        assert await _ids(steady, 1) == ["t1"]
+        assert await _ids(jumping, 1) == ["t2"]
+        jump = timedelta(hours=1)
+        assert await _ids(jumping) == []
+        heard = await jumping.heartbeat(a_beat())
+        assert heard.lease_expires_at is not None
+        assert abs(heard.lease_expires_at - datetime.now(UTC) - jump - 7.5 * MINUTE) < MINUTE, "by its own clock"
+    assert (task(server, "t1")["worker"], task(server, "t1")["attempts"]) == ("w-1", 1)
+
+
 async def test_what_never_reached_the_store_of_a_worker_that_died_comes_back(
     server: FirestoreServer, open_worker: Open
 ) -> None:

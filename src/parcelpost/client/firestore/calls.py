@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -56,16 +57,19 @@ class Calls:
         self._database = database
         self._now = now
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
-        self._ahead = timedelta(0)
-        """How much Firestore's clock is before ours, less what its last answer took on its way here."""
+        self._learned: tuple[datetime, float] | None = None
+        """Firestore's time as its last answer told it, and when that was by a clock that nobody sets."""
 
     def now(self) -> datetime:
         """By Firestore's clock, which is the same for all workers; a little late at most, so no lease ends early."""
-        return self._now() + self._ahead
+        if self._learned is None:
+            return self._now()
+        told, at = self._learned
+        return told + timedelta(seconds=time.monotonic() - at)
 
     def here(self, moment: datetime) -> datetime:
         """A moment of Firestore's clock by ours."""
-        return moment - self._ahead
+        return self._now() + (moment - self.now())
 
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
@@ -144,7 +148,7 @@ class Calls:
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:
-            self._ahead = moment(timestamp) - self._now()
+            self._learned = moment(timestamp), time.monotonic()
 
 
 def query(

@@ -83,7 +83,7 @@ class Results:
         return _Ready(entry=entry, record={"data_in_raw_store": reference}, size=0)
 
     async def _store(self, group: Sequence[_Ready], transaction: bytes) -> tuple[None, list[Message]]:
-        layout, now = self._layout, self._calls.now()
+        layout = self._layout
         paths = [
             path
             for one in group
@@ -94,6 +94,7 @@ class Results:
             )
         ]
         known = dict(await self._calls.get(list(dict.fromkeys(paths)), _LOOKED_AT, transaction))
+        now = self._calls.now()
         writes: dict[str, Message] = {}
         for one in group:
             for path, fields in self._changes(one, known, now):
