@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,20 @@ async def test_a_late_result_completes_a_task_that_was_given_up(
     add_tasks(server, "t1", status="failed", error="its lease ended without a word", ended_at=NOW)
     await client.submit_results([an_entry()])
     assert (task(server, "t1")["status"], task(server, "t1")["error"]) == ("done", None)
+
+
+async def test_a_scrape_of_the_future_hides_no_later_one(server: FirestoreServer, client: FirestoreClient) -> None:
+    now = datetime.now(UTC)
+    scrapes = [("t1", "next year", now + timedelta(days=365)), ("t1", "newer", now), ("t2", "newest", now)]
+    for number, (task_id, text, scraped_at) in enumerate(scrapes):
+        ahead = timedelta(minutes=number)  # each is scraped and sent a minute after the one before
+        server.documents.ahead = ahead
+        await client.get_work(1, ["echo"])
+        key, at = f"k{number}", scraped_at + ahead
+        await client.submit_results([_result(task_id, {"v": text}, parcel_id="p", scraped_at=at, idempotency_key=key)])
+    assert server.all(f"{ROOT}/results")["t1"]["data"] == {"v": "newer"}
+    (parcel,) = server.all(f"{ROOT}/parcels").values()
+    assert parcel["task_id"] == "t2"
 
 
 async def test_every_field_that_is_written_is_told_in_the_layout(

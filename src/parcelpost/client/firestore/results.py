@@ -24,7 +24,7 @@ from parcelpost.model import Json, OutboxEntry
 
 _WRITES_A_RESULT = 3
 _A_PARCEL_BYTES = 8 * 1024  # of the two documents beside the record's, at most
-_LOOKED_AT = ("status", "scraped_at", "task_id", "idempotency_key")
+_LOOKED_AT = ("status", "scraped_at", "received_at", "task_id", "idempotency_key")
 
 
 class _Ready(Struct, frozen=True, kw_only=True):
@@ -106,10 +106,10 @@ class Results:
     def _changes(self, one: _Ready, known: Mapping[str, Found], now: datetime) -> Iterator[tuple[str, Fields]]:
         entry, layout = one.entry, self._layout
         result, parcel, task = layout.result(entry.task_id), layout.parcel(entry), layout.task(entry.task_id)
-        is_news = _is_news(entry, known.get(result))
+        is_news = _is_news(entry, now, known.get(result))
         if is_news:
             yield result, {**self._result(entry, now), **one.record}
-        if is_news and _is_newest(entry, known.get(parcel)):
+        if is_news and _is_newest(entry, now, known.get(parcel)):
             yield (
                 parcel,
                 {**_place(entry), "task_id": entry.task_id, "scraped_at": entry.scraped_at, "received_at": now},
@@ -141,21 +141,25 @@ def _place(entry: OutboxEntry) -> dict[str, Plain]:
     }
 
 
-def _is_news(entry: OutboxEntry, known: Found | None) -> bool:
+def _is_news(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
     """Not what is stored already, nor an older scrape of the same task."""
     if known is None:
         return True
-    return known.fields.get("idempotency_key") != entry.idempotency_key and entry.scraped_at >= when(
-        known, "scraped_at"
-    )
+    is_another = known.fields.get("idempotency_key") != entry.idempotency_key
+    return is_another and min(entry.scraped_at, now) >= _scraped(known)
 
 
-def _is_newest(entry: OutboxEntry, known: Found | None) -> bool:
+def _is_newest(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
     """Of two tasks that scraped a parcel at the same moment, the one with the greater id counts as the newer."""
     if known is None:
         return True
-    before = (when(known, "scraped_at"), str(known.fields.get("task_id")))
-    return (entry.scraped_at, entry.task_id) >= before
+    before = (_scraped(known), str(known.fields.get("task_id")))
+    return (min(entry.scraped_at, now), entry.task_id) >= before
+
+
+def _scraped(known: Found) -> datetime:
+    """No later than it arrived: a worker whose clock is in the future hides nothing that comes after it."""
+    return min(when(known, "scraped_at"), when(known, "received_at"))
 
 
 def _groups(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
