@@ -52,6 +52,10 @@ class Documents:
         self._last = max(datetime.now(UTC) + self.ahead, self._last + timedelta(microseconds=1))
         return self._last
 
+    @property
+    def open_transactions(self) -> int:
+        return len(self._transactions)
+
     def begin(self) -> bytes:
         name = secrets.token_bytes(12)
         self._transactions[name] = _Transaction()

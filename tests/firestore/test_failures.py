@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import grpc
 import pytest
@@ -141,6 +142,44 @@ async def test_a_conflict_is_tried_again_a_few_times(server: FirestoreServer, cl
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=100)
     with pytest.raises(NotNow, match="contention"):
         await client.submit_results([an_entry("t2")])
+
+
+async def test_a_conflict_over_dead_workers_tasks_does_not_keep_others_from_theirs(
+    server: FirestoreServer, open_worker: Open
+) -> None:
+    add_tasks(server, "dead")
+    async with open_worker("w-1") as dead, open_worker("w-2") as alive:
+        assert (await dead.get_work(1, ["echo"])).tasks
+        add_tasks(server, "next")
+        server.documents.ahead = timedelta(minutes=20)
+        server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=4)
+        assert [one.task_id for one in (await alive.get_work(5, ["echo"])).tasks] == ["next"]
+
+
+@pytest.mark.parametrize("method", ["BatchGetDocuments", "Commit"])
+@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.PERMISSION_DENIED])
+async def test_no_transaction_is_left_open(
+    server: FirestoreServer, client: FirestoreClient, method: str, code: grpc.StatusCode
+) -> None:
+    server.play(method, fails(code))
+    with pytest.raises(UpstreamError):
+        await client.submit_results([an_entry()])
+    assert server.calls["BeginTransaction"] == 1
+    assert server.documents.open_transactions == 0
+
+
+async def test_a_transaction_that_is_cancelled_is_not_left_open(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    server.play("BatchGetDocuments", hangs())
+    sending = asyncio.create_task(client.submit_results([an_entry()]))
+    async with asyncio.timeout(30):
+        while not server.calls["BatchGetDocuments"]:
+            await asyncio.sleep(0.01)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    assert server.documents.open_transactions == 0
 
 
 async def test_a_transaction_that_firestore_has_forgotten_is_begun_anew(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +16,7 @@ from msgspec import Struct
 
 from parcelpost.client.firestore.failures import Conflict, in_our_words
 from parcelpost.client.firestore.values import Message, Plain, decode, encode, moment
+from parcelpost.errors import UpstreamError
 
 T = TypeVar("T")
 
@@ -22,6 +26,9 @@ MOST_COMMIT_BYTES = 8 * 1024 * 1024
 """Firestore takes 10 MiB; the rest is for what stands around our documents."""
 
 _MOST_TRIES = 4
+_REST_SECONDS = 0.05
+"""Between two tries, about, and twice as long each time: who met once would meet again."""
+_LONGEST_FAREWELL_SECONDS = 5.0
 
 _new_write: Any = types.Write.pb()
 _new_commit: Any = types.CommitRequest.pb()
@@ -123,10 +130,12 @@ class Calls:
                 if writes:
                     await self.commit(writes, transaction, may_refuse=may_refuse)
                 else:
-                    await self._let_go(transaction)
-            except Conflict:
-                if tries == _MOST_TRIES:
+                    await self._let_go(transaction, self._fixed["timeout"])
+            except BaseException as error:
+                await self._give_up(transaction)
+                if not isinstance(error, Conflict) or tries == _MOST_TRIES:
                     raise
+                await asyncio.sleep(random.uniform(0, _REST_SECONDS * 2**tries))  # noqa: S311 - no secret
                 before, tries = transaction, tries + 1
             else:
                 return answer
@@ -140,11 +149,16 @@ class Calls:
         with in_our_words("beginning a transaction"):
             return (await self._api.begin_transaction(request, **self._fixed)).transaction
 
-    async def _let_go(self, transaction: bytes) -> None:
+    async def _let_go(self, transaction: bytes, seconds: float) -> None:
         """So that nobody waits for what was only looked at."""
         request = types.RollbackRequest(database=self._database, transaction=transaction)
         with in_our_words("ending a transaction"):
-            await self._api.rollback(request, **self._fixed)
+            await self._api.rollback(request, **{**self._fixed, "timeout": seconds})
+
+    async def _give_up(self, transaction: bytes) -> None:
+        """As well as can be: Firestore lets go of it by itself some time later."""
+        with suppress(UpstreamError):
+            await self._let_go(transaction, min(self._fixed["timeout"], _LONGEST_FAREWELL_SECONDS))
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from google.cloud.firestore_v1.types import StructuredQuery
 
 from parcelpost.client.firestore.calls import Calls, Found, change, query
+from parcelpost.client.firestore.failures import Conflict
 from parcelpost.client.firestore.layout import TASKS, Layout
 from parcelpost.client.firestore.task_fields import LEASED, OF_A_LEASE, Fields, queued_again, when
 from parcelpost.client.firestore.values import Message
@@ -66,7 +68,10 @@ class Leases:
         self._claims = min(first, at), max(last, at)
 
     async def bring_back(self) -> None:
-        """What dead workers had is queued again, or failed if it was handed out often enough."""
+        """What dead workers had is queued again, or failed if it was handed out often enough.
+
+        Where others do the same at this moment, it is left to them.
+        """
         now = self._calls.now()
         over = query(TASKS, ("status", "==", LEASED), ("lease_expires_at", "<=", now), order=_BY_END, most=_A_TIME)
 
@@ -74,7 +79,8 @@ class Leases:
             is_over = when(found, "lease_expires_at") <= now
             return queued_again(found, self._max_attempts, now, _NO_WORD) if is_over else None
 
-        await self._change(over, back)
+        with suppress(Conflict):
+            await self._change(over, back)
 
     async def keep(self, beat: Beat) -> Kept | None:
         """Extends those that need it, so that all run for half their length at least.
