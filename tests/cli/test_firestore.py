@@ -64,3 +64,14 @@ def test_check_looks_at_the_key_that_the_environment_names(
     assert "SECRET" not in ran.out + ran.err
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
     assert run("config", "check", *chosen).code == 0, "an emulator needs none"
+
+
+def test_a_worker_says_that_it_uses_an_emulator(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", "127.0.0.1:1")
+    chosen = ("--set", "firestore.raw=raw", "--set", "firestore.project=p", "--set", "log.level=info")
+    ran = run("run", "--mode", "standalone", "--upstream", "firestore", "--until-empty", *chosen)
+    assert ran.code == 0, ran.err
+    place = "firestore p/(default)/parcelpost/main of the emulator at 127.0.0.1:1 (FIRESTORE_EMULATOR_HOST)"
+    assert place in ran.out + ran.err
+    assert "Firestore's emulator at 127.0.0.1:1 (FIRESTORE_EMULATOR_HOST), reading" in ran.out + ran.err

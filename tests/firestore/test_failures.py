@@ -60,9 +60,13 @@ async def test_every_status_has_its_meaning(
 
 
 async def test_a_missing_index_is_told_with_what_to_do(server: FirestoreServer, client: FirestoreClient) -> None:
-    server.play("RunQuery", fails(Code.FAILED_PRECONDITION, "The query requires an index. You can create it here: x"))
+    link = f"https://console.firebase.google.com/project/p/firestore/indexes?create_composite={'C' * 600}-its-end"
+    said = f"The query requires an index. You can create it here: {link}"
+    server.play("RunQuery", fails(Code.FAILED_PRECONDITION, said))
     with pytest.raises(NotAllowed, match="requires an index") as error:
         await client.get_work(1, ["echo"])
+    assert str(error.value).endswith(link), "a part of it leads nowhere"
+    assert f"{server.host} (FIRESTORE_EMULATOR_HOST)" in str(error.value)
     assert "parcelpost firestore show indexes" in error.value.hint
 
 

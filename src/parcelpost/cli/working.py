@@ -76,6 +76,7 @@ async def working(
                 turns=fetcher.turns,
                 browsers=pool,
                 most_browsers=settings.browser.most,
+                emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
                 settings=settings,
                 worker_id=worker_id,
                 version=__version__,

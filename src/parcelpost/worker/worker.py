@@ -65,6 +65,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     """None: there is no pool."""
     most_browsers: int = 0
     """What the operator wants at most, however much memory there is."""
+    emulator: str = ""
+    """Where an imitation of Firestore is used in its place; '': nowhere."""
     observe: Callable[[QueueDepth], None] | None = None
     """Told now and then how the queue stands."""
 
@@ -223,7 +225,7 @@ class Worker:
                 mode=mode,
                 worker_id=tools.worker_id,
                 store=str(tools.lpm.path),
-                gateway=_upstream_name(tools.settings) if tools.delivers else "",
+                gateway=_upstream_name(tools.settings, tools.emulator) if tools.delivers else "",
                 slots=len(self.executor.slots),
                 platforms=list(self.platforms()),
             )
@@ -263,8 +265,9 @@ class Worker:
         self.crew.wake("sync")
 
 
-def _upstream_name(settings: Settings) -> str:
+def _upstream_name(settings: Settings, emulator: str) -> str:
     if settings.worker.upstream == "gateway":
         return settings.gateway.url
     parts = (settings.firestore.project, settings.firestore.database, settings.firestore.root)
-    return f"firestore {'/'.join(filter(None, parts))}"
+    at = f" of the emulator at {emulator} (FIRESTORE_EMULATOR_HOST)" if emulator else ""
+    return f"firestore {'/'.join(filter(None, parts))}{at}"

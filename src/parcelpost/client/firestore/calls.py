@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -59,10 +59,13 @@ class Calls:
         timeout_seconds: float,
         now: Callable[[], datetime],
         metadata: Sequence[tuple[str, str]] = (),
+        place: str = "Firestore",
     ) -> None:
         self._api = api
         self._database = database
         self._now = now
+        self._place = place
+        """As errors name it."""
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
         self._learned: tuple[datetime, float] | None = None
         """Firestore's time as its last answer told it, and when that was by a clock that nobody sets."""
@@ -88,7 +91,7 @@ class Calls:
         if transaction:
             request.transaction = transaction
         found: dict[str, Found] = {}
-        with in_our_words("reading documents"):
+        with self._asking("reading documents"):
             async for answer in await self._api.batch_get_documents(request, **self._fixed):
                 told = types.BatchGetDocumentsResponse.pb(answer)
                 self._learn_time(told.read_time)
@@ -100,7 +103,7 @@ class Calls:
         """Outside of transactions: in one, it would hold up everybody who looks at the same."""
         request = types.RunQueryRequest(parent=parent, structured_query=query)
         found: list[Found] = []
-        with in_our_words(f"looking for {query.from_[0].collection_id}"):
+        with self._asking(f"looking for {query.from_[0].collection_id}"):
             async for answer in await self._api.run_query(request, **self._fixed):
                 told = types.RunQueryResponse.pb(answer)
                 self._learn_time(told.read_time)
@@ -111,7 +114,7 @@ class Calls:
     async def commit(self, writes: Sequence[Message], transaction: bytes = b"", *, may_refuse: bool = False) -> None:
         """All of them or none."""
         request = _new_commit(database=self._database, writes=writes, transaction=transaction)
-        with in_our_words("writing", may_refuse=may_refuse):
+        with self._asking("writing", may_refuse=may_refuse):
             answer = await self._api.commit(types.CommitRequest.wrap(request), **self._fixed)
         self._learn_time(types.CommitResponse.pb(answer).commit_time)
 
@@ -146,19 +149,22 @@ class Calls:
         request = types.BeginTransactionRequest(
             database=self._database, options=types.TransactionOptions(read_write=kind)
         )
-        with in_our_words("beginning a transaction"):
+        with self._asking("beginning a transaction"):
             return (await self._api.begin_transaction(request, **self._fixed)).transaction
 
     async def _let_go(self, transaction: bytes, seconds: float) -> None:
         """So that nobody waits for what was only looked at."""
         request = types.RollbackRequest(database=self._database, transaction=transaction)
-        with in_our_words("ending a transaction"):
+        with self._asking("ending a transaction"):
             await self._api.rollback(request, **{**self._fixed, "timeout": seconds})
 
     async def _give_up(self, transaction: bytes) -> None:
         """As well as can be: Firestore lets go of it by itself some time later."""
         with suppress(UpstreamError):
             await self._let_go(transaction, min(self._fixed["timeout"], _LONGEST_FAREWELL_SECONDS))
+
+    def _asking(self, call: str, *, may_refuse: bool = False) -> AbstractContextManager[None]:
+        return in_our_words(f"{self._place}, {call}", may_refuse=may_refuse)
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:

@@ -18,6 +18,8 @@ QUOTA_REST_SECONDS = 300.0
 """A used-up quota does not come back by being asked for."""
 
 _MOST_SAID_CHARS = 300
+_MOST_OF_A_LINK_CHARS = 4_000
+"""What is said of a missing index ends with the address that makes it, which is of no use without its end."""
 _TOO_LARGE = re.compile(
     r"larger than max|too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE
 )
@@ -45,7 +47,10 @@ class Conflict(NotNow):
 
 @contextmanager
 def in_our_words(call: str, *, may_refuse: bool = False) -> Iterator[None]:
-    """Only a call that `may_refuse` raises Refused and TooLarge: elsewhere a person must look."""
+    """`call`: whom we ask, and for what.
+
+    Only one that `may_refuse` raises Refused and TooLarge: elsewhere a person must look.
+    """
     try:
         yield
     except GoogleAPICallError as error:
@@ -58,7 +63,8 @@ def in_our_words(call: str, *, may_refuse: bool = False) -> Iterator[None]:
 
 def _translated(call: str, error: GoogleAPICallError, may_refuse: bool) -> UpstreamError:
     code, text = error.grpc_status_code or _Code.UNKNOWN, str(error.message or "")
-    said = _say(call, code.name.lower().replace("_", " "), text)
+    most = _MOST_SAID_CHARS if code is not _Code.FAILED_PRECONDITION else _MOST_OF_A_LINK_CHARS
+    said = _say(call, code.name.lower().replace("_", " "), text, most)
     if code is _Code.ABORTED or (code is _Code.INVALID_ARGUMENT and _LOST_TRANSACTION.search(text)):
         return Conflict(said, hint=_REST)
     if code in _BAD_REQUEST and _TOO_LARGE.search(text):
@@ -92,5 +98,5 @@ def _asked_wait(error: GoogleAPICallError) -> float:
     return max((min(wait.total_seconds(), wire.LONGEST_WAIT_SECONDS) for wait in waits), default=0.0)
 
 
-def _say(call: str, what: str, text: str) -> str:
-    return f"Firestore, {call}: {what}: {wire.one_line(text)}"[:_MOST_SAID_CHARS].rstrip(": ")
+def _say(call: str, what: str, text: str, most: int = _MOST_SAID_CHARS) -> str:
+    return f"{call}: {what}: {wire.one_line(text)}"[:most].rstrip(": ")

@@ -38,6 +38,7 @@ class _Access(NamedTuple):
     channel: Any
     project: str
     metadata: tuple[tuple[str, str], ...] = ()
+    place: str = "Firestore"
 
 
 @asynccontextmanager
@@ -54,7 +55,7 @@ async def open_firestore(
             settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
         )
         api = FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(channel=access.channel))
-        calls = Calls(api, database, settings.timeout_seconds, now, metadata)
+        calls = Calls(api, database, settings.timeout_seconds, now, metadata, access.place)
         yield FirestoreClient(calls, Layout(database, settings.root.strip("/"), worker_id), raw_store, settings)
     finally:
         await access.channel.close()
@@ -63,7 +64,8 @@ async def open_firestore(
 def _emulator(host: str, settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
     project = settings.project or environment.get(PROJECT_VARIABLE) or _EMULATOR_PROJECT
     channel = grpc.aio.insecure_channel(host, options=_CHANNEL)
-    return _Access(channel, project, (("authorization", "Bearer owner"),))
+    place = f"Firestore's emulator at {host} ({EMULATOR_VARIABLE})"
+    return _Access(channel, project, (("authorization", "Bearer owner"),), place)
 
 
 async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
