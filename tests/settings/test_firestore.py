@@ -21,6 +21,7 @@ WRONG = [
     ("firestore.database", "a/b", "no database's id"),
     ("firestore.raw", "s3://key:secret@bucket", "must not hold a user name or a password"),
     ("firestore.raw", "https://host/raw?sig=secret", "must not hold a query"),
+    ("firestore.raw", "memory:///", "must outlive the worker"),
 ]
 
 

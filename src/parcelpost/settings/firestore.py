@@ -33,22 +33,26 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
             what=f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
             remedy="write it as parcelpost/main: collection, document, and so on in pairs",
         )
-    raw = values["firestore.raw"]
-    if "://" in raw and "@" in raw:
-        yield Problem(
-            what=f"{origins['firestore.raw']}: firestore.raw must not hold a user name or a password",
-            remedy="write it as gs://bucket/prefix; credentials come from the environment or a file",
-        )
-    if "://" in raw and ("?" in raw or "#" in raw):
-        yield Problem(
-            what=f"{origins['firestore.raw']}: firestore.raw must not hold a query or a fragment",
-            remedy="write it as gs://bucket/prefix; what signs a call comes from the environment or a file",
-        )
+    for what, remedy in _faults_of_raw(values["firestore.raw"]):
+        yield Problem(what=f"{origins['firestore.raw']}: firestore.raw {what}", remedy=remedy)
     if values["worker.upstream"] == "firestore" and values["firestore.lease_seconds"] < 2 * values["heartbeat.seconds"]:
         yield Problem(
             what="firestore.lease_seconds must be at least twice heartbeat.seconds: heartbeats extend the leases",
             remedy="change one of the two",
         )
+
+
+def _faults_of_raw(place: str) -> Iterator[tuple[str, str]]:
+    """With what to do. None quotes it."""
+    if "://" not in place:
+        return
+    form = "write it as gs://bucket/prefix"
+    if "@" in place:
+        yield "must not hold a user name or a password", f"{form}; credentials come from the environment or a file"
+    if "?" in place or "#" in place:
+        yield "must not hold a query or a fragment", f"{form}; what signs a call comes from the environment or a file"
+    if place.lower().startswith("memory://"):
+        yield "must outlive the worker, and its memory does not", f"{form}, or name a folder"
 
 
 def check_runnable(settings: Settings) -> None:
