@@ -102,7 +102,7 @@ class FirestoreStage:
         self._client = client
 
     def worker(self, worker_id: str) -> AbstractAsyncContextManager[Upstream]:
-        return open_firestore(self.settings, self.environment, worker_id, SystemClock().now)
+        return open_firestore(self.settings, self.environment, worker_id, SystemClock())
 
     def document(self, *path: str) -> Any:
         return self._client.document(*self.settings.root.split("/"), *path)

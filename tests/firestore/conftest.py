@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,16 @@ from tests.firestore.server import FirestoreServer
 ROOT = "projects/p/databases/(default)/documents/parcelpost/main"
 
 Open = Callable[..., AbstractAsyncContextManager[FirestoreClient]]
+
+
+class _Clock(SystemClock):
+    """That of the machine, but for what it says it is."""
+
+    def __init__(self, now: Callable[[], datetime] | None) -> None:
+        self._told = now
+
+    def now(self) -> datetime:
+        return self._told() if self._told else super().now()
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +51,7 @@ def open_worker(server: FirestoreServer, tmp_path: Path) -> Open:
     ) -> AbstractAsyncContextManager[FirestoreClient]:
         plain = FirestoreSettings(project="p", raw=str(tmp_path / "raw"))
         environment = {"FIRESTORE_EMULATOR_HOST": server.host}
-        return open_firestore(replace(plain, **settings), environment, worker_id, now or SystemClock().now)
+        return open_firestore(replace(plain, **settings), environment, worker_id, _Clock(now))
 
     return opened
 

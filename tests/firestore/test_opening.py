@@ -44,7 +44,7 @@ def key() -> dict[str, str]:
 
 async def _open(folder: Path, environment: Mapping[str, str] | None = None, **settings: Any) -> None:
     chosen = FirestoreSettings(**{"raw": str(folder / "raw"), **settings})
-    async with open_firestore(chosen, environment or {}, "w-1", SystemClock().now):
+    async with open_firestore(chosen, environment or {}, "w-1", SystemClock()):
         pass
 
 

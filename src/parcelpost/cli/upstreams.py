@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
+from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
@@ -24,19 +24,19 @@ _NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "ob
 
 @asynccontextmanager
 async def upstream_of(
-    settings: Settings, environment: Mapping[str, str], worker_id: str, now: Callable[[], datetime]
+    settings: Settings, environment: Mapping[str, str], worker_id: str, clock: Clock
 ) -> AsyncIterator[Upstream]:
     """Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
         _keep_grpc_quiet()
         from parcelpost.client.firestore import open_firestore
 
-        async with open_firestore(settings.firestore, environment, worker_id, now) as firestore:
+        async with open_firestore(settings.firestore, environment, worker_id, clock) as firestore:
             yield firestore
     elif settings.gateway.url:
         secret = read_token(settings.gateway, environment).secret
         token = secret.reveal() if secret else _NO_TOKEN
-        async with GatewayClient.open(settings.gateway, token, worker_id, now) as gateway:
+        async with GatewayClient.open(settings.gateway, token, worker_id, clock.now) as gateway:
             yield gateway
     else:
         yield Nowhere()

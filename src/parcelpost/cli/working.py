@@ -65,7 +65,7 @@ async def working(
             PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
         )
         worker_id = settings.worker.id or await _own_id(lpm)
-        upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock.now))
+        upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock))
         worker = Worker(
             Tools(
                 lpm=lpm,

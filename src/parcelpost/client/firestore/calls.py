@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.cloud.firestore_v1 import types
 from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
@@ -19,6 +17,8 @@ from parcelpost.client.firestore.values import Message, Plain, decode, encode, m
 from parcelpost.errors import UpstreamError
 
 T = TypeVar("T")
+_Work = Callable[[bytes], Awaitable[tuple[T, Sequence[Message]]]]
+"""In a transaction: what it answers, and what is to be written."""
 
 MOST_WRITES = 500
 """In one commit."""
@@ -51,19 +51,29 @@ class Found(Struct, frozen=True):
         return self.path.rpartition("/")[2]
 
 
+class Time(Protocol):
+    """What is needed of a clock."""
+
+    def now(self) -> datetime: ...
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
 class Calls:
     def __init__(
         self,
         api: FirestoreAsyncClient,
         database: str,
         timeout_seconds: float,
-        now: Callable[[], datetime],
+        time: Time,
         metadata: Sequence[tuple[str, str]] = (),
         place: str = "Firestore",
     ) -> None:
         self._api = api
         self._database = database
-        self._now = now
+        self._time = time
         self._place = place
         """As errors name it."""
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
@@ -73,13 +83,13 @@ class Calls:
     def now(self) -> datetime:
         """By Firestore's clock, which is the same for all workers; a little late at most, so no lease ends early."""
         if self._learned is None:
-            return self._now()
+            return self._time.now()
         told, at = self._learned
-        return told + timedelta(seconds=time.monotonic() - at)
+        return told + timedelta(seconds=self._time.monotonic() - at)
 
     def here(self, moment: datetime) -> datetime:
         """A moment of Firestore's clock by ours."""
-        return self._now() + (moment - self.now())
+        return self._time.now() + (moment - self.now())
 
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
@@ -118,9 +128,7 @@ class Calls:
             answer = await self._api.commit(types.CommitRequest.wrap(request), **self._fixed)
         self._learn_time(types.CommitResponse.pb(answer).commit_time)
 
-    async def transact(
-        self, work: Callable[[bytes], Awaitable[tuple[T, Sequence[Message]]]], *, may_refuse: bool = False
-    ) -> T:
+    async def transact(self, work: _Work[T], *, may_refuse: bool = False) -> T:
         """What `work` answers, once what it wants written is, together with what it has read. It may run again.
 
         After a few conflicts with others it is NotNow.
@@ -129,19 +137,24 @@ class Calls:
         while True:
             transaction = await self._begin(before)
             try:
-                answer, writes = await work(transaction)
-                if writes:
-                    await self.commit(writes, transaction, may_refuse=may_refuse)
-                else:
-                    await self._let_go(transaction, self._fixed["timeout"])
-            except BaseException as error:
-                await self._give_up(transaction)
-                if not isinstance(error, Conflict) or tries == _MOST_TRIES:
+                return await self._try(work, transaction, may_refuse)
+            except Conflict:
+                if tries == _MOST_TRIES:
                     raise
-                await asyncio.sleep(random.uniform(0, _REST_SECONDS * 2**tries))  # noqa: S311 - no secret
-                before, tries = transaction, tries + 1
+            await self._time.sleep(random.uniform(0, _REST_SECONDS * 2**tries))  # noqa: S311 - no secret
+            before, tries = transaction, tries + 1
+
+    async def _try(self, work: _Work[T], transaction: bytes, may_refuse: bool) -> T:
+        try:
+            answer, writes = await work(transaction)
+            if writes:
+                await self.commit(writes, transaction, may_refuse=may_refuse)
             else:
-                return answer
+                await self._let_go(transaction, self._fixed["timeout"])
+        except BaseException:
+            await self._give_up(transaction)
+            raise
+        return answer
 
     async def _begin(self, before: bytes) -> bytes:
         """`before`: the transaction that this is another try of, which gives it precedence."""
@@ -168,7 +181,7 @@ class Calls:
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:
-            self._learned = moment(timestamp), time.monotonic()
+            self._learned = moment(timestamp), self._time.monotonic()
 
 
 def query(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import grpc
 from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
 
-from parcelpost.client.firestore.calls import Calls
+from parcelpost.client.firestore.calls import Calls, Time
 from parcelpost.client.firestore.client import FirestoreClient
 from parcelpost.client.firestore.credentials import find_credentials
 from parcelpost.client.firestore.layout import Layout
@@ -43,7 +42,7 @@ class _Access(NamedTuple):
 
 @asynccontextmanager
 async def open_firestore(
-    settings: FirestoreSettings, environment: Mapping[str, str], worker_id: str, now: Callable[[], datetime]
+    settings: FirestoreSettings, environment: Mapping[str, str], worker_id: str, time: Time
 ) -> AsyncIterator[FirestoreClient]:
     """Connects on the first call. Raises InvalidSettings, which never quotes a key."""
     host = environment.get(EMULATOR_VARIABLE, "")
@@ -55,7 +54,7 @@ async def open_firestore(
             settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
         )
         api = FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(channel=access.channel))
-        calls = Calls(api, database, settings.timeout_seconds, now, metadata, access.place)
+        calls = Calls(api, database, settings.timeout_seconds, time, metadata, access.place)
         yield FirestoreClient(calls, Layout(database, settings.root.strip("/"), worker_id), raw_store, settings)
     finally:
         await access.channel.close()
