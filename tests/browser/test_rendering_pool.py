@@ -12,6 +12,7 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.model import Target, Task
 from parcelpost.scrapers.browsers.lending import Browsing
+from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
 from parcelpost.scrapers.fetcher import PageFetcher
 from tests.browser.lending import Evidence
@@ -80,3 +81,17 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
             assert [(one.task_id, one.screenshot) for one in evidence] == [("adams", None)]
             assert "stopped: the page floods us" in evidence[0].log
             assert b"<b>DOE</b>" in await page("adams", "/")
+
+
+async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> None:
+    """A page that is only closed would go on computing for as long as its browser lives."""
+    task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
+    async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
+        site.page("/", b"<html><body><script>while (true) { }</script></body></html>")
+        browsing = Browsing(lender=stage.pool, options=BrowserOptions(page_seconds=1.0))
+        async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
+            session = fetcher.session(0.0, task)
+            with pytest.raises(TryLater, match="scripts do not end"):
+                await session.rendered(f"{site.url}/")
+            await session.end(failed=True)
+            await stage.until(lambda row: row.launches == 2 and row.status == "idle")

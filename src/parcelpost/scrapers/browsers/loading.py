@@ -182,6 +182,7 @@ class Loading:
                 length: int = await lent.alive(self._frame.evaluate(_LENGTH))
                 text = await lent.alive(self._frame.content()) if length <= self._max_page_bytes else ""
         except TimeoutError:
+            lent.stop("a page's scripts do not end")  # closing the page would leave them running
             raise TryLater(f"{host}: the page does not answer: its scripts do not end") from None
         except self._error as error:
             raise TryLater(f"{host}: the page cannot be read: {error.message}"[:300]) from None
