@@ -267,7 +267,7 @@ def test_a_cut_gzip_file_leaves_what_was_read_and_says_so(tmp_path: Path, store:
     file.write_bytes(file.read_bytes()[:-5_000])
     ran = import_(run, store, file)
     assert ran.code == 1
-    assert ran.err.startswith(f"error: {file} cannot be read to its end: ")
+    assert f"error: {file} cannot be read to its end: " in ran.err  # on a slow machine behind its progress
     assert "import it again" in ran.err
     assert len(stored(run, store)) == 100
 
