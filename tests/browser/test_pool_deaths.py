@@ -138,6 +138,16 @@ async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) ->
         await use(stage)
 
 
+async def test_a_page_that_takes_more_memory_than_a_browser_may_costs_its_task_a_retry(store: Path) -> None:
+    async with a_pool(store, most=1, max_browser_bytes=1) as stage:
+        with pytest.raises(TryLater, match="out of memory"):
+            async with stage.pool.lend("t1", patience=PATIENCE) as lent, asyncio.timeout(PATIENCE):
+                while not stage.pool.figures.pss_bytes:
+                    await asyncio.sleep(0.05)
+                await stage.pool.stop_largest()
+                await never_ending(lent)
+
+
 async def test_whose_fault_a_death_is_decides_what_it_costs(store: Path) -> None:
     async with a_pool(store, most=1) as stage:
         deaths = Deaths()

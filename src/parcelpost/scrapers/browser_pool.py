@@ -107,7 +107,8 @@ class BrowserPool:
         if largest is None or largest.chromium is None:
             return False
         largest.is_given_up = True
-        largest.chromium.end("the machine is out of memory", "ours")
+        is_page = (largest.memory or 0) > self._options.max_browser_bytes  # or it would come back at no cost for ever
+        largest.chromium.end("the machine is out of memory", "page" if is_page else "ours")
         largest.chromium.kill()
         return True
 
