@@ -19,7 +19,8 @@ from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.grizzly_values import valuations
-from parcelpost.scrapers.record import Building, Record, Sale, take_last_sale, take_values
+from parcelpost.scrapers.record import Building, Record, take_last_sale, take_values
+from parcelpost.scrapers.sales import sales_of
 from parcelpost.scrapers.shell import is_shell
 from parcelpost.scrapers.tables import Columns, Headed
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Inside, Label, XPath
@@ -154,7 +155,7 @@ def read(reading: Reading) -> Found:
         land_use_code=use_code,
         land_use_desc=use_desc,
         valuations=columns,
-        sales=list(_sales(sales or ())),
+        sales=list(sales_of(sales or ())),
     )
     _situs(record, look.value(SITE, block))
     _take_buildings(record, look)
@@ -211,21 +212,6 @@ def _says_none(document: Document) -> bool:
     frames = (piece.element for way in BUILDINGS.field.ways for piece in way.find(document, None))
     first = (next(frame.iter("table"), None) for frame in frames if frame is not None)
     return any(_NONE.search(text_of(table)) for table in first if table is not None)
-
-
-def _sales(rows: Iterable[tables.Row]) -> Iterator[Sale]:
-    for row in rows:
-        date = values.day(tables.text(row, "date"))
-        if date is None:
-            continue
-        yield Sale(
-            date=date,
-            price=values.money(tables.text(row, "price")),
-            book_page=values.words(tables.text(row, "book_page")),
-            instrument=values.words(tables.text(row, "instrument")),
-            qualified=values.words(tables.text(row, "qualified")),
-            vacant_improved=values.words(tables.text(row, "vacant_improved")),
-        )
 
 
 def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:

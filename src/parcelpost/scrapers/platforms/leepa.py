@@ -16,7 +16,8 @@ from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
 from parcelpost.scrapers.document import Document, Element, Piece, is_in, text_of
 from parcelpost.scrapers.looking import Field, Look, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.record import Building, Record, Valuation, take_last_sale, take_values
+from parcelpost.scrapers.sales import sales_of
 from parcelpost.scrapers.tables import Columns, Headed
 from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Label, XPath
 
@@ -163,7 +164,7 @@ def read(reading: Reading) -> Found:
         mailing_country=country_of(mailing),
         legal_description=look.value(LEGAL),
         valuations=columns,
-        sales=list(_sales(look)),
+        sales=list(sales_of(look.rows(SALES) or ())),
     )
     _take_site(record, look.value(SITE) or [])
     _take_location(record, document)
@@ -290,20 +291,6 @@ def _valuations(look: Look) -> Iterator[Valuation]:
 def _status(words: str) -> str:
     lower = words.lower()
     return "preliminary" if "proposed" in lower or "preliminary" in lower or "trim" in lower else "certified"
-
-
-def _sales(look: Look) -> Iterator[Sale]:
-    for row in look.rows(SALES) or ():
-        date = values.day(tables.text(row, "date"))
-        if date is None:
-            continue
-        yield Sale(
-            date=date,
-            price=values.money(tables.text(row, "price")),
-            instrument=values.words(tables.text(row, "instrument")),
-            qualified=values.words(tables.text(row, "qualified")),
-            vacant_improved=values.words(tables.text(row, "vacant_improved")),
-        )
 
 
 PLATFORM = CountyPlatform(name="leepa", version=4, read=read)

@@ -6,23 +6,24 @@ The numbers in its ids differ by county and by which modules have data, so every
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from functools import partial
 
 from parcelpost.model import NotFound, Page, Retry, Target
-from parcelpost.scrapers import tables, values
+from parcelpost.scrapers import values
 from parcelpost.scrapers.addressing import given_url, id_of, needed, parcel_of, quoted
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
 from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field, Look, section
+from parcelpost.scrapers.looking import Field, section
 from parcelpost.scrapers.no_parcel import is_said_to_be_none
 from parcelpost.scrapers.platforms.qpublic_buildings import says_none, take_buildings
 from parcelpost.scrapers.platforms.qpublic_owner import take_owner
 from parcelpost.scrapers.platforms.qpublic_taxes import bills, take_taxes
 from parcelpost.scrapers.platforms.qpublic_values import valuations
-from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
+from parcelpost.scrapers.record import Record, take_last_sale, take_values
+from parcelpost.scrapers.sales import sales_of
 from parcelpost.scrapers.tables import Columns
 from parcelpost.scrapers.ways import IdEnd, Label, Titled
 
@@ -218,7 +219,7 @@ def read(reading: Reading) -> Found:
         subdivision=look.value(SUBDIVISION, summary),
         homestead=look.value(HOMESTEAD, summary),
         valuations=valuations(look),
-        sales=list(_sales(look)),
+        sales=list(sales_of(look.rows(SALES) or ())),
         tax_bills=bills(look),
     )
     _split_use(record, modules)
@@ -285,21 +286,6 @@ def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
         if found and label(found[1]) == label(record.land_use_desc or ""):
             record.land_use_code = found[2]
             return
-
-
-def _sales(look: Look) -> Iterator[Sale]:
-    for row in look.rows(SALES) or ():
-        date = values.day(tables.text(row, "date").lstrip("+ "))
-        if date is None:
-            continue
-        yield Sale(
-            date=date,
-            price=values.money(tables.text(row, "price")),
-            book_page=values.words(tables.text(row, "book_page")),
-            instrument=values.words(tables.text(row, "instrument")),
-            qualified=values.words(tables.text(row, "qualified")),
-            vacant_improved=values.words(tables.text(row, "vacant_improved")),
-        )
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
