@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
+from parcelpost.tcp_server import tcp_server
 from tests.hostile_http import Reply, Request, batch_problem, form, read_request
 
 __all__ = [
@@ -119,8 +120,7 @@ class HostileGateway:
         self.port = 0
         self._staged: list[_Staged] = []
         self._news = asyncio.Condition()
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._serving: contextlib.AsyncExitStack | None = None
 
     @property
     def url(self) -> str:
@@ -128,7 +128,7 @@ class HostileGateway:
 
     @property
     def is_up(self) -> bool:
-        return self._server is not None
+        return self._serving is not None
 
     def offer(self, *tasks: Json) -> None:
         """Puts tasks (`a_task`) at the end of the queue, as they will stand on the wire. Absurd ones come by a trap."""
@@ -156,18 +156,15 @@ class HostileGateway:
 
     async def start(self) -> None:
         """Opens the port; after `stop` the same one again."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        stack = contextlib.AsyncExitStack()
+        self.port = await stack.enter_async_context(tcp_server(self._serve, "127.0.0.1", self.port))
+        self._serving = stack
 
     async def stop(self) -> None:
         """From now on connections are refused; those open are dropped."""
-        if self._server is not None:
-            self._server.close()
-            for connection in self._connections:
-                connection.cancel()
-            await asyncio.gather(*self._connections, return_exceptions=True)
-            await self._server.wait_closed()
-            self._server = None
+        if self._serving is not None:
+            await self._serving.aclose()
+            self._serving = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -286,19 +283,11 @@ class HostileGateway:
     def _selectors(self, request: Request) -> Reply:
         return Reply(200, {"selectors": self.selectors})
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until the client has had enough or a trap ends it."""
-        try:
-            with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                while await self._exchange(reader, writer):
-                    pass
-        finally:
-            writer.transport.abort()
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            while await self._exchange(reader, writer):
+                pass
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         request = await read_request(reader, self.base_path)

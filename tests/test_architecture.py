@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 MAX_LINES = 350
 
 _GROUND = {"model", "errors", "clock"}
-_WORKER = _GROUND | {"settings", "events", "telemetry", "storage", "client", "scrapers"}
+_WORKER = _GROUND | {"settings", "events", "telemetry", "storage", "client", "scrapers", "tcp_server"}
 _SIMULATOR = _WORKER | {"wire", "log", "worker", "gateway", "raw_store"}
 
 # A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
@@ -28,14 +28,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "events": _GROUND,
     "wire": _GROUND,
     "private_folder": set(),
+    "tcp_server": {"clock"},
     "raw_store": {"errors", "private_folder"},
     "log": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
     "storage": {"model", "errors", "events", "clock"},
     "client": {"model", "errors", "events", "wire", "settings", "raw_store"},
-    "scrapers": {"model", "errors", "events", "clock"},
+    "scrapers": {"model", "errors", "events", "clock", "tcp_server"},
     "worker": _WORKER,
-    "gateway": {"model", "errors", "events", "clock", "wire", "settings", "raw_store", "private_folder"},
+    "gateway": {"model", "errors", "events", "clock", "wire", "settings", "raw_store", "private_folder", "tcp_server"},
     "contrib": _GROUND | {"settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
     "cli": _SIMULATOR | {"simulator"},

@@ -9,6 +9,8 @@ from http.client import responses
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from parcelpost.tcp_server import tcp_server
+
 
 class Asked(NamedTuple):
     method: str
@@ -65,45 +67,32 @@ class Website:
         self.pages[path] = lambda _: Reply(body, status, named)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                asked = await _read(reader)
-                self.asked.append(asked)
-                stream = self.streams.get(asked.path if asked.method != "CONNECT" else "CONNECT")
-                if stream is not None:
-                    await stream(reader, writer, asked)
-                    break
-                page = self.pages.get(asked.path)
-                reply = page(asked) if page else Reply(b"nothing here", 404)
-                await _write(writer, reply if isinstance(reply, Reply) else await reply)
-        writer.close()
+        with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while await self._exchange(reader, writer):
+                    pass
+            writer.close()
+            await writer.wait_closed()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Whether the connection stays open for another."""
+        asked = await _read(reader)
+        self.asked.append(asked)
+        stream = self.streams.get(asked.path if asked.method != "CONNECT" else "CONNECT")
+        if stream is not None:
+            await stream(reader, writer, asked)
+            return False
+        page = self.pages.get(asked.path)
+        reply = page(asked) if page else Reply(b"nothing here", 404)
+        await _write(writer, reply if isinstance(reply, Reply) else await reply)
+        return True
 
 
 @contextlib.asynccontextmanager
 async def website() -> AsyncIterator[Website]:
     site = Website()
-    open_ones: set[asyncio.Task[None]] = set()
-
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task
-        open_ones.add(task)
-        try:
-            await site.serve(reader, writer)
-        except asyncio.CancelledError:
-            writer.transport.abort()
-        finally:
-            open_ones.discard(task)
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    site.port = server.sockets[0].getsockname()[1]
-    try:
+    async with tcp_server(site.serve, "127.0.0.1") as site.port:
         yield site
-    finally:
-        server.close()
-        for task in list(open_ones):
-            task.cancel()
-        await asyncio.gather(*open_ones, return_exceptions=True)
 
 
 async def _read(reader: asyncio.StreamReader) -> Asked:

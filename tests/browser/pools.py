@@ -28,6 +28,8 @@ from parcelpost.storage import LocalPersistenceManager
 T = TypeVar("T")
 
 PATIENCE = 60.0
+LOOK_SECONDS = 0.05
+"""Between two looks at what runs: a look at all processes takes a while itself."""
 PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
 """For pages that are to see this machine's sites without the guard's proxy: without one they see nothing."""
 SCRIPT = Path(__file__).with_name("lender.py")
@@ -68,7 +70,13 @@ class Stage:
         """The table and what runs agree, now or in a moment: a death is written down when it is seen."""
         async with asyncio.timeout(PATIENCE):
             while await self.disagreement():
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def none_left(self) -> None:
+        """No browser is written down, now or in a moment: who waited is told before that is done."""
+        async with asyncio.timeout(PATIENCE):
+            while await self.rows():
+                await asyncio.sleep(LOOK_SECONDS)
 
     async def until(self, is_so: Callable[[BrowserState], bool]) -> BrowserState:
         """The only browser, once that is true of it."""
@@ -77,7 +85,7 @@ class Stage:
                 rows = await self.rows()
                 if len(rows) == 1 and is_so(rows[0]):
                     return rows[0]
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(LOOK_SECONDS)
 
     def told(self, kind: type[T]) -> list[T]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -143,7 +151,7 @@ def kill_if_there(pid: int | None) -> None:
 async def gone(some: Callable[[], list[Process]]) -> None:
     async with asyncio.timeout(PATIENCE):
         while some():
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 @asynccontextmanager

@@ -62,9 +62,7 @@ async def test_the_pool_grows_with_demand_and_shrinks_when_nobody_needs_it(store
             with pytest.raises(NoTurn, match="2 of 2 browsers are busy"):
                 await stack.enter_async_context(stage.pool.lend("t3", patience=0.0))
             await stage.agrees()
-        async with asyncio.timeout(PATIENCE):
-            while await stage.rows():
-                await asyncio.sleep(0.02)
+        await stage.none_left()
         assert stage.pool.figures.browsers == 0
         assert {event.reason for event in stage.told(events.BrowserRetired)} == {"nobody needed it"}
 
@@ -118,9 +116,7 @@ async def test_no_more_browsers_run_than_are_safe(store: Path) -> None:
             assert len(await stage.rows()) == 2
         await stage.until(lambda row: row.status == "idle")
         stage.pool.allow(0)
-        async with asyncio.timeout(PATIENCE):
-            while await stage.rows():
-                await asyncio.sleep(0.02)
+        await stage.none_left()
         with pytest.raises(NoBrowser, match="no memory for a browser"):
             async with stage.pool.lend("t3"):
                 pass
@@ -136,4 +132,4 @@ async def test_a_chromium_that_cannot_start_is_told_with_its_reason_and_tried_ag
             assert caught.value.after_seconds > 0
         assert "starting Chromium failed" in stage.pool.figures.problem
         assert len(stage.told(events.BrowsersUnavailable)) == 1
-        assert await stage.rows() == []
+        await stage.none_left()

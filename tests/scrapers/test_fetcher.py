@@ -16,6 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, GiveUp, NotFound, Retry
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.tcp_server import tcp_server
 from tests.scrapers.fetching import fetching
 from tests.website import Asked, Reply, Website
 
@@ -353,11 +354,11 @@ async def test_requests_go_through_a_socks_proxy(site: Website) -> None:
         writer.write(b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x00")
         await site.serve(reader, writer)
 
-    server = await asyncio.start_server(socks, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with fetching(proxy=f"socks5://127.0.0.1:{port}", allow_private=()) as one:
+    async with (
+        tcp_server(socks, "127.0.0.1") as port,
+        fetching(proxy=f"socks5://127.0.0.1:{port}", allow_private=()) as one,
+    ):
         page = await one.session.get("http://93.184.215.14/parcel")
-    server.close()
     assert page.body == b"through socks"
     assert asked_for == [b"\x05\x01\x00\x01" + bytes([93, 184, 215, 14]) + (80).to_bytes(2)]
 

@@ -16,6 +16,7 @@ from parcelpost.scrapers.browsers.dialing import Dialer
 from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
 from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 from parcelpost.scrapers.guard import Guard, Resolve, resolve
+from parcelpost.tcp_server import tcp_server
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)
@@ -223,10 +224,10 @@ async def test_a_tunnel_goes_through_a_socks_proxy(site: Website, login: str) ->
         writer.write(b"\x05\x00\x00\x01\x7f\x00\x00\x01\x00\x00")
         await site.serve(reader, writer)
 
-    server = await asyncio.start_server(socks, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with proxied((), proxy=f"socks5://127.0.0.1:{port}", login=login) as one:
+    async with (
+        tcp_server(socks, "127.0.0.1") as port,
+        proxied((), proxy=f"socks5://127.0.0.1:{port}", login=login) as one,
+    ):
         assert (await one.ask("GET http://county.example.org/parcel HTTP/1.1")).endswith(b"through socks")
-    server.close()
     assert heard[-1] == b"\x05\x01\x00\x03\x12county.example.org" + (80).to_bytes(2)
     assert heard[1:-1] == ([b"\x01\x02me\x06secret"] if login else [])

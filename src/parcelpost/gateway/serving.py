@@ -30,6 +30,7 @@ from parcelpost.gateway.tokens import read_tokens
 from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
+from parcelpost.tcp_server import stop_listening
 
 _MOST_WAITING = 4_096
 _GRACE_SECONDS = 30
@@ -105,6 +106,11 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are the command's business."""
         yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            await stop_listening(server)
+        await super().shutdown(sockets)
 
 
 def _server(parts: Parts, connections: Connections, tls: ssl.SSLContext | None, waiting: int) -> _Server:

@@ -23,6 +23,7 @@ from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.sites import SITES
 from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response, json, unless_known
 from parcelpost.simulator.world import World
+from parcelpost.tcp_server import tcp_server
 
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 1024**2
@@ -86,51 +87,30 @@ class CountyServer(Struct, kw_only=True):
 @contextlib.asynccontextmanager
 async def serving(server: CountyServer, port: int = 0, host: str = "127.0.0.1") -> AsyncIterator[str]:
     """Its address, `http://127.0.0.1:8090`, for as long as it is served; port 0 takes any. Raises OSError."""
-    connections = _Connections(server)
-    listening = await asyncio.start_server(connections.serve, host, port, limit=_MOST_HEAD_BYTES)
-    try:
-        yield f"http://{host}:{listening.sockets[0].getsockname()[1]}"
-    finally:
-        listening.close()
-        await connections.end()
-        await listening.wait_closed()
 
-
-class _Connections:
-    def __init__(self, server: CountyServer) -> None:
-        self._server = server
-        self._open: dict[asyncio.StreamWriter, asyncio.Event] = {}
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ended = self._open[writer] = asyncio.Event()
-        try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                while await self._one(reader, writer):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError):
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while await _exchange(server, reader, writer):
                     pass
-        finally:
             writer.close()
-            del self._open[writer]
-            ended.set()
+            await writer.wait_closed()
 
-    async def end(self) -> None:
-        """Breaks those that are still open, and waits until each has noticed."""
-        waiting = dict(self._open)
-        for writer in waiting:
-            writer.transport.abort()
-        for ended in waiting.values():
-            await ended.wait()
+    async with tcp_server(serve, host, port, limit=_MOST_HEAD_BYTES) as found:
+        yield f"http://{host}:{found}"
 
-    async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection stays open for another."""
-        request = await _read(reader)
-        response = await self._server.respond(request) if request is not None else _BAD
-        if response is None:
-            writer.transport.abort()
-            return False
-        stays = request is not None and request.headers.get("connection", "").lower() != "close"
-        writer.write(_encoded(request, response, stays))
-        await writer.drain()
-        return stays
+
+async def _exchange(server: CountyServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Whether the connection stays open for another."""
+    request = await _read(reader)
+    response = await server.respond(request) if request is not None else _BAD
+    if response is None:
+        writer.transport.abort()
+        return False
+    stays = request is not None and request.headers.get("connection", "").lower() != "close"
+    writer.write(_encoded(request, response, stays))
+    await writer.drain()
+    return stays
 
 
 async def _read(reader: asyncio.StreamReader) -> Request | None:

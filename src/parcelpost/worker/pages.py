@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, PagesServed
 from parcelpost.settings.keys import HttpSettings
+from parcelpost.tcp_server import tcp_server
 
 _MOST_HEADER_BYTES = 8_192
 _PATIENCE_SECONDS = 5.0
@@ -40,45 +41,30 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
         yield
         return
 
-    answering: set[asyncio.Task[None]] = set()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await _answer(reader, writer, pages)
 
-    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_answer(reader, writer, pages))
-        answering.add(task)
-        task.add_done_callback(answering.discard)
-
-    try:
-        server = await asyncio.start_server(accept, settings.host, settings.port, limit=_MOST_HEADER_BYTES)
-    except OSError as error:
-        raise InvalidSettings(
-            f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
-            hint="choose another http.port, or 0 for no health pages",
-        ) from error
-    async with server:
-        emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
+    async with AsyncExitStack() as stack:
+        server = tcp_server(answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES)
         try:
-            yield
-        finally:
-            server.close()
-            for task in answering:
-                task.cancel()
-            if answering:
-                await asyncio.wait(answering)
+            await stack.enter_async_context(server)
+        except OSError as error:
+            raise InvalidSettings(
+                f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
+                hint="choose another http.port, or 0 for no health pages",
+            ) from error
+        emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
+        yield
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
-    """One request and its answer. A client that is too slow to ask or to read is not waited for."""
-    try:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                request = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(request, pages))
-                writer.close()
-                await writer.wait_closed()
-    finally:
-        transport = writer.transport
-        if not transport.is_closing() or transport.get_write_buffer_size():  # one that has closed cannot be aborted
-            transport.abort()
+    """One request and its answer."""
+    request = await reader.readuntil(b"\r\n\r\n")
+    writer.write(_response(request, pages))
+    writer.close()
+    await writer.wait_closed()
 
 
 def _response(request: bytes, pages: dict[str, Page]) -> bytes:

@@ -21,6 +21,7 @@ from parcelpost.scrapers.browsers.dialing import MOST_HEAD_BYTES, Dialer, Stream
 from parcelpost.scrapers.browsers.proxy_heads import Asked, answered, asked
 from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, TryLater
 from parcelpost.scrapers.guard import Guard, origin_of, port_of
+from parcelpost.tcp_server import tcp_server
 
 _HEAD_SECONDS = 30.0
 _CHUNK_BYTES = 64 * 1024
@@ -84,23 +85,15 @@ class GuardProxy:
         self._guard = guard
         self._dialer = dialer
         self._leases: dict[str, Lease] = {}
-        self._open: set[asyncio.Task[None]] = set()
+        self._open = 0
         self._port = 0
 
     @classmethod
     @asynccontextmanager
     async def open(cls, guard: Guard, dialer: Dialer) -> AsyncIterator[GuardProxy]:
         proxy = cls(guard, dialer)
-        server = await asyncio.start_server(proxy._accept, "127.0.0.1", 0, limit=MOST_HEAD_BYTES)
-        proxy._port = server.sockets[0].getsockname()[1]
-        try:
+        async with tcp_server(proxy._serve, "127.0.0.1", limit=MOST_HEAD_BYTES) as proxy._port:
             yield proxy
-        finally:
-            server.close()
-            for task in proxy._open:
-                task.cancel()
-            if proxy._open:
-                await asyncio.wait(proxy._open)
 
     @contextmanager
     def lease(self, most_bytes: int) -> Iterator[Lease]:
@@ -112,30 +105,26 @@ class GuardProxy:
             del self._leases[lease.user]
             lease.cut()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= _MOST_CONNECTIONS * max(1, len(self._leases)):
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
-
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._open >= _MOST_CONNECTIONS * max(1, len(self._leases)):
+            return
+        self._open += 1
         try:
             with contextlib.suppress(*_BROKEN):
-                async with asyncio.timeout(_HEAD_SECONDS):
-                    found = asked(await reader.readuntil(b"\r\n\r\n"))
-                if found is not None and (lease := self._lease_of(found)) is not None:
-                    await self._serve_known(found, lease, Streams(reader, writer))
-                else:
-                    writer.write(_WANTS_LOGIN)
-                async with asyncio.timeout(_HEAD_SECONDS):
-                    writer.close()
-                    await writer.wait_closed()
+                await self._answer(reader, writer)
         finally:
-            transport = writer.transport
-            if not transport.is_closing() or transport.get_write_buffer_size():  # a closed one cannot be aborted
-                transport.abort()
+            self._open -= 1
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(_HEAD_SECONDS):
+            found = asked(await reader.readuntil(b"\r\n\r\n"))
+        if found is not None and (lease := self._lease_of(found)) is not None:
+            await self._serve_known(found, lease, Streams(reader, writer))
+        else:
+            writer.write(_WANTS_LOGIN)
+        async with asyncio.timeout(_HEAD_SECONDS):
+            writer.close()
+            await writer.wait_closed()
 
     def _lease_of(self, given: Asked) -> Lease | None:
         kind, _, login = given.header(b"proxy-authorization").partition(b" ")

@@ -1,0 +1,56 @@
+"""A TCP server of whose connections none is left when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from parcelpost.clock import SystemClock
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+"""One connection, which is cut when it ends: whoever has written waits until that is sent."""
+
+_LIMIT_BYTES = 64 * 1024
+_TURNS = 3
+"""Of the loop, from the system's connection to one that we serve: its task, its transport, our own task."""
+
+
+@asynccontextmanager
+async def tcp_server(serve: Serve, host: str, port: int = 0, *, limit: int = _LIMIT_BYTES) -> AsyncIterator[int]:
+    """Its port; 0 takes any. At the end all that serve are cancelled and waited for. Raises OSError."""
+    serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(serve(reader, writer))
+        serving[task] = writer
+        task.add_done_callback(lambda done: _abort(serving.pop(done)))  # one that never began has no end of its own
+
+    server = await asyncio.start_server(accept, host, port, limit=limit)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        await stop_listening(server)
+        left = dict(serving)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        await asyncio.gather(*(writer.wait_closed() for writer in left.values()), return_exceptions=True)
+
+
+async def stop_listening(server: asyncio.Server) -> None:
+    """Closes it. By itself that would forget a connection just accepted, and leave it open (python/cpython#109564)."""
+    loop = asyncio.get_running_loop()
+    for listener in server.sockets:
+        loop.remove_reader(listener.fileno())
+    for _ in range(_TURNS):
+        await SystemClock().sleep(0)
+    server.close()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    transport = writer.transport
+    if not transport.is_closing() or transport.get_write_buffer_size():  # one that has closed cannot be aborted
+        transport.abort()
