@@ -121,7 +121,9 @@ def parcelpost(
     given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "parcelpost", *arguments, *given]
     variables = {**_environment(), **environment}
-    ran = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=110, check=False)
+    ran = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert ran.returncode == 0, ran.stderr[-3_000:]
     return ran.stdout
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 
 FAST = {
     "sync.backoff_min_seconds": "0.1",
@@ -94,4 +94,4 @@ async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = PATI
     """For what another process does and tells nobody: looks again and again. Fails when the time is up."""
     async with asyncio.timeout(seconds):
         while not await holds():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)

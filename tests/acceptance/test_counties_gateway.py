@@ -107,7 +107,7 @@ async def test_what_a_scrapy_project_scrapes_goes_into_the_store_and_from_there_
     options = [part for setting in SCRAPY for part in ("-s", setting)]
     arguments = ["-a", f"site={stage.county.address}/vgsi/inventednh", "-a", f"parcels={WORLD.size}"]
     command = [sys.executable, "-m", "scrapy", "runspider", str(SPIDER), *arguments, *options]
-    crawl = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    crawl = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert crawl.returncode == 0, crawl.stderr
     stored = await results(tmp_path)
     said = scrape(tmp_path, {}, "--gateway", stage.upstream)

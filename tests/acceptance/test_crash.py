@@ -12,7 +12,7 @@ import pytest
 
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.leases import Leases
-from tests.acceptance.processes import worker
+from tests.acceptance.processes import PATIENCE_SECONDS, worker
 from tests.hostile import HostileGateway, a_task
 
 TASKS = 2_000
@@ -35,7 +35,7 @@ async def test_2000_tasks_survive_ten_kills_and_a_gateway_that_comes_and_goes(tm
         if not gateway.is_up:
             await gateway.start()
         async with worker(*_arguments(gateway), folder=tmp_path, token=gateway.token) as process:
-            assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
+            assert await process.ended() == 0, (tmp_path / "worker.log").read_text()[-3000:]
         await _check(tmp_path, gateway)
 
 
@@ -54,7 +54,7 @@ async def _come_and_go(gateway: HostileGateway) -> None:
 async def _run_until_killed(folder: Path, gateway: HostileGateway, wanted: int) -> None:
     """Killed when so many results are upstream, at a moment of chance after that."""
     async with worker(*_arguments(gateway), folder=folder, token=gateway.token) as process:
-        await asyncio.wait_for(gateway.until(lambda: len(gateway.submissions) >= wanted), 60)
+        await asyncio.wait_for(gateway.until(lambda: len(gateway.submissions) >= wanted), PATIENCE_SECONDS)
         await asyncio.sleep(random.uniform(0.0, 0.1))
         assert process.returncode is None, (folder / "worker.log").read_text()[-3000:]
 

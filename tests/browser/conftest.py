@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from parcelpost.scrapers.browsers.arguments import GUARDED
+
+expect.set_options(timeout=60_000)  # its own five seconds say nothing about a page on a busy machine
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ARGUMENTS = (

@@ -25,7 +25,7 @@ async def filled(gateway: Served, parcels: int = 12) -> None:
 
 
 async def is_live(page: Page) -> None:
-    await expect(page.locator("#state")).to_have_text("Live", timeout=20_000)
+    await expect(page.locator("#state")).to_have_text("Live")
 
 
 async def overflow(page: Page) -> int:
@@ -73,7 +73,7 @@ async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Brow
             await button.focus()
             now = SystemClock().now()
             await gateway.ledger.beat(a_beat("aaa-new", queue=None), now, now, now)
-            await expect(watched.page.get_by_role("rowheader", name="aaa-new")).to_be_visible(timeout=20_000)
+            await expect(watched.page.get_by_role("rowheader", name="aaa-new")).to_be_visible()
             await expect(button).to_be_focused()
 
 
@@ -152,7 +152,7 @@ async def test_it_says_when_the_gateway_is_away_and_recovers_by_itself(browser: 
         async with a_page(browser, gateway.address) as watched:
             await is_live(watched.page)
             gateway.stop.set()
-            await expect(watched.page.locator("#state")).to_have_text("Gateway away", timeout=20_000)
+            await expect(watched.page.locator("#state")).to_have_text("Gateway away")
             await expect(watched.page.get_by_role("alert")).to_contain_text("parcelpost gateway serve")
             await expect(watched.page.get_by_role("rowheader", name="harlow-01")).to_be_visible()
             async with served(tmp_path, port=port):
@@ -170,12 +170,12 @@ async def test_a_search_while_the_gateway_is_away_says_so_and_offers_no_export(
             page = watched.page
             await is_live(page)
             gateway.stop.set()
-            await expect(page.locator("#state")).to_have_text("Gateway away", timeout=20_000)
+            await expect(page.locator("#state")).to_have_text("Gateway away")
             await page.get_by_role("link", name="Parcels", exact=True).click()
-            await expect(page.get_by_text("as soon as the gateway answers")).to_be_visible(timeout=20_000)
+            await expect(page.get_by_text("as soon as the gateway answers")).to_be_visible()
             await expect(page.get_by_role("link", name="CSV")).to_be_hidden()
             async with served(tmp_path, port=port):
-                await expect(page.locator(".results tbody tr")).to_have_count(12, timeout=20_000)
+                await expect(page.locator(".results tbody tr")).to_have_count(12)
                 await expect(page.get_by_role("link", name="CSV")).to_be_visible()
 
 

@@ -79,7 +79,7 @@ async def _under_fire(running: WorkerProcess, lpm: LocalPersistenceManager, watc
             kills += 1
             await watched.strike(chance)
             await eventually(watched.agree)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
     return kills
 
 

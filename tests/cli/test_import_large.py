@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_what_is_stored_and_says_how_to_go_on(tmp_path: Path) -> N
         process.stdin.flush()  # and stays open: it waits for more
         _wait_for_tasks(store)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "new tasks of" in err
     assert "To go on, import the file again" in err

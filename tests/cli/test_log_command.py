@@ -106,7 +106,7 @@ def test_following_goes_on_with_what_comes_until_ctrl_c(logged: Path, option: st
             record(logged, ROUNDS[0], failed)
             assert json.loads(process.stdout.readline())["error"] == reason
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
 
 

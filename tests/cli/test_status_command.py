@@ -211,7 +211,7 @@ def test_watching_prints_block_after_block_until_ctrl_c(store: Path, arguments: 
         while seen < 3:
             seen += mark in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
 
 

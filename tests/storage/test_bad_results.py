@@ -51,7 +51,7 @@ async def test_a_bad_result_is_refused_with_its_page_and_harms_none_saved_beside
     await lpm.add_tasks(a_task(f"t{n}") for n in range(9))
     guilty, *others = await lpm.claim(9)
     bad = Result(**{"data": {}, "scraped_at": NOW, "page": Page(body=b"<p>"), **fields})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answers = await asyncio.gather(
             *(lpm.save_result(claim, a_result(body=b"<p>")) for claim in others[:4]),
             lpm.save_result(guilty, bad),

@@ -37,7 +37,7 @@ class Works:
     def process(self, items: list[Any]) -> list[Any]:
         self.groups.append(items)
         self.has_begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         if "raise" in items:
             raise InvalidInput("the whole group")
         return [InvalidInput(item) if isinstance(item, str) else item * 2 for item in items]
@@ -47,7 +47,7 @@ class Works:
         self.has_begun.clear()
         self.go_on.clear()
         first = batcher.submit(0)
-        await asyncio.to_thread(self.has_begun.wait, 10)
+        await asyncio.to_thread(self.has_begun.wait, 60)
         return first
 
 
@@ -63,7 +63,7 @@ async def batcher(works: Works) -> AsyncIterator[Batcher]:
     made = Batcher(
         works.hop, works.process, max_group=MAX_GROUP, dropped=lambda *dropped: works.dropped.append(dropped)
     )
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         yield made
         works.go_on.set()
         await made.close()
@@ -153,12 +153,12 @@ async def test_closing_finishes_what_waits_and_takes_no_more(works: Works) -> No
     with pytest.raises(StoreClosed):
         batcher.submit(99)
     works.go_on.set()
-    await asyncio.wait_for(closing, 10)
+    await asyncio.wait_for(closing, 60)
     assert [future.result() for future in (first, *others)] == [2 * n for n in range(25)]
 
 
 async def test_one_that_was_never_used_can_be_closed(works: Works) -> None:
-    await asyncio.wait_for(Batcher(works.hop, works.process, max_group=1).close(), 10)
+    await asyncio.wait_for(Batcher(works.hop, works.process, max_group=1).close(), 60)
     assert works.groups == []
 
 
@@ -169,4 +169,4 @@ async def test_a_cancelled_caller_does_not_keep_it_from_closing(works: Works) ->
     first.cancel()
     waiting.cancel()
     works.go_on.set()
-    await asyncio.wait_for(batcher.close(), 10)
+    await asyncio.wait_for(batcher.close(), 60)

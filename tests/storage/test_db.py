@@ -52,7 +52,7 @@ async def test_a_look_sees_one_moment_while_others_write(database: LocalDatabase
     def look_twice(db: sqlite3.Connection) -> tuple[int, int]:
         first = paused(db)
         has_looked.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return first, paused(db)
 
     looking = asyncio.create_task(database.read(look_twice))
@@ -144,7 +144,7 @@ async def test_closing_leaves_one_file_and_no_thread(store: Path, clock: ManualC
         await asyncio.gather(*(database.write(pause, f"p{n}") for n in range(10)))
         await asyncio.gather(*(database.read(paused) for _ in range(10)))
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)  # each is past its last work, and ends in a moment
+        thread.join(60)  # each is past its last work, and ends in a moment
         assert not thread.is_alive()
     assert [path.name for path in store.parent.iterdir()] == [store.name]
     for call in (database.read(paused), database.write(pause, "late"), database.exclusively(paused)):

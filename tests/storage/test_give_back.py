@@ -56,7 +56,7 @@ async def test_a_reader_is_not_waited_for(lpm: LocalPersistenceManager, store: P
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM tasks").fetchone()
         await save_one(lpm, "t1", a_result(body=b"<p>"))
-        async with asyncio.timeout(5):  # the store's own patience with a lock is 10 s
+        async with asyncio.timeout(9):  # the store's own patience with a lock is 10 s
             await lpm.janitor.give_back()
         assert (await lpm.janitor.usage()).wal > 0
         assert reader.execute("SELECT count(*) FROM tasks").fetchone() == (0,)

@@ -54,7 +54,7 @@ async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: L
     seen: list[int] = []
 
     def slow(_: sqlite3.Connection, n: int) -> int:
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         seen.append(n)
         return n
 
@@ -97,7 +97,7 @@ async def test_what_is_not_a_database_is_refused_and_leaves_no_thread(path: Path
         await Lane.open(path.with_name("gone.db"), busy_timeout=1)
     assert not path.with_name("gone.db").exists()
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -82,7 +82,7 @@ class Works:
         await self.lpm.add_task(task)
 
     async def step(self, slot: int = 0) -> float:
-        return await asyncio.wait_for(self.executor.slots[slot].step(), 20)
+        return await asyncio.wait_for(self.executor.slots[slot].step(), 60)
 
     def start(self, slot: int = 0) -> asyncio.Task[float]:
         return asyncio.create_task(self.executor.slots[slot].step())
@@ -94,7 +94,7 @@ class Works:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def until_seen(self, kind: type[E]) -> E:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not self.seen(kind):
                 self.reported.clear()
                 await self.reported.wait()

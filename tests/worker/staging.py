@@ -11,7 +11,7 @@ from parcelpost.scrapers.platform import Scrape
 from parcelpost.worker.stage import Stage
 from tests.storage.making import a_task
 
-LONG = 20.0
+LONG = 60.0
 """Seconds that no test takes."""
 DONE = Done(data={"owner": "Ann"})
 TASK = a_task()

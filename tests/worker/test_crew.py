@@ -73,7 +73,7 @@ class Scene:
     async def run(self, last_sync: Step | None = None) -> None:
         """Until it ends, by itself or by an error. Nothing of it may be left running."""
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await self.crew.run(self.work.drain, last_sync, GRACE_SECONDS, self.goodbye)
         finally:
             assert asyncio.all_tasks() - self.others == {asyncio.current_task()}

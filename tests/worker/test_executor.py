@@ -188,7 +188,7 @@ async def test_attempts_that_were_under_way_when_a_platform_blocked_us_are_no_se
     release = threading.Event()
 
     def scrape(_: Task) -> Outcome:
-        release.wait(20)
+        release.wait(60)
         return Blocked("captcha")
 
     await works.lpm.add_tasks(a_task(f"t{n}") for n in range(4))

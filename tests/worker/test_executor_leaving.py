@@ -36,7 +36,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 async def begun(works: Works, many: int = 1) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while works.executor.active < many:
             await asyncio.sleep(0)
 

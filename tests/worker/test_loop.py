@@ -67,7 +67,7 @@ class Turns:
         return self.delay
 
     async def begun(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._began.get()
 
     async def end(self) -> None:
@@ -90,7 +90,7 @@ class Running:
 
     async def stop(self) -> None:
         self.task.cancel()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(asyncio.CancelledError):
                 await self.task
 

@@ -46,7 +46,7 @@ async def test_a_task_that_runs_goes_on(tmp_path: Path) -> None:
     may_end = threading.Event()
 
     def scrape(_: Task) -> Outcome:
-        may_end.wait(20)
+        may_end.wait(60)
         return DONE
 
     async with at_work(tmp_path) as works:
@@ -56,7 +56,7 @@ async def test_a_task_that_runs_goes_on(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         works.pressure = Pressure.STOP_BROWSERS
         may_end.set()
-        assert await asyncio.wait_for(running, 20) == 0
+        assert await asyncio.wait_for(running, 60) == 0
         assert await works.status() is TaskStatus.COMPLETED
 
 

@@ -185,7 +185,7 @@ async def test_nothing_holds_on_to_a_record_once_it_was_handed_over(stage: Stage
         return Done(data=record)
 
     assert await run(stage, scrape) == DONE
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while seen[0]() is not None:
             await asyncio.sleep(0)
             gc.collect()

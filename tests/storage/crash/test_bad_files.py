@@ -198,7 +198,7 @@ async def test_a_store_held_by_another_program_is_busy_and_works_again_after(sto
             ]
             answers = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(answer) for answer in answers} == {StoreBusy}
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 9  # less than its usual patience
             assert (await lpm.queue_depth()).processing == 1  # looks are not in anybody's way
             assert everything(store) == before
             other.execute("ROLLBACK")

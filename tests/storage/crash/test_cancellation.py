@@ -185,7 +185,7 @@ def test_a_closing_that_is_cancelled_still_ends_every_thread(tmp_path: Path) -> 
 async def test_what_is_saved_after_every_task_was_cancelled_is_journalled_whole(store: Path, tmp_path: Path) -> None:
     left = tmp_path / "left" / store.name
     command = [sys.executable, "-m", "tests.storage.crash.cancelled_tasks_process", str(store), str(left.parent)]
-    assert subprocess.run(command, cwd=ROOT, check=False, timeout=30).returncode == 0
+    assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 0
     shutil.rmtree(left.parent / "data")
     async with LocalPersistenceManager.open(left) as lpm:
         assert (await lpm.queue_depth()).unsynced == 300
@@ -200,7 +200,7 @@ def test_two_signals_end_a_process_at_once_and_lose_nothing(store: Path) -> None
             writer.read(acknowledged, 2 * number)
             writer.process.send_signal(signal.SIGINT)
             writer.process.send_signal(signal.SIGINT)
-            patience = threading.Timer(15, writer.process.kill)
+            patience = threading.Timer(60, writer.process.kill)
             patience.start()
             for line in writer.lines():
                 acknowledged.note(line)
@@ -222,11 +222,11 @@ asyncio.run(main())
 
 def test_a_process_that_never_closed_its_store_still_ends(store: Path) -> None:
     """As when a KeyboardInterrupt tears it out of its closing: what it held comes back at the next opening (I9)."""
-    subprocess.run([sys.executable, "-c", FORGETFUL, str(store)], cwd=ROOT, check=False, timeout=15)
+    subprocess.run([sys.executable, "-c", FORGETFUL, str(store)], cwd=ROOT, check=False, timeout=60)
 
 
 def assert_threads_end(before: set[threading.Thread]) -> None:
     for thread in set(threading.enumerate()) - before:
         if not thread.name.startswith("asyncio_"):  # the event loop's own pool, which asyncio ends itself
-            thread.join(timeout=5)
+            thread.join(timeout=60)
             assert not thread.is_alive(), thread

@@ -125,7 +125,7 @@ async def test_reads_under_way_do_not_keep_a_closed_store_open(store: Path) -> N
         await asyncio.sleep(0)
     await asyncio.wait(reads)
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive(), thread
 
 
