@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import NamedTuple
 from urllib.request import urlopen
 
 import psutil
@@ -22,10 +23,10 @@ from tests.cli.support import COMMAND, run_process
 
 pytestmark = pytest.mark.slow
 
-PARCELS = "100"
-MANY = "2000"
+PARCELS = "50"
+MANY = "600"
 """More than are scraped before the test has seen what it waits for."""
-TASKS = 3 * 100 + 1
+TASKS = 3 * 50 + 1
 PLATFORMS = {"grizzly_gis", "lien_register", "mygov_due", "vgsi"}
 
 
@@ -55,11 +56,40 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> str:
     return read
 
 
-def test_nothing_is_missing_after_both_were_killed(tmp_path: Path) -> None:
-    folder = tmp_path / "kept"
-    with demo(tmp_path, "--parcels", PARCELS, "--dir", str(folder)) as process:
-        out, err = process.communicate()
-    assert process.returncode == 0, out + err
+class Told(NamedTuple):
+    """A whole demonstration that stayed up until Ctrl-C."""
+
+    folder: Path
+    out: str
+    err: str
+    code: int
+    statuses: list[int]
+    """Of the dashboard's pages, while it was up."""
+    children: list[psutil.Process]
+    """While it was up."""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    temporary = tmp_path_factory.mktemp("demo")
+    with demo(temporary, "--parcels", PARCELS, "--stay", "--keep") as process:
+        read = read_until(process, "until Ctrl-C")
+        (address,) = re.findall(r"The dashboard stays up at (\S+/)", read)
+        statuses = []
+        for path in ("health", "", "v1/liens"):
+            with urlopen(f"{address}{path}") as answer:
+                statuses.append(answer.status)
+        children = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        rest, err = process.communicate()
+    (folder,) = temporary.iterdir()
+    return Told(folder, read + rest, err, process.returncode, statuses, children)
+
+
+@pytest.mark.xdist_group("demo")
+def test_nothing_is_missing_after_both_were_killed(told: Told) -> None:
+    out = told.out
+    assert told.code == 0, out + told.err
     assert re.search(r"The gateway was killed with SIGKILL; it has the records of \d+ tasks\. The worker", out)
     assert re.search(r"The worker was killed with SIGKILL too; the records of \d+ tasks? are in its store only", out)
     assert re.search(r"with an error; \d+ tasks? w(as|ere) tried again", out)
@@ -68,12 +98,23 @@ def test_nothing_is_missing_after_both_were_killed(tmp_path: Path) -> None:
     assert re.search(r"records with the same content hash +(\d+) +\1 +same\n", out)
     assert re.search(r"records whose page has the same hash +(\d+) +\1 +same\n", out)
     assert "Nothing is missing." in out
-    assert re.search(rf"scraped by the worker: \d+ of {TASKS}; stored at the gateway: \d+\n", err)
-    assert str(folder / "gateway" / "gateway.db") in out
-    _check_spreadsheets(folder, out)
-    assert run_process("store", "check", "--deep", "--store", folder / "worker" / "parcelpost.db").code == 0
-    again = run_process("demo", "--dir", folder)
-    assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {folder} already")
+    assert re.search(rf"scraped by the worker: \d+ of {TASKS}; stored at the gateway: \d+\n", told.err)
+    assert str(told.folder / "gateway" / "gateway.db") in out
+    _check_spreadsheets(told.folder, out)
+
+
+@pytest.mark.xdist_group("demo")
+def test_what_is_kept_is_whole_and_no_other_demo_goes_there(told: Told) -> None:
+    assert run_process("store", "check", "--deep", "--store", told.folder / "worker" / "parcelpost.db").code == 0
+    again = run_process("demo", "--dir", told.folder)
+    assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {told.folder} already")
+
+
+@pytest.mark.xdist_group("demo")
+def test_the_dashboard_stays_up_until_ctrl_c(told: Told) -> None:
+    assert told.statuses == [200, 200, 200]
+    assert len(told.children) == 2
+    assert not any(child.is_running() for child in told.children)
 
 
 def _check_spreadsheets(folder: Path, out: str) -> None:
@@ -94,23 +135,6 @@ def _rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(opened))
 
 
-def test_the_dashboard_stays_up_until_ctrl_c(tmp_path: Path) -> None:
-    with demo(tmp_path, "--parcels", PARCELS, "--stay", "--keep") as process:
-        read = read_until(process, "until Ctrl-C")
-        (address,) = re.findall(r"The dashboard stays up at (\S+/)", read)
-        for path in ("health", "", "v1/liens"):
-            with urlopen(f"{address}{path}") as answer:
-                assert answer.status == 200
-        children = psutil.Process(process.pid).children()
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-    assert process.returncode == 0
-    assert len(children) == 2
-    assert not any(child.is_running() for child in children)
-    (folder,) = tmp_path.iterdir()
-    assert (folder / "worker" / "parcelpost.db").is_file()
-
-
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     with demo(tmp_path, "--parcels", MANY) as process:
         read_until(process, "A worker runs")
@@ -124,14 +148,16 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
-    with demo(tmp_path, "--parcels", MANY) as process:
+def test_a_killed_demo_takes_its_processes_with_it_and_its_files_are_where_they_were_wanted(tmp_path: Path) -> None:
+    folder = tmp_path / "wanted"
+    with demo(tmp_path, "--parcels", MANY, "--dir", str(folder)) as process:
         read_until(process, "A worker runs")
         children = psutil.Process(process.pid).children()
         process.kill()
         process.communicate()
         _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
+    assert (folder / "worker" / "parcelpost.db").is_file()
 
 
 def test_a_terminal_sees_bars_and_only_the_spreadsheets_stay(tmp_path: Path) -> None:
