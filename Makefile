@@ -10,6 +10,9 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	if "$$p" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then echo "$$p"; break; fi; done)
 UV ?= $(shell command -v uv 2>/dev/null)
 
+# A process that may not keep what it compiled takes three times as long to start, and the tests start thousands.
+export PYTHONDONTWRITEBYTECODE =
+
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=

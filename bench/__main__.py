@@ -10,6 +10,7 @@ import bench.coupling.command
 import bench.gateway.command
 import bench.overhead.command
 import bench.parse.command
+import bench.startup.command
 import bench.store.command
 import bench.sync.command
 from bench import report
@@ -18,7 +19,16 @@ from bench import report
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    modules = (bench.store, bench.overhead, bench.coupling, bench.sync, bench.gateway, bench.parse, bench.browser)
+    modules = (
+        bench.store,
+        bench.overhead,
+        bench.coupling,
+        bench.sync,
+        bench.gateway,
+        bench.parse,
+        bench.browser,
+        bench.startup,
+    )
     for module in (one.command for one in modules):
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")

@@ -15,6 +15,7 @@ import pytest
 from typer.main import get_command
 
 from parcelpost import errors, events
+from parcelpost.cli.later import Later
 from parcelpost.cli.main import app
 from parcelpost.settings.forms import KEYS, from_text
 from parcelpost.settings.sources import check_runnable, load
@@ -35,6 +36,7 @@ def sections(page: str) -> dict[str, str]:
 
 def _commands(command: Any, words: str) -> dict[str, Any]:
     """Every command that can be run, by its full name; groups only lead to others, but for the program itself."""
+    command = command.real() if isinstance(command, Later) else command
     below = getattr(command, "commands", {})
     found = {} if below and " " in words else {words: command}
     for name, one in below.items():

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import math
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
-
-import structlog
 
 from parcelpost import events
 from parcelpost.clock import Clock, SystemClock, iso
@@ -20,6 +18,10 @@ _RENAMED = {"level": "store_level"}
 
 Level = str | Callable[[Any], str]
 Sentence = Callable[[Any], str]
+Line = Callable[[Event, str], str]
+"""Of an event and its level."""
+
+_LEVELS = ("debug", "info", "warning", "error")
 
 
 def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None) -> Emit:  # noqa: A002 - the setting's name
@@ -29,18 +31,17 @@ def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None
     pipe, a full disk, a closed stream) is lost, and the next one is tried again.
     """
     human = format == "human" or (format == "auto" and _is_terminal(stream))
-    render = _for_people(stream, clock or SystemClock()) if human else _as_json(clock or SystemClock())
-    lines = structlog.wrap_logger(
-        structlog.WriteLogger(stream),
-        processors=[render],
-        wrapper_class=structlog.make_filtering_bound_logger(_number(level)),
-    )
+    line = _for_people(stream, clock or SystemClock()) if human else _as_json(clock or SystemClock())
+    shown = _LEVELS[_LEVELS.index(level) :]
 
     def emit(event: Event) -> None:
         chosen, _ = LINES[type(event)]
         name = chosen if isinstance(chosen, str) else chosen(event)
+        if name not in shown:
+            return
         try:
-            lines.log(_number(name), type(event).__name__, reported=event)
+            stream.write(f"{line(event, name)}\n")
+            stream.flush()
         except (OSError, ValueError):
             return  # a closed stream raises ValueError
 
@@ -54,33 +55,26 @@ def _is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def _number(level: str) -> int:
-    return logging.getLevelNamesMapping()[level.upper()]
-
-
-def _for_people(stream: TextIO, clock: Clock) -> structlog.typing.Processor:
+def _for_people(stream: TextIO, clock: Clock) -> Line:
     """`12:03:04 info    3 results delivered (1 raw file) in 0.4 s`, in local time."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
 
-    def render(_: Any, level: str, line: MutableMapping[str, Any]) -> str:
-        event = line["reported"]
+    def line(event: Event, level: str) -> str:
         sentence = printable(LINES[type(event)][1](event))
         text = f"{clock.now().astimezone():%H:%M:%S} {level:<7} {sentence}"
         return text.encode(encoding, "backslashreplace").decode(encoding)
 
-    return render
+    return line
 
 
-def _as_json(clock: Clock) -> structlog.typing.Processor:
-    to_text = structlog.processors.JSONRenderer()  # ASCII only, so that every stream can take it
+def _as_json(clock: Clock) -> Line:
+    """ASCII only, so that every stream can take it."""
 
-    def render(logger: Any, level: str, line: MutableMapping[str, Any]) -> str | bytes:
-        event = line["reported"]
+    def line(event: Event, level: str) -> str:
         fields = {_RENAMED.get(name, name): _clean(getattr(event, name)) for name in event.__struct_fields__}
-        found = {"time": iso(clock.now()), "level": level, "event": type(event).__name__, **fields}
-        return to_text(logger, level, found)
+        return json.dumps({"time": iso(clock.now()), "level": level, "event": type(event).__name__, **fields})
 
-    return render
+    return line
 
 
 def printable(text: str) -> str:

@@ -10,17 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 from parcelpost import __version__
-from parcelpost.cli.main import app
+from parcelpost.cli.commands import COMMANDS as LATER
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
-COMMANDS = {
-    f"{group} {name}".strip(): command
-    for group, found in [("", get_command(app)), ("store", get_command(app).commands["store"])]  # type: ignore[attr-defined]
-    for name, command in found.commands.items()
-}
+COMMANDS = {later.name or "": later.real() for later in LATER}
+COMMANDS |= {f"store {name}": command for name, command in COMMANDS["store"].commands.items()}
 
 
 def test_the_version_is_printed(run: Run) -> None:

@@ -6,57 +6,35 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from parcelpost import __version__
-from parcelpost.cli import (
-    add_command,
-    browser,
-    config,
-    demo,
-    firestore,
-    gateway,
-    import_command,
-    log_command,
-    parse_command,
-    platforms_command,
-    reparse_command,
-    run,
-    scrape_command,
-    simulate_command,
-    status_command,
-    store,
-)
-from parcelpost.cli.given import with_settings
+from parcelpost.cli.commands import COMMANDS
 from parcelpost.cli.output import printable
+from parcelpost.cli.plain_values import spare_pydantic
 from parcelpost.errors import ParcelpostError
+
+
+class _Program(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        spare_pydantic(self)
+        for command in COMMANDS:
+            self.add_command(command)
+
 
 app = typer.Typer(
     name="parcelpost",
+    cls=_Program,
     help="An offline-first worker for tax-lien data.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.add_typer(store.app, name="store")
-app.add_typer(config.app, name="config")
-app.add_typer(gateway.app, name="gateway")
-app.add_typer(browser.app, name="browser")
-app.add_typer(firestore.app, name="firestore")
-app.command("add", epilog=add_command.EXAMPLES)(with_settings(add_command.add))
-app.command("import", epilog=import_command.EXAMPLES)(with_settings(import_command.import_))
-app.command("status", epilog=status_command.EXAMPLES)(with_settings(status_command.status))
-app.command("log", epilog=log_command.EXAMPLES)(with_settings(log_command.log))
-app.command("parse", epilog=parse_command.EXAMPLES)(parse_command.parse)
-app.command("scrape", epilog=scrape_command.EXAMPLES)(scrape_command.scrape)
-app.add_typer(platforms_command.app, name="platforms")
-app.add_typer(simulate_command.app, name="simulate")
-app.command("reparse", epilog=reparse_command.EXAMPLES)(with_settings(reparse_command.reparse))
-app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 
 
 def _version(wanted: bool) -> None:

@@ -25,12 +25,10 @@ from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.browser_waits import BrowserWait
-from parcelpost.worker.collector import STATE as COLLECTOR
-from parcelpost.worker.heartbeat import STATE as HEARTBEAT
 from parcelpost.worker.held import Held, read_held
+from parcelpost.worker.loop_names import COLLECTOR, HEARTBEAT, SYNC
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
-from parcelpost.worker.sync import STATE as SYNC
 
 _LOOK_BACK = (50, 10_000)
 _BROKEN_COUNTS_FOR = timedelta(days=1)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -19,9 +19,11 @@ from parcelpost.errors import NotAStore, StoreCorrupt, StoreFull, StoreNotFound
 from parcelpost.events import Event, OwnerDied
 from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.sqlite_errors import os_error
+
+if TYPE_CHECKING:
+    from parcelpost.storage.lpm import LocalPersistenceManager
 
 T = TypeVar("T")
 
@@ -73,6 +75,8 @@ async def looking(store: Path) -> AsyncIterator[LocalDatabase]:
 @asynccontextmanager
 async def changing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
     """The store open as a worker has it, with what dead processes held brought back. Never created, never migrated."""
+    from parcelpost.storage.lpm import LocalPersistenceManager
+
     require_store(store)
     async with LocalPersistenceManager.open(
         store, options=options(), clock=CLOCK, emit=_note, worker="cli", create=False, migrate=False

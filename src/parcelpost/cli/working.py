@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,10 +28,12 @@ from parcelpost.log import make_log
 from parcelpost.scrapers.fetcher import PageFetcher
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.telemetry import CONTENT_TYPE, Telemetry
 from parcelpost.worker import pages
 from parcelpost.worker.control import Control
 from parcelpost.worker.worker import Tools, Worker
+
+if TYPE_CHECKING:
+    from parcelpost.telemetry import Telemetry
 
 _MOST_SISTERS = 1_000
 
@@ -47,8 +50,9 @@ async def working(
     if settings.worker.mode == "legacy":  # one task after the other
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
-    telemetry = Telemetry()
-    emit = _both(make_log(settings.log.level, settings.log.format, sys.stderr), telemetry.emit)
+    telemetry = _telemetry(settings)
+    log = make_log(settings.log.level, settings.log.format, sys.stderr)
+    emit = _both(log, telemetry.emit) if telemetry else log
     check_ready(settings, environment)
     for warning in secret_warnings(settings, environment):
         print(f"note: {warning}", file=sys.stderr)
@@ -83,11 +87,12 @@ async def working(
                 clock=clock,
                 emit=emit,
                 progress_seconds=progress_seconds,
-                observe=telemetry.observe if settings.http.port else None,
+                observe=telemetry.observe if telemetry else None,
             ),
             control,
         )
-        await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
+        if telemetry:
+            await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
 
 
@@ -99,7 +104,18 @@ async def _own_id(lpm: LocalPersistenceManager) -> str:
     return kept.worker_id if number == 1 else f"{kept.worker_id}-{number}"
 
 
+def _telemetry(settings: Settings) -> Telemetry | None:
+    """None where nobody could read its page."""
+    if not settings.http.port:
+        return None
+    from parcelpost.telemetry import Telemetry
+
+    return Telemetry()
+
+
 def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
+    from parcelpost.telemetry import CONTENT_TYPE
+
     def metrics() -> pages.Answer:
         return pages.Answer(200, telemetry.page(), CONTENT_TYPE)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,7 +12,9 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.model import Task
-from parcelpost.storage.lpm import LocalPersistenceManager
+
+if TYPE_CHECKING:
+    from parcelpost.storage.lpm import LocalPersistenceManager
 
 STATE = "waits for a browser "
 """With the platform's name: the name under which the store keeps why."""

@@ -18,9 +18,7 @@ from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
-
-STATE = "collector"
-"""The name under which the store keeps that the upstream is away."""
+from parcelpost.worker.loop_names import COLLECTOR
 
 
 class Collector:
@@ -49,7 +47,7 @@ class Collector:
         self._arrived = arrived
         self._clock = clock
         self._emit = emit
-        self.absence = Absence(STATE, lpm, sync, clock, emit)
+        self.absence = Absence(COLLECTOR, lpm, sync, clock, emit)
         self._not_before = 0.0
         """By the monotonic clock: the upstream asked for no call before that."""
         self._unstored: Sequence[Task] = ()
@@ -110,7 +108,7 @@ class Collector:
                 await self._lpm.add_tasks(self._unstored, granted=True)
             except StoreError as error:  # they come back when their lease is over; what else there is to do goes on
                 message = f"{type(error).__name__}: {error}"
-                self._emit(LoopFailed(loop=STATE, error=message, in_a_row=1, next_in_seconds=0.0))
+                self._emit(LoopFailed(loop=COLLECTOR, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _ask(self, wanted: int, platforms: Sequence[str]) -> float:
         started = self._clock.monotonic()

@@ -18,11 +18,9 @@ from parcelpost.storage.metrics import Window
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
+from parcelpost.worker.loop_names import HEARTBEAT
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.resources import Load
-
-STATE = "heartbeat"
-"""The name under which the store keeps that the upstream is away."""
 
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways forget a worker after 300 s."""
@@ -68,7 +66,7 @@ class Heartbeat:
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
-        self.absence = Absence(STATE, lpm, sync, clock, emit)
+        self.absence = Absence(HEARTBEAT, lpm, sync, clock, emit)
 
     @property
     def away(self) -> Away | None:

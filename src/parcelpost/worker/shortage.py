@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.pressure import Pressure
-from parcelpost.worker.resources import Resources
+
+if TYPE_CHECKING:
+    from parcelpost.storage.lpm import LocalPersistenceManager
+    from parcelpost.worker.resources import Resources
 
 SHORTAGE_STATE = "shortage "
 """With the worker's id: the name under which the store keeps it."""

@@ -16,6 +16,7 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.delivery import Delivery, Parcel, SharedPages, parcel
+from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.marks import Delivered, Marks, delivered
 
 T = TypeVar("T")
@@ -26,8 +27,6 @@ _MOST_HELD = 10_000
 _BATCHES_A_LOOK = 8
 _ROUND_SECONDS = 5.0
 _WITNESS_SECONDS = 1_800.0
-STATE = "sync"
-"""The name under which the store keeps that it is backing off."""
 
 
 class SyncManager:
@@ -45,7 +44,7 @@ class SyncManager:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self.absence = Absence(STATE, lpm, settings, clock, emit)
+        self.absence = Absence(SYNC, lpm, settings, clock, emit)
         self._marks = Marks(lpm, clock, emit)
         self._is_loaded = False
         self._urged = False

@@ -1,0 +1,1 @@
+"""How soon a command answers: `python -m bench startup`."""

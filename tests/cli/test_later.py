@@ -1,0 +1,56 @@
+"""Commands are imported when they are run, and what is known of them before is true."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parcelpost.cli.commands import COMMANDS
+from parcelpost.cli.later import Later
+from tests.cli.support import Run, make_store
+
+HEAVY = (
+    "asyncpg", "fastapi", "google", "grpc", "httpcore2", "httpx2", "lxml", "obstore", "playwright", "prometheus_client",
+    "protego", "psutil", "pygments", "rich", "pydantic", "scrapy", "starlette", "structlog", "twisted", "uvicorn",
+)  # fmt: skip
+LOOK = """
+import json, sys
+from parcelpost.cli.main import main
+loaded = []
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as end:
+        assert not end.code, words
+    loaded.append(sorted({name.split(".")[0] for name in sys.modules}))
+print(json.dumps(loaded))
+"""
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_its_help_is_the_first_sentence_of_its_own(command: Later) -> None:
+    own = command.real()
+    assert own.name == command.name
+    assert command.help == own.get_short_help_str(1_000)
+    assert not own.hidden
+
+
+def test_the_list_of_commands_is_complete_and_in_columns(run: Run) -> None:
+    lines = run("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in lines if not line.startswith("   ")] == [one.name for one in COMMANDS]
+
+
+def test_help_and_status_load_little(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "parcelpost.db", tasks=3)
+    asked = [["--help"], ["--version"], ["store", "--help"], ["status", "--store", str(store)]]
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK, json.dumps(asked)], capture_output=True, text=True, check=True, timeout=60
+    )
+    *for_help, for_status = json.loads(done.stdout.splitlines()[-1])
+    for loaded in for_help:
+        assert {*HEAVY, "asyncio", "aiosqlite", "sqlite3"} & set(loaded) == set()
+    assert set(HEAVY) & set(for_status) == set()
