@@ -21,6 +21,8 @@ from parcelpost.settings.forms import KEYS, from_text
 from parcelpost.settings.sources import check_runnable, load
 from parcelpost.storage import StoreOptions, migrations
 from parcelpost.telemetry import Telemetry
+from tests.doc_commands import leaf
+from tests.named import missing, named_tests
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -68,6 +70,9 @@ def test_every_documented_command_exists() -> None:
 
 
 # Settings, events, errors, invariants, schema
+
+
+SECTIONS = {key.section for key in KEYS.values()}
 
 
 def _rows(page: str) -> set[str]:
@@ -145,11 +150,24 @@ def test_every_invariant_is_documented_and_named_where_it_is_held(number: int) -
     text = (DOCS / "invariants.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| I{number} \|.*\|$", text, flags=re.MULTILINE)
     assert row, f"docs/invariants.md has no row for I{number}"
-    for path in re.findall(r"`(tests/[\w/]+\.py)`", row[0]):
-        assert (DOCS.parent / path).exists(), f"I{number} names {path}, which is not there"
+    assert named_tests(row[0]), f"no test is named for I{number}"
+    assert missing(row[0]) == []
     if number != 7:  # holds by what the store does not do
         sources = [*(DOCS.parent / "src").rglob("*.py"), *(DOCS.parent / "src").rglob("*.sql")]
         assert any(re.search(rf"\bI{number}\b", path.read_text(encoding="utf-8")) for path in sources)
+
+
+@pytest.mark.parametrize("text", ["000", "001", "002", "003", "004"])
+def test_every_requirement_of_the_first_texts_is_met_somewhere_and_shown_by_something(text: str) -> None:
+    (body,) = (body for title, body in sections("seeds.md").items() if title.startswith(f"{text}:"))
+    rows = re.findall(r"^\| (.+) \| (.+) \| (.+) \|$", body, flags=re.MULTILINE)[1:]
+    assert len(rows) >= 12
+    assert missing(body) == []
+    assert [asked for asked, _, shown in rows if not re.fullmatch(r"(`(tests|bench)/[^`]+`(, )?)+|-", shown)] == []
+    for words in re.findall(r"`(parcelpost [a-z][^`]*)`", body):
+        leaf(words.split()[1:])
+    settings = {name for name in re.findall(r"`([a-z]+\.[a-z_]+)`", body) if name.partition(".")[0] in SECTIONS}
+    assert settings <= set(KEYS)
 
 
 def test_every_table_and_column_is_documented(tmp_path: Path) -> None:

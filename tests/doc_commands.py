@@ -1,0 +1,101 @@
+"""The commands that README and docs tell people to type."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import typer
+from typer.main import get_command
+
+from parcelpost.cli.later import Later
+from parcelpost.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_PROGRAMS = (
+    "parcelpost", "make", "python", "pip", "curl", "printf", "export", "umask", "mkdir", "echo", "git", "sudo",
+    "createdb", "gcloud", "docker", "podman", "kubectl", "systemctl", "journalctl", "sqlite3", "cp", "mv", "chmod",
+    "install", "cd", "promtool", "useradd", "jq", "rsync", "tar", "scp", "logrotate", "helm", "psql", "pg_dump",
+)  # fmt: skip
+
+
+class Typed(NamedTuple):
+    """One line that somebody may type, and what the page shows that it prints."""
+
+    page: str
+    line: str
+    shown: tuple[str, ...]
+
+
+def typed() -> list[Typed]:
+    return [one for page in PAGES for block in _blocks(page.read_text(encoding="utf-8")) for one in _lines(page, block)]
+
+
+def inline() -> list[tuple[str, str]]:
+    """Each `parcelpost ...` in the running text, with its page."""
+    return [
+        (page.name, words)
+        for page in PAGES
+        for words in re.findall(r"`(parcelpost [^`\n]+)`", _without_blocks(page.read_text(encoding="utf-8")))
+    ]
+
+
+def _blocks(text: str) -> list[str]:
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [body for language, body in found if language in ("", "sh", "bash", "console")]
+
+
+def _without_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _lines(page: Path, block: str) -> Iterator[Typed]:
+    """With a `$ ` before it or not, and over several lines where a backslash ends them."""
+    line = ""
+    shown: list[str] = []
+    for text in block.replace("\\\n", " ").splitlines():
+        prompt, bare = text.startswith("$ "), text.removeprefix("$ ")
+        if prompt or bare.split(" ", 1)[0] in _PROGRAMS:
+            if line:
+                yield Typed(page.name, line, tuple(shown))
+            line, shown = _without_comment(bare), []
+        else:
+            shown.append(text)
+    if line:
+        yield Typed(page.name, line, tuple(shown))
+
+
+def _without_comment(line: str) -> str:
+    return re.sub(r"\s{2,}#\s.*$", "", line).strip()
+
+
+def commands_in(line: str) -> list[list[str]]:
+    """The words of each command of ours in a line of shell."""
+    parts = re.split(r"\s(?:&&|\|\||\||;)\s|\$\(|\)", line)
+    words = [shlex.split(re.sub(r"\s\d?>{1,2}\s*\S+", "", part)) for part in parts if "parcelpost " in part]
+    return [one[one.index("parcelpost") + 1 :] for one in words if "parcelpost" in one]
+
+
+def leaf(words: list[str]) -> tuple[Any, str, list[str]]:
+    """The command that the words lead to, its name, and what is left for it."""
+    command: Any = get_command(app)
+    name = "parcelpost"
+    while words and not words[0].startswith("-") and (below := getattr(command, "commands", None)):
+        if words[0] not in below and "list" in below:  # as `parcelpost platforms vgsi`
+            words = ["list", *words]
+        assert words[0] in below, f"there is no command {words[0]} in {name}"
+        name, *words = words
+        command = below[name].real() if isinstance(below[name], Later) else below[name]
+    return command, name, words
+
+
+def understood(words: list[str]) -> None:
+    """Raises what the command line says of words that it does not understand. Runs nothing."""
+    command, name, left = leaf(words)
+    with contextlib.suppress(typer.Exit):  # --help, --version
+        command.make_context(name, left)
