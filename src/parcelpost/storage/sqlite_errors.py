@@ -56,9 +56,14 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
+def is_unreadable(error: Exception) -> bool:
+    """Whether the row is at fault, and not the file or the disk."""
+    return isinstance(error, UNREADABLE) or (isinstance(error, sqlite3.OperationalError) and "decode" in str(error))
+
+
 def translate(error: Exception, path: Path) -> Exception:
     """The same failure as one of ours; a broken constraint is a mistake of the program and stays what it is."""
-    if isinstance(error, UNREADABLE) or (isinstance(error, sqlite3.OperationalError) and "decode" in str(error)):
+    if is_unreadable(error):
         return StoreCorrupt(f"{path}: a stored value cannot be read: {error!s:.200}")
     if isinstance(error, UNBINDABLE):
         return InvalidInput(f"a value that SQLite cannot hold: {error}")

@@ -1,0 +1,157 @@
+"""Results that somebody asked for: which, in which order, and in short looks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from parcelpost.clock import ManualClock
+from parcelpost.model import OutboxEntry
+from parcelpost.storage import LocalPersistenceManager, selecting
+from parcelpost.storage.selecting import Mark, Selection, Wanted, select
+from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one
+
+
+async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:
+    async with select(lpm._db, Wanted(**wanted), NOW + timedelta(days=1)) as selection:
+        entries = await read(selection)
+        assert selection.count == len(entries)
+    return [entry.task_id for entry in entries]
+
+
+async def read(selection: Selection) -> list[OutboxEntry]:
+    return [entry async for page in selection.pages() for entry in page]
+
+
+async def save(lpm: LocalPersistenceManager, task_id: str, parcel_id: str = "1-2", **task: Any) -> OutboxEntry:
+    scraped_at = task.pop("scraped_at", NOW)
+    return await save_one(
+        lpm, a_task(task_id, parcel_id=parcel_id, **task), a_result({"of": task_id}, scraped_at=scraped_at)
+    )
+
+
+async def test_an_empty_store_has_nothing(lpm: LocalPersistenceManager) -> None:
+    async with select(lpm._db, Wanted(), NOW) as selection:
+        assert (selection.count, selection.mark, await read(selection)) == (0, Mark(0, NOW), [])
+
+
+async def test_the_order_is_place_and_parcel(lpm: LocalPersistenceManager) -> None:
+    await save(lpm, "d", "2", county="tolland")
+    await save(lpm, "c", "1", county="tolland")
+    await save(lpm, "b", "9", county="hartford")
+    await save(lpm, "e", "0", platform="zz")
+    await save(lpm, "a", "9", county="hartford", state="CO")
+    assert await found(lpm) == ["a", "b", "c", "d", "e"]
+
+
+async def test_of_a_parcel_the_one_that_was_stored_last_unless_all_are_wanted(lpm: LocalPersistenceManager) -> None:
+    await save(lpm, "first", scraped_at=NOW + timedelta(days=9))
+    await save(lpm, "second")
+    await save(lpm, "elsewhere", county="tolland")
+    assert await found(lpm) == ["second", "elsewhere"]
+    assert await found(lpm, every_version=True) == ["first", "second", "elsewhere"]
+    assert await found(lpm, scraped_since=NOW + timedelta(days=1)) == ["first"]
+
+
+async def test_filters(lpm: LocalPersistenceManager) -> None:
+    await save(lpm, "a", "1", platform="vgsi", state="CT", county="hartford")
+    await save(lpm, "b", "2", platform="qpublic", state="GA", county="fulton", scraped_at=NOW + timedelta(hours=1))
+    await lpm.finish(await claim_one(lpm, a_task("gone", parcel_id="3")))
+    await lpm.give_up(await claim_one(lpm, a_task("failed", parcel_id="4")), "no table")
+    assert await found(lpm, platforms=("VGSI",)) == ["a"]
+    assert await found(lpm, states=("ga", "ny")) == ["b"]
+    assert await found(lpm, counties=("Hartford", "fulton")) == ["b", "a"]
+    assert await found(lpm, parcels=("2",)) == ["b"]
+    assert await found(lpm, parcels=("2'; --",)) == []
+    assert await found(lpm, scraped_before=NOW + timedelta(hours=1)) == ["a"]
+    assert await found(lpm, scraped_since=NOW + timedelta(hours=1)) == ["b"]
+    assert await found(lpm, records=False, not_found=True) == ["gone"]
+    assert await found(lpm, records=False, failed=True) == ["failed"]
+    assert await found(lpm, not_found=True, failed=True) == ["b", "a", "gone", "failed"]
+
+
+async def test_what_is_new_since_a_mark(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    await save(lpm, "old")
+    async with select(lpm._db, Wanted(), clock.now()) as selection:
+        mark = selection.mark
+    assert mark == Mark(1, NOW)
+    assert await found(lpm, after=mark) == []
+    await save(lpm, "same moment", "2")
+    clock.advance(-3600)
+    await save(lpm, "clock set back", "3")
+    assert await found(lpm, after=mark) == ["same moment", "clock set back"]
+
+
+async def test_a_result_that_takes_the_place_of_another_is_new(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    """The row that was the last one is deleted, and the new one counts from there: it has the same seq."""
+    entry = await save(lpm, "again")
+    async with select(lpm._db, Wanted(), clock.now()) as selection:
+        mark = selection.mark
+    await deliver(lpm, entry.result_id)
+    await lpm.requeue(["again"], completed=True)
+    clock.advance(60)
+    (claim,) = await lpm.claim()
+    await lpm.save_result(claim, a_result({"of": "another"}))
+    assert await found(lpm, after=mark) == ["again"]
+    assert await found(lpm, changed_since=NOW + timedelta(seconds=60)) == ["again"]
+    assert await found(lpm, changed_since=NOW + timedelta(seconds=61)) == []
+
+
+async def test_a_clock_in_the_future_does_not_hide_what_comes_after(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    clock.advance(86_400 * 365)
+    await save(lpm, "future")
+    async with select(lpm._db, Wanted(), NOW) as selection:
+        assert selection.mark == Mark(1, NOW)
+
+
+async def test_what_changes_meanwhile_is_read_as_it_is_then(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    kept = await save(lpm, "kept", "1")
+    await save(lpm, "replaced", "2")
+    async with select(lpm._db, Wanted(), clock.now()) as selection:
+        await lpm._db.write(_move, "replaced")
+        await lpm._db.write(_remove, kept.task_id)
+        entries = await read(selection)
+    assert [(entry.task_id, entry.seq) for entry in entries] == [("replaced", 99)]
+
+
+def _move(db: Any, task_id: str) -> None:
+    db.execute("UPDATE results SET seq = 99, result_id = 'another' WHERE task_id = ?", (task_id,))
+
+
+def _remove(db: Any, task_id: str) -> None:
+    db.execute("DELETE FROM results WHERE task_id = ?", (task_id,))
+
+
+async def test_a_damaged_result_stops_no_other(lpm: LocalPersistenceManager, store: Path) -> None:
+    for name in ("a", "b", "c"):
+        await save(lpm, name, name)
+    await lpm._db.write(_damage)
+    async with select(lpm._db, Wanted(), NOW) as selection:
+        assert [entry.task_id for entry in await read(selection)] == ["a", "c"]
+        assert selection.unreadable == ["b"]
+    assert look(store, "SELECT count(*) FROM results") == [(3,)]
+
+
+def _damage(db: Any) -> None:
+    db.execute("UPDATE results SET data = CAST(x'7b22ff227d' AS TEXT) WHERE task_id = 'b'")
+
+
+async def test_every_look_is_short_and_every_page_small(
+    lpm: LocalPersistenceManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selecting, "_LOOK", 2)
+    monkeypatch.setattr(selecting, "_PAGE", 3)
+    monkeypatch.setattr(selecting, "_PAGE_BYTES", 1_000)
+    for number in range(7):
+        data = {"text": "x" * 2_000 if number == 1 else ""}
+        await save_one(lpm, a_task(f"t{number}", parcel_id=f"{number}"), a_result(data))
+    async with select(lpm._db, Wanted(), NOW) as selection:
+        pages = [[entry.parcel_id for entry in page] async for page in selection.pages()]
+    assert pages == [["0", "1"], ["2", "3", "4"], ["5", "6"]]
