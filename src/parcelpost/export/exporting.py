@@ -1,0 +1,83 @@
+"""One export: pages of results in, files out. No more than a page is held at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.errors import ParcelpostError
+from parcelpost.export import formats, places
+from parcelpost.export.formats import Options, Plan
+from parcelpost.export.places import Place
+from parcelpost.export.sink import Sink
+from parcelpost.export.tables import Table, read
+from parcelpost.model import OutboxEntry
+
+Pages = AsyncIterator[Sequence[OutboxEntry]]
+
+
+class Exported(Struct, frozen=True, kw_only=True):
+    files: list[Path]
+    """None where it went to stdout."""
+    rows: dict[str, int]
+    """By table."""
+    notes: list[str]
+
+
+async def export(
+    pages: Pages, what: Plan, options: Options, *, replace: bool, progress: Callable[[int], None]
+) -> Exported:
+    """Each file is there when it is whole; until then, and if this fails or is cancelled, what was there before is.
+
+    Raises ParcelpostError.
+    """
+    try:
+        with places.opened(what.folder, list(what.files), replace=replace) as place:
+            sink = formats.open_sink(what, place.stream, place.path, place.folder, options)
+            try:
+                rows = await _write(pages, what.tables, sink, place, progress)
+            except BaseException:
+                sink.abandon()
+                raise
+            return Exported(files=place.put(), rows=rows, notes=sink.notes)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise ParcelpostError(
+            f"{error.filename or what.folder} could not be written: {error.strerror or error}",
+            hint="see whether there is room and whether the folder may be written; what was there before is as it was",
+        ) from error
+
+
+async def _write(
+    pages: Pages, tables: Sequence[Table], sink: Sink, place: Place, progress: Callable[[int], None]
+) -> dict[str, int]:
+    rows = dict.fromkeys((table.name for table in tables), 0)
+
+    def write(page: Sequence[OutboxEntry]) -> None:
+        parcels = [read(entry) for entry in page]
+        for table in tables:
+            rows[table.name] += sink.write(table, parcels)
+
+    done = 0
+    async for page in pages:
+        await _in_thread(partial(write, page), place)
+        done += len(page)
+        progress(done)
+    await _in_thread(sink.close, place)
+    return rows
+
+
+async def _in_thread(work: Callable[[], None], place: Place) -> None:
+    """Progress is shown meanwhile. Cancelled, it ends the work first: nothing is written behind our back."""
+    running = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        place.stop()
+        await asyncio.gather(running, return_exceptions=True)
+        raise

@@ -1,0 +1,163 @@
+"""Where the files of one export are made: under passing names, until all of them are whole."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from parcelpost.errors import InvalidInput, ParcelpostError
+from parcelpost.export.formats import STDOUT
+from parcelpost.export.streams import File, Pipe
+from parcelpost.private_folder import make_private
+
+_BUFFER_BYTES = 1 << 20
+
+
+class Place(Protocol):
+    folder: Path
+
+    def stream(self, name: str) -> BinaryIO: ...
+
+    def path(self, name: str) -> Path: ...
+
+    def stop(self) -> None:
+        """The next write fails, once: for a thread that is to end soon."""
+
+    def put(self) -> list[Path]:
+        """All files get their names. Where they are then."""
+
+
+class Folder:
+    """A hidden folder beside the files' places, so that a rename puts them there."""
+
+    def __init__(self, target: Path, hidden: Path, names: Sequence[str], stack: ExitStack, *, replace: bool) -> None:
+        self.folder = hidden
+        self._target = target
+        self._names = names
+        self._replace = replace
+        self._stack = stack
+        self._stopped = False
+
+    def path(self, name: str) -> Path:
+        path = self.folder / name
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        return path
+
+    def stream(self, name: str) -> BinaryIO:
+        file = File(self.path(name), self._has_to_stop)
+        return self._stack.enter_context(io.BufferedWriter(file, buffer_size=_BUFFER_BYTES))
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def leave(self) -> None:
+        """What is still here goes; what is written from now on goes nowhere."""
+        self._stopped = False
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def put(self) -> list[Path]:
+        self._stack.close()
+        for name in self._names:
+            _sync(self.folder / name)
+        placed = [self._target / name for name in self._names]
+        refuse_existing(placed, replace=self._replace)  # once more: an export may take a while
+        for path in placed:
+            (self.folder / path.name).replace(path)
+        _sync(self._target)
+        return placed
+
+    def _has_to_stop(self) -> bool:
+        stopped, self._stopped = self._stopped, False
+        return stopped
+
+
+class Stdout:
+    folder = Path()
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._stream: BinaryIO = sys.stdout.buffer
+
+    def stream(self, name: str) -> BinaryIO:
+        sys.stdout.flush()
+        with suppress(io.UnsupportedOperation):  # some that stand in for it have no handle
+            pipe = Pipe(sys.stdout.fileno(), lambda: self._stopped)
+            self._stream = io.BufferedWriter(pipe, buffer_size=_BUFFER_BYTES)
+        return self._stream
+
+    def path(self, name: str) -> Path:
+        raise InvalidInput(f"{name} does not go to stdout")
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def put(self) -> list[Path]:
+        self._stream.flush()
+        return []
+
+
+@contextmanager
+def opened(folder: Path, names: Sequence[str], *, replace: bool) -> Iterator[Place]:
+    """What is not put in its place when the block ends is removed. What was there before stays until then.
+
+    Raises ParcelpostError where files are there already, unless they are to be replaced, or where another export is at
+    work on them.
+    """
+    if STDOUT in names:
+        yield Stdout()
+        return
+    refuse_existing([folder / name for name in names], replace=replace)
+    make_private(folder)
+    hidden = folder / f".{names[0]}.partial"
+    with _locked(hidden), ExitStack() as streams:
+        place = Folder(folder, hidden, names, streams, replace=replace)
+        try:
+            yield place
+        finally:
+            place.leave()
+
+
+def refuse_existing(paths: Sequence[Path], *, replace: bool) -> None:
+    """Raises InvalidInput for the first that is there, unless it is a file that is to be replaced."""
+    for path in paths:
+        if path.is_dir() or (path.exists() and not path.is_file()):
+            raise InvalidInput(f"{path} is there and is no file", hint="name another file; - writes to stdout")
+        if path.exists() and not replace:
+            raise InvalidInput(f"{path} is there already", hint="name another file, or add --force to replace it")
+
+
+@contextmanager
+def _locked(hidden: Path) -> Iterator[None]:
+    """The folder is there, empty, and nobody else's. One that a killed export left is taken over."""
+    hidden.mkdir(mode=0o700, exist_ok=True)
+    handle = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for left in hidden.iterdir():
+            left.unlink()
+        yield
+    except BlockingIOError:
+        raise ParcelpostError(
+            f"another export is writing into {hidden.parent} under the same name", hint="wait for it, or stop it"
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def _sync(path: Path) -> None:
+    """Returns when a file's bytes, or a folder's names, would survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves them in the drive's cache
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(handle)
+    finally:
+        os.close(handle)

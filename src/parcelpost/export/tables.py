@@ -1,0 +1,161 @@
+"""The tables: parcels, and each of a record's lists with the parcel's key beside every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.export import columns
+from parcelpost.export.columns import Column
+from parcelpost.export.values import Value, clean, fitted
+from parcelpost.model import OutboxEntry
+
+Row = tuple[Value, ...]
+
+_decode = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class Parcel(Struct, frozen=True):
+    """A result, and its record's fields with numbers as exact as they were written."""
+
+    entry: OutboxEntry
+    fields: Mapping[str, Any]
+    is_readable: bool
+    """False: the record is no JSON object."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        one = self.entry
+        return clean(one.platform), clean(one.state), clean(one.county), clean(one.parcel_id)
+
+    @property
+    def status(self) -> str:
+        """record, not_found, failed or expired."""
+        if self.entry.data is not None:
+            return "record"
+        if self.entry.success:
+            return "not_found"
+        return "expired" if self.entry.status == "expired" else "failed"
+
+
+def read(entry: OutboxEntry) -> Parcel:
+    if entry.data is None:
+        return Parcel(entry, {}, True)
+    try:
+        return Parcel(entry, _decode(entry.data), True)
+    except (ValueError, RecursionError):
+        return Parcel(entry, {}, False)
+
+
+class Table(Struct, frozen=True):
+    name: str
+    one: str
+    """What a row is."""
+    columns: tuple[Column, ...]
+    rows: Callable[[Parcel], list[Row]]
+
+
+def rows(table: Table, parcels: Sequence[Parcel]) -> Iterator[Row]:
+    for parcel in parcels:
+        yield from table.rows(parcel)
+
+
+def items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
+    """Of one of the record's lists."""
+    found = parcel.fields.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
+    known = frozenset(column.name for column in own)
+
+    def rows_of(parcel: Parcel) -> list[Row]:
+        return [
+            (*parcel.key, position, *cells, parcel.entry.scraped_at, _json(rest))
+            for position, item in enumerate(items(parcel, name), start=1)
+            for cells, rest in (_cells(own, item, known),)
+        ]
+
+    every = (*columns.KEY, columns.POSITION, *own, columns.SCRAPED_AT, columns.OTHER)
+    return Table(name, one, every, rows_of)
+
+
+_LISTS = {
+    "liens": ("lien", columns.LIEN),
+    "sales": ("sale", columns.SALE),
+    "tax_bills": ("tax bill", columns.TAX_BILL),
+    "valuations": ("valuation", columns.VALUATION),
+    "buildings": ("building", columns.BUILDING),
+}
+_LIEN_FIELDS = frozenset(column.name for column in columns.LIEN)
+_OF_THE_KEY = frozenset({"platform", "state", "county", "parcel_id", "scraped_at"})
+_KNOWN = frozenset({*(column.name for column in columns.PARCEL), *_OF_THE_KEY, *_LISTS})
+
+
+def _parcel_rows(parcel: Parcel) -> list[Row]:
+    fields, entry = parcel.fields, parcel.entry
+    known = _KNOWN | _LIEN_FIELDS if fields.get("record_kind") == "lien" else _KNOWN
+    cells, rest = _cells(columns.PARCEL, fields, known)
+    for name in _LISTS:
+        rest |= _not_in_rows(name, fields.get(name))
+    shown = fields.get("parcel_id")
+    return [
+        (
+            *parcel.key,
+            *cells,
+            clean(shown) if isinstance(shown, str) else None,
+            len(items(parcel, "liens")),
+            parcel.status,
+            None if entry.error is None else clean(entry.error),
+            entry.scraped_at,
+            entry.created_at,
+            clean(entry.task_id),
+            _json(rest) if parcel.is_readable else clean((entry.data or b"").decode(errors="replace")),
+        )
+    ]
+
+
+def _cells(
+    own: Sequence[Column], fields: Mapping[str, Any], known: frozenset[str]
+) -> tuple[list[Value], dict[str, Any]]:
+    """One for each column, and what they do not hold."""
+    rest = {name: fields[name] for name in fields.keys() - known}
+    cells: list[Value] = []
+    for name, kind in own:
+        value = fields.get(name)
+        if value is not None:
+            try:
+                value = fitted(kind, value)
+            except ValueError:
+                rest[name] = value
+                value = None
+        cells.append(value)
+    return cells, rest
+
+
+def _not_in_rows(name: str, found: Any) -> dict[str, Any]:
+    """What stands in place of a list, or in it in place of an object."""
+    if found is None:
+        return {}
+    bad = [one for one in found if not isinstance(one, dict)] if isinstance(found, list) else found
+    return {name: bad} if bad != [] else {}
+
+
+def _json(rest: Mapping[str, Any]) -> str | None:
+    return clean(_encode(rest).decode()) if rest else None
+
+
+PARCELS = Table(
+    "parcels",
+    "parcel",
+    (*columns.KEY, *columns.PARCEL, columns.SHOWN_ID, *columns.RESULT, columns.OTHER),
+    _parcel_rows,
+)
+TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}
+"""By name, those that are written unless told first."""
+DEFAULT = ("parcels", "liens")

@@ -1,0 +1,73 @@
+"""The columns are those of the record, and have its types."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+
+from parcelpost.export import columns
+from parcelpost.export.columns import Column, Kind
+from parcelpost.export.tables import DEFAULT, TABLES
+from parcelpost.scrapers.record import Building, Lien, Record, Sale, TaxBill, Valuation
+
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+OF_THE_KEY = {"parcel_id", "state", "county", "platform", "scraped_at"}
+NUMBERS = {Kind.NUMBER, Kind.MONEY}
+TEXTS = {Kind.TEXT, Kind.DATE}
+KINDS: dict[Any, set[Kind]] = {
+    Decimal | None: NUMBERS,
+    int | None: {Kind.WHOLE},
+    bool | None: {Kind.FLAG},
+    str | None: TEXTS,
+    str: TEXTS,
+    list[str]: {Kind.TEXTS},
+    list[str] | None: {Kind.TEXTS},
+    list[int] | None: {Kind.TEXTS},
+}
+
+
+@pytest.mark.parametrize(
+    ("struct", "own"),
+    [
+        (Lien, columns.LIEN),
+        (Sale, columns.SALE),
+        (TaxBill, columns.TAX_BILL),
+        (Valuation, columns.VALUATION),
+        (Building, columns.BUILDING),
+        (Record, columns.PARCEL),
+    ],
+)
+def test_every_field_of_a_record_has_a_column_of_its_type(struct: type, own: tuple[Column, ...]) -> None:
+    hints = get_type_hints(struct)
+    expected = set(hints) - set(TABLES) - (OF_THE_KEY if struct is Record else set())
+    assert {column.name for column in own} == expected
+    assert [column for column in own if column.kind not in KINDS[hints[column.name]]] == []
+    assert [
+        column for column in own if column.name.endswith(("_date", "_deadline")) and column.kind is not Kind.DATE
+    ] == []
+
+
+def test_every_list_of_a_record_is_a_table() -> None:
+    lists = {name for name, hint in get_type_hints(Record).items() if name not in {c.name for c in columns.PARCEL}}
+    assert lists - OF_THE_KEY == set(TABLES) - {"parcels"}
+    assert set(DEFAULT) <= set(TABLES)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_begins_with_the_parcel_and_no_name_comes_twice(name: str) -> None:
+    names = [column.name for column in TABLES[name].columns]
+    assert names[:4] == ["platform", "state", "county", "parcel_id"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_column_is_documented_with_its_kind_and_no_other(name: str) -> None:
+    _, *parts = re.split(r"^### (\w+)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    section = dict(zip(parts[::2], parts[1::2], strict=True))[name]
+    rows = re.findall(r"^\| ([a-z ]+) \| (`.+`) \|$", section, flags=re.MULTILINE)
+    documented = {(column, kind) for kind, names in rows for column in re.findall(r"`(\w+)`", names)}
+    assert documented == {(column.name, str(column.kind)) for column in TABLES[name].columns}

@@ -1,0 +1,41 @@
+"""Memory does not grow with the number of records."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from parcelpost.export.exporting import export
+from parcelpost.export.format_names import Format
+from parcelpost.export.formats import Options, plan
+from parcelpost.model import OutboxEntry
+from tests.export.making import NOW, an_entry
+
+PAGE = 50
+
+
+async def peak(output: Path, form: Format, records: int) -> int:
+    async def pages() -> AsyncIterator[Sequence[OutboxEntry]]:
+        for start in range(0, records, PAGE):
+            yield [an_entry(parcel_id=f"{n}") for n in range(start, start + PAGE)]
+
+    what = plan(str(output / f"{records}.{form}"), None, ["parcels"])
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await export(pages(), what, Options(now=NOW), replace=False, progress=lambda done: None)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("form", list(Format))
+async def test_four_times_the_records_take_no_more_memory(tmp_path: Path, form: Format) -> None:
+    """Arrow's own memory is not Python's, and is bounded by its groups of rows."""
+    await peak(tmp_path, form, PAGE)  # what is loaded once
+    few, many = await peak(tmp_path, form, 250), await peak(tmp_path, form, 1_000)
+    assert many < few * 1.3 + 200_000
