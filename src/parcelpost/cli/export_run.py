@@ -1,0 +1,146 @@
+"""An export, from the store to the files, and what is said about it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parcelpost.cli.options import store_command
+from parcelpost.cli.output import count, moment, print_json, print_lines, printable, size
+from parcelpost.cli.progress import Meter
+from parcelpost.cli.running import CLOCK, looking
+from parcelpost.errors import InvalidInput
+from parcelpost.export import places
+from parcelpost.export.exporting import Exported, export
+from parcelpost.export.formats import Options, Plan
+from parcelpost.export.tables import TABLES
+from parcelpost.private_folder import make_private
+from parcelpost.storage import handed_over
+from parcelpost.storage.handed_over import HandedOver
+from parcelpost.storage.selecting import Selection, Wanted, select
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    what: Plan
+    wanted: Wanted
+    receiver: str
+    """Only what is new for them; '': everything that is wanted."""
+    replace: bool
+    bom: bool = False
+    guard: bool = True
+
+
+class Written(Struct, frozen=True, kw_only=True):
+    path: str
+    tables: list[str]
+    bytes: int
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    files: list[Written]
+    rows: dict[str, int]
+    notes: list[str]
+    unreadable: list[str]
+    """Tasks whose stored results are damaged: they are in no file."""
+    new_since: datetime | None = None
+    """With --new: since when; None: it was the first time."""
+
+
+async def run(store: Path, order: Order) -> Done:
+    """Raises ParcelpostError, also where nothing matches, unless only what is new was asked for."""
+    what = order.what
+    if not what.is_stdout:
+        places.refuse_existing([what.folder / name for name in what.files], replace=order.replace)
+    file, last = _last(store, order)
+    wanted = order.wanted if last is None else replace(order.wanted, after=last.mark)
+    async with (
+        looking(store) as database,
+        Meter("exporting") as meter,
+        select(database, wanted, CLOCK.now()) as found,
+    ):
+        exported = await _export(found, order, meter, store) if found.count or not file else _nothing(order)
+        if file is not None:
+            handed_over.keep(file, HandedOver(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
+        return _done(exported, order, found, last)
+
+
+def _last(store: Path, order: Order) -> tuple[Path | None, HandedOver | None]:
+    """Where it stands what was handed over last, and what that was. Raises InvalidInput."""
+    if not order.receiver:
+        return None, None
+    file = handed_over.file_of(store, order.receiver)
+    last = handed_over.load(file)
+    if last is not None and last.wanted != order.wanted:
+        raise InvalidInput(
+            f"the last export for {order.receiver} asked for something else, so what is new since then is not known",
+            hint=f"give this one a name of its own with --for, or remove {file} to begin with everything",
+        )
+    make_private(file.parent)
+    return file, last
+
+
+async def _export(found: Selection, order: Order, meter: Meter, store: Path) -> Exported:
+    if not found.count:
+        raise InvalidInput(
+            "nothing that is stored matches", hint=f"'{store_command('results', store)}' lists what is there"
+        )
+    options = Options(now=CLOCK.now(), bom=order.bom, guard=order.guard)
+    total = found.count
+    return await export(
+        found.pages(), order.what, options, replace=order.replace, progress=lambda done: meter(done, total)
+    )
+
+
+def _nothing(order: Order) -> Exported:
+    return Exported(files=[], rows={table.name: 0 for table in order.what.tables}, notes=[])
+
+
+def _done(exported: Exported, order: Order, found: Selection, last: HandedOver | None) -> Done:
+    return Done(
+        files=[
+            Written(
+                path=str(path),
+                tables=[table.name for table in order.what.files[path.name]],
+                bytes=path.stat().st_size,
+            )
+            for path in exported.files
+        ],
+        rows=exported.rows,
+        notes=exported.notes,
+        unreadable=found.unreadable,
+        new_since=None if last is None else last.at,
+    )
+
+
+def tell(done: Done, order: Order, *, as_json: bool) -> None:
+    """On stdout, or on stderr where stdout has the export itself."""
+    if as_json:
+        print_json(done)
+    elif order.what.is_stdout:
+        print("\n".join(_lines(done, order)), file=sys.stderr)
+    else:
+        print_lines(_lines(done, order))
+
+
+def _lines(done: Done, order: Order) -> Iterator[str]:
+    if not any(done.rows.values()) and order.receiver:
+        yield f"Nothing is new since {moment(done.new_since)}: no file was written."
+    for file in done.files:
+        yield printable(f"{file.path}: {_counts(done, file.tables)} ({size(file.bytes)})")
+    if order.what.is_stdout:
+        yield _counts(done, list(done.rows))
+    for note in done.notes:
+        yield f"note: {note}"
+    if done.unreadable:
+        some = ", ".join(done.unreadable[:5])
+        yield printable(f"Attention: {count(len(done.unreadable), 'result')} cannot be read and is in no file: {some}.")
+        yield "What to do: 'parcelpost store check --deep', and a backup if that finds more."
+
+
+def _counts(done: Done, tables: list[str]) -> str:
+    return ", ".join(count(done.rows[name], TABLES[name].one) for name in tables)

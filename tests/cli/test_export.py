@@ -1,0 +1,223 @@
+"""`parcelpost export`."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import re
+import shlex
+import signal
+import stat
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openpyxl import load_workbook
+
+from parcelpost.model import Result, Target, Task
+from parcelpost.storage import LocalPersistenceManager
+from tests.cli.support import COMMAND, Run, change
+from tests.export.making import ANN
+
+PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+def add(store: Path, *parcels: str, data: dict[str, Any] | None = None, county: str = "hartford") -> None:
+    """A record of each, as a worker would store it."""
+
+    async def fill() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            for parcel in parcels:
+                target = Target(parcel_id=parcel, state="CT", county=county)
+                task = Task(task_id=f"{parcel}-{os.urandom(4).hex()}", platform="vgsi", target=target)
+                await lpm.add_result(task, Result(data=ANN if data is None else data, scraped_at=NOW))
+
+    asyncio.run(fill())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "here" / "parcelpost.db"
+    add(path, "1", "2", "3")
+    add(path, "4", county="tolland")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "work"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    return place
+
+
+def parcels(text: str) -> list[str]:
+    return [row["parcel_id"] for row in csv.DictReader(io.StringIO(text))]
+
+
+def test_the_name_says_the_format(run: Run, store: Path) -> None:
+    done = run("export", "all.xlsx", "--store", store)
+    assert re.fullmatch(r"all\.xlsx: 4 parcels, 8 liens \([\d.]+ KiB\)\n", done.out), done
+    book = load_workbook("all.xlsx")
+    assert [(name, book[name].max_row) for name in book.sheetnames] == [("parcels", 5), ("liens", 9)]
+
+
+def test_a_folder_gets_both_tables_and_json_says_where(run: Run, store: Path) -> None:
+    done = run("export", "handover/", "--county", "HARTFORD", "--store", store, "--json")
+    assert done.code == 0
+    assert [(one["path"], one["tables"]) for one in done.document["files"]] == [
+        ("handover/parcels.csv", ["parcels"]),
+        ("handover/liens.csv", ["liens"]),
+    ]
+    assert done.document["rows"] == {"parcels": 3, "liens": 6}
+    assert done.document["files"][0]["bytes"] == Path("handover/parcels.csv").stat().st_size
+
+
+def test_stdout_has_the_export_and_stderr_the_rest(run: Run, store: Path) -> None:
+    done = run("export", "-", "--format", "csv", "--parcel", "2", "--parcel", "4", "--store", store)
+    assert (parcels(done.out), done.err) == (["2", "4"], "2 parcels\n")
+    done = run("export", "-", "--tables", "liens", "--store", store)
+    assert [json.loads(line)["lien"]["certificate_number"] for line in done.out.splitlines()] == ["0042", "0043"] * 4
+    assert run("export", "-", "--json", "--store", store).code == 1
+
+
+def test_a_parcel_scraped_twice_gives_its_newest(run: Run, store: Path) -> None:
+    add(store, "1", data={"owner_names": ["NEW"]})
+    newest = run("export", "-", "--format", "csv", "--parcel", "1", "--store", store)
+    assert [row["owner_names"] for row in csv.DictReader(io.StringIO(newest.out))] == ["NEW"]
+    every = run("export", "-", "--format", "csv", "--parcel", "1", "--all", "--store", store)
+    owners = [row["owner_names"] for row in csv.DictReader(io.StringIO(every.out))]
+    assert owners == ["MÜLLER ANN; MÜLLER BOB", "NEW"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--since", "2026-11-16"], ["1", "2", "3", "4"]),
+        (["--since", "2026-11-16T12:00:00Z", "--until", "2026-11-16"], ["1", "2", "3", "4"]),
+        (["--until", "2026-11-16T13:00:00+01:00", "--status", "any"], None),
+        (["--until", "2026-11-15"], None),
+        (["--changed-since", "2999-01-01"], None),
+        (["--status", "failed"], None),
+        (["--platform", "qpublic", "--platform", "vgsi", "--state", "ct"], ["1", "2", "3", "4"]),
+        (["--platform", "qpublic"], None),
+    ],
+)
+def test_filters(run: Run, store: Path, options: list[str], expected: list[str] | None) -> None:
+    done = run("export", "-", "--format", "csv", *options, "--store", store)
+    if expected is None:
+        assert (done.code, done.out) == (1, "")
+        assert done.err.startswith("error: nothing that is stored matches\nhint: 'parcelpost store results")
+    else:
+        assert (done.code, parcels(done.out)) == (0, expected)
+
+
+def test_only_what_is_new_since_the_last_time(run: Run, store: Path) -> None:
+    words = ("export", "--new", "--for", "acme", "--store", store)
+    assert run(*words, "day1.csv").code == 0
+    mark = store.with_name("parcelpost.db-exports") / "acme.json"
+    assert stat.S_IMODE(mark.stat().st_mode) == 0o600
+    nothing = run(*words, "day2.csv")
+    assert (nothing.code, nothing.out[:20]) == (0, "Nothing is new since")
+    assert not Path("day2.csv").exists()
+    add(store, "2", "5")
+    assert run(*words, "day3.csv").code == 0
+    assert parcels(Path("day3.csv").read_text()) == ["2", "5"]
+    assert len(parcels(Path("day1.csv").read_text())) == 4
+
+
+def test_each_receiver_has_a_mark_of_its_own_that_a_failure_does_not_move(run: Run, store: Path) -> None:
+    assert run("export", "a.csv", "--new", "--store", store).code == 0
+    add(store, "5")
+    assert run("export", "b.gpkg", "--new", "--for", "maps", "--store", store).code == 0
+    assert run("export", "a.csv", "--new", "--store", store).code == 1  # it is there already
+    again = run("export", "a.csv", "--new", "--force", "--store", store, "--json")
+    assert again.document["rows"] == {"parcels": 1}
+    assert again.document["new_since"]
+
+
+def test_a_mark_is_for_one_question(run: Run, store: Path) -> None:
+    assert run("export", "a.csv", "--new", "--county", "hartford", "--store", store).code == 0
+    other = run("export", "b.csv", "--new", "--county", "tolland", "--store", store)
+    assert other.err.startswith("error: the last export for default asked for something else")
+    assert "--for" in other.err
+    mark = store.with_name("parcelpost.db-exports") / "default.json"
+    mark.write_text("{}")
+    damaged = run("export", "b.csv", "--new", "--store", store)
+    assert "cannot be read" in damaged.err
+    assert run("export", "b.csv", "--new", "--for", "../evil", "--store", store).code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["a.csv", "--since", "yesterday"], "--since 'yesterday' is no moment"),
+        (["a.csv", "--for", "acme"], "--for goes with --new"),
+        (["a.xlsx", "--bom"], "--bom and --unguarded are for CSV"),
+        (["a.csv", "--tables", ","], "--tables names no table"),
+        (["a.doc"], "a.doc does not say which format"),
+        (["map.geojson", "--parcel", "none"], "nothing that is stored matches"),
+    ],
+)
+def test_mistakes_are_said_with_what_to_do(run: Run, store: Path, arguments: list[str], problem: str) -> None:
+    done = run("export", *arguments, "--store", store)
+    error, hint = done.err.splitlines()
+    assert (done.code, done.out) == (1, "")
+    assert problem in error
+    assert hint.startswith("hint: ")
+    assert list(Path().iterdir()) == []
+
+
+def test_a_store_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:
+    done = run("export", "a.csv", "--store", tmp_path / "none" / "p.db")
+    assert (done.code, done.err[:31]) == (1, "error: there is no store at " + str(tmp_path)[:3])
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_damaged_result_is_told_and_the_others_are_there(run: Run, store: Path) -> None:
+    change(store, "UPDATE results SET data = CAST(x'7b22ff227d' AS TEXT) WHERE parcel_id = '2'")
+    done = run("export", "a.csv", "--store", store)
+    assert done.code == 1
+    assert "Attention: 1 result cannot be read" in done.out
+    assert parcels(Path("a.csv").read_text()) == ["1", "3", "4"]
+
+
+def test_the_commands_of_the_page_can_be_run(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARCELPOST_STORE", str(store))
+    (block,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert len(commands) > 5
+    for program, *words in commands:
+        assert program == "parcelpost"
+        done = run(*words[: words.index("|")] if "|" in words else words)
+        assert done.code == 0, (words, done)
+
+
+def test_ctrl_c_ends_it_also_where_nobody_reads(tmp_path: Path) -> None:
+    big = tmp_path / "big" / "p.db"
+    add(big, *map(str, range(2_000)), data={"legal_description": "x" * 2_000})
+    command = [COMMAND, "export", "-", "--store", str(big)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(1) == b"{"  # and no more: it has to wait for us
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == b""
+
+
+def test_a_reader_that_leaves_is_no_failure_to_talk_about(tmp_path: Path, store: Path) -> None:
+    add(store, *map(str, range(500)), data={"legal_description": "x" * 2_000})
+    command = [COMMAND, "export", "-", "--store", str(store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
