@@ -1,28 +1,26 @@
-"""The demonstration's two spreadsheets, as the gateway exports them, and a look at each."""
+"""The demonstration's two spreadsheets, as `parcelpost export` writes them, and a look at each."""
 
 from __future__ import annotations
 
 import csv
-import shutil
 from collections.abc import Mapping
 from decimal import Decimal
-from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from parcelpost.cli.export_run import Order, run
 from parcelpost.cli.output import count, table
-from parcelpost.errors import ParcelpostError
+from parcelpost.export.format_names import Format
+from parcelpost.export.formats import plan
+from parcelpost.storage.selecting import Wanted
 
-_TIMEOUT_SECONDS = 60.0
 _WIDEST = 22
 """Characters of a text that are shown."""
 
 
 class Sheet(Struct, frozen=True, kw_only=True):
-    """One kind of thing that the gateway exports."""
+    """One of the tables."""
 
     what: str
     columns: Mapping[str, str]
@@ -37,8 +35,8 @@ PARCELS = Sheet(
     columns={
         "platform": "platform",
         "parcel_id": "parcel",
-        "owner": "owner",
-        "situs": "address",
+        "owner_names": "owner",
+        "situs_address": "address",
         "market_value": "market value",
         "tax_due": "tax due",
         "lien_count": "liens",
@@ -63,22 +61,10 @@ LIENS = Sheet(
 )
 
 
-def save(address: str, sheet: Sheet, file: Path) -> None:
-    """As the rows come; the file is there once it is whole. Raises ParcelpostError."""
-    part = file.with_suffix(".part")
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", f"/v1/export/{sheet.what}s.csv")
-        answer = connection.getresponse()
-        with part.open("wb") as out:
-            shutil.copyfileobj(answer, out)
-    except (OSError, HTTPException) as error:
-        raise ParcelpostError(f"{file.name} did not come: {error}", hint="see the gateway's log") from None
-    finally:
-        connection.close()
-    if answer.status != HTTPStatus.OK:
-        raise ParcelpostError(f"{file.name} was answered with {answer.status}", hint="see the gateway's log")
-    part.replace(file)
+async def save(store: Path, folder: Path) -> None:
+    """parcels.csv and liens.csv. Raises ParcelpostError."""
+    what = plan(f"{folder}/", Format.CSV, None)
+    await run(store, Order(what=what, wanted=Wanted(), receiver="", replace=True))
 
 
 def preview(sheet: Sheet, file: Path) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from types import TracebackType
 
@@ -84,8 +83,7 @@ class Story:
         _say(_errors(await tried_again(self.files)))
         _say("Everything is delivered, and the worker has ended by itself. Now both sides are compared.")
         lines = await compare(self.files, self._ledger, self._tasks)
-        for sheet, file in ((demo_sheets.PARCELS, self.files.parcels), (demo_sheets.LIENS, self.files.liens)):
-            await asyncio.to_thread(demo_sheets.save, self.url, sheet, file)
+        await demo_sheets.save(self.files.store, self.files.folder)
         self.is_told, self.is_whole = True, all(line.is_same for line in lines)
         return lines
 
