@@ -7,6 +7,7 @@ import sys
 
 import bench.browser.command
 import bench.coupling.command
+import bench.export.command
 import bench.gateway.command
 import bench.overhead.command
 import bench.parse.command
@@ -28,6 +29,7 @@ def main() -> int:
         bench.parse,
         bench.browser,
         bench.startup,
+        bench.export,
     )
     for module in (one.command for one in modules):
         command = commands.add_parser(module.NAME, help=module.HELP)
