@@ -81,7 +81,8 @@ def test_a_folder_gets_both_tables_and_json_says_where(run: Run, store: Path) ->
 
 def test_stdout_has_the_export_and_stderr_the_rest(run: Run, store: Path) -> None:
     done = run("export", "-", "--format", "csv", "--parcel", "2", "--parcel", "4", "--store", store)
-    assert (parcels(done.out), done.err) == (["2", "4"], "2 parcels\n")
+    left_out = "note: liens, which are in no file: 4; a folder, .xlsx or .gpkg takes both tables\n"
+    assert (parcels(done.out), done.err) == (["2", "4"], "2 parcels\n" + left_out)
     done = run("export", "-", "--tables", "liens", "--store", store)
     assert [json.loads(line)["lien"]["certificate_number"] for line in done.out.splitlines()] == ["0042", "0043"] * 4
     assert run("export", "-", "--json", "--store", store).code == 1
@@ -172,6 +173,14 @@ def test_mistakes_are_said_with_what_to_do(run: Run, store: Path, arguments: lis
     assert problem in error
     assert hint.startswith("hint: ")
     assert list(Path().iterdir()) == []
+
+
+def test_no_force_replaces_the_store_itself(run: Run, store: Path) -> None:
+    before = store.read_bytes()
+    for name in (store, f"{store}-wal"):
+        done = run("export", name, "--format", "csv", "--force", "--store", store)
+        assert (done.code, "belongs to the store" in done.err) == (1, True)
+    assert store.read_bytes() == before
 
 
 def test_a_store_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None:

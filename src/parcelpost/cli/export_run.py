@@ -55,7 +55,9 @@ async def run(store: Path, order: Order) -> Done:
     """Raises ParcelpostError, also where nothing matches, unless only what is new was asked for."""
     what = order.what
     if not what.is_stdout:
-        places.refuse_existing([what.folder / name for name in what.files], replace=order.replace)
+        paths = [what.folder / name for name in what.files]
+        _spare_the_store(store.resolve(), paths)
+        places.refuse_existing(paths, replace=order.replace)
     file, last = _last(store, order)
     wanted = order.wanted if last is None else replace(order.wanted, after=last.mark)
     async with (
@@ -67,6 +69,13 @@ async def run(store: Path, order: Order) -> Done:
         if file is not None:
             handed_over.keep(file, HandedOver(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
         return _done(exported, order, found, last)
+
+
+def _spare_the_store(store: Path, paths: list[Path]) -> None:
+    """Raises InvalidInput, whatever --force says."""
+    for path in map(Path.resolve, paths):
+        if path.parent == store.parent and path.name.startswith(store.name):
+            raise InvalidInput(f"{path} belongs to the store", hint="name another file")
 
 
 def _last(store: Path, order: Order) -> tuple[Path | None, HandedOver | None]:

@@ -31,6 +31,7 @@ _FORMATS: Mapping[Kind, str] = {
     Kind.DATE: "yyyy-mm-dd",
     Kind.MOMENT: "yyyy-mm-dd hh:mm:ss",
 }
+_ALIGNED = {Kind.WHOLE: "right", Kind.NUMBER: "right", Kind.MONEY: "right"}
 _WIDTHS: Mapping[Kind, int] = {
     Kind.TEXT: 18,
     Kind.TEXTS: 28,
@@ -92,8 +93,11 @@ class _Sheets:
         self._book = book
         self._table = table
         self._most_rows = most_rows
-        self._heading = book.add_format({"bold": True, "bg_color": "#DDE6F0", "bottom": 1})
-        self._formats = [book.add_format({"num_format": _FORMATS[column.kind]}) for column in table.columns]
+        looks = {kind: {"num_format": form, "align": _ALIGNED.get(kind, "left")} for kind, form in _FORMATS.items()}
+        heading = {"bold": True, "bg_color": "#DDE6F0", "bottom": 1}
+        self._headings = {kind: book.add_format({**looks[kind], **heading}) for kind in Kind}
+        by_kind = {kind: book.add_format(look) for kind, look in looks.items()}
+        self._formats = [by_kind[column.kind] for column in table.columns]
         self._kinds = [column.kind for column in table.columns]
         self._count = 0
         self._begin()
@@ -116,13 +120,15 @@ class _Sheets:
         name = self._table.name if self._count == 1 else f"{self._table.name} {self._count}"
         self._sheet = self._book.add_worksheet(name)
         self._sheet.freeze_panes(1, len(KEY))
+        self._sheet.set_landscape()
+        self._sheet.repeat_rows(0)
         self._sheet.ignore_errors(
             {"number_stored_as_text": f"A1:XFD{MOST_ROWS}"}
         )  # parcel numbers are meant to be text
         for place, (title, kind) in enumerate(self._table.columns):
             width = max(_OWN_WIDTHS.get(title, _WIDTHS[kind]), len(title) + 3)
             self._sheet.set_column(place, place, width)
-            self._sheet.write_string(0, place, title, self._heading)
+            self._sheet.write_string(0, place, title, self._headings[kind])
         self._next = 1
 
     def _cell(self, place: int, value: Any) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from parcelpost.export import formats, places
 from parcelpost.export.formats import Options, Plan
 from parcelpost.export.places import Place
 from parcelpost.export.sink import Sink
-from parcelpost.export.tables import Table, read
+from parcelpost.export.tables import items, read
 from parcelpost.model import OutboxEntry
 
 Pages = AsyncIterator[Sequence[OutboxEntry]]
@@ -39,11 +40,12 @@ async def export(
         with places.opened(what.folder, list(what.files), replace=replace) as place:
             sink = formats.open_sink(what, place.stream, place.path, place.folder, options)
             try:
-                rows = await _write(pages, what.tables, sink, place, progress)
+                rows = await _write(pages, what, sink, place, progress)
             except BaseException:
                 sink.abandon()
                 raise
-            return Exported(files=place.put(), rows=rows, notes=sink.notes)
+            notes = [*sink.notes, *_left_out(rows, what)]
+            return Exported(files=place.put(), rows={one.name: rows[one.name] for one in what.tables}, notes=notes)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -53,15 +55,16 @@ async def export(
         ) from error
 
 
-async def _write(
-    pages: Pages, tables: Sequence[Table], sink: Sink, place: Place, progress: Callable[[int], None]
-) -> dict[str, int]:
-    rows = dict.fromkeys((table.name for table in tables), 0)
+async def _write(pages: Pages, what: Plan, sink: Sink, place: Place, progress: Callable[[int], None]) -> dict[str, int]:
+    """By table how many, liens that are in none among them."""
+    rows = Counter[str]()
 
     def write(page: Sequence[OutboxEntry]) -> None:
         parcels = [read(entry) for entry in page]
-        for table in tables:
+        for table in what.tables:
             rows[table.name] += sink.write(table, parcels)
+        if what.lacks_liens:
+            rows["liens"] += sum(len(items(parcel, "liens")) for parcel in parcels)
 
     done = 0
     async for page in pages:
@@ -70,6 +73,12 @@ async def _write(
         progress(done)
     await _in_thread(sink.close, place)
     return rows
+
+
+def _left_out(rows: Mapping[str, int], what: Plan) -> list[str]:
+    if not what.lacks_liens or not rows["liens"]:
+        return []
+    return [f"liens, which are in no file: {rows['liens']:,}; a folder, .xlsx or .gpkg takes both tables"]
 
 
 async def _in_thread(work: Callable[[], None], place: Place) -> None:

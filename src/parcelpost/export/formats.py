@@ -29,6 +29,8 @@ class Plan(Struct, frozen=True):
     folder: Path
     files: Mapping[str, tuple[Table, ...]]
     """By name, below the folder; by `-` on stdout."""
+    lacks_liens: bool = False
+    """Nobody said which tables, and this output holds no second one."""
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -52,7 +54,7 @@ def plan(output: str, form: Format | None, names: Sequence[str] | None) -> Plan:
         form = form or Format.JSONL
         if form not in _TO_STDOUT:
             raise InvalidInput(f"{form} does not go to stdout", hint="name a file; csv and jsonl go to stdout")
-        return Plan(form, Path(), {STDOUT: (_only_table(names, output, form),)})
+        return Plan(form, Path(), {STDOUT: (_only_table(names, output, form),)}, names is None)
     if path.is_dir() or output.endswith("/") or (form is not None and not path.suffix and not path.exists()):
         form = form or Format.CSV
         tables = _tables(names or DEFAULT, form)
@@ -61,7 +63,7 @@ def plan(output: str, form: Format | None, names: Sequence[str] | None) -> Plan:
         return Plan(form, path, {f"{table.name}.{form}": (table,) for table in tables})
     form = form or _by_name(path)
     tables = _tables(names or DEFAULT, form) if form in _ALL_IN_ONE else (_only_table(names, output, form),)
-    return Plan(form, path.parent, {path.name: tables})
+    return Plan(form, path.parent, {path.name: tables}, names is None and len(tables) == 1)
 
 
 def _by_name(path: Path) -> Format:

@@ -139,6 +139,8 @@ def _locked(hidden: Path) -> Iterator[None]:
     hidden.mkdir(mode=0o700, exist_ok=True)
     handle = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            raise ParcelpostError(f"{hidden} belongs to another user", hint="name a folder of your own")
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left in hidden.iterdir():
             left.unlink()
