@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,28 @@ async def test_a_result_that_takes_the_place_of_another_is_new(
     assert await found(lpm, after=mark) == ["again"]
     assert await found(lpm, changed_since=NOW + timedelta(seconds=60)) == ["again"]
     assert await found(lpm, changed_since=NOW + timedelta(seconds=61)) == []
+
+
+async def test_nothing_is_missed_while_others_store(lpm: LocalPersistenceManager) -> None:
+    """Every mark is taken in the midst of it, and by the clock all of it is one moment."""
+    ids = [f"t{number}" for number in range(200)]
+
+    async def store_all() -> None:
+        for start in range(0, len(ids), 4):
+            some = (lpm.add_result(a_task(one, parcel_id=one), a_result()) for one in ids[start : start + 4])
+            await asyncio.gather(*some)
+
+    storing = asyncio.create_task(store_all())
+    seen: list[str] = []
+    mark: Mark | None = None
+    is_last = False
+    while not is_last:
+        is_last = storing.done()
+        async with select(lpm._db, Wanted(after=mark), NOW) as selection:
+            seen += [entry.task_id for entry in await read(selection)]
+            mark = selection.mark
+    await storing
+    assert sorted(seen) == sorted(ids)
 
 
 async def test_a_clock_in_the_future_does_not_hide_what_comes_after(

@@ -53,14 +53,24 @@ def export(
         ),
     ] = None,
     platform: Annotated[
-        list[str] | None, typer.Option("--platform", metavar="NAME", help="Only of this platform.")
+        list[str] | None, typer.Option("--platform", metavar="NAME", help="Only of this platform; may be repeated.")
     ] = None,
-    state: Annotated[list[str] | None, typer.Option("--state", metavar="STATE", help="Only of this state.")] = None,
-    county: Annotated[list[str] | None, typer.Option("--county", metavar="COUNTY", help="Only of this county.")] = None,
-    parcel: Annotated[list[str] | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", metavar="STATE", help="Only of this state; may be repeated.")
+    ] = None,
+    county: Annotated[
+        list[str] | None, typer.Option("--county", metavar="COUNTY", help="Only of this county; may be repeated.")
+    ] = None,
+    parcel: Annotated[
+        list[str] | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id; may be repeated.")
+    ] = None,
     status: Annotated[
         list[Status] | None,
-        typer.Option("--status", help="Records unless told; parcels the site does not have; tasks that failed; any."),
+        typer.Option(
+            "--status",
+            metavar="|".join(Status),
+            help="Records unless told; parcels that the site does not have; tasks that failed. May be repeated.",
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="WHEN", help=f"Only scraped since then: {_MOMENT}.")
