@@ -22,7 +22,7 @@ from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.held import Held, HeldNote
-from tests.cli.support import COMMAND, Run, holder, make_old, make_store, rows, run_process
+from tests.cli.support import COMMAND, Run, damage, holder, make_old, make_store, rows, run_process
 from tests.storage.making import a_result, a_task, save_one
 
 NOW = SystemClock().now()
@@ -189,11 +189,58 @@ def test_it_only_looks_while_a_worker_runs(store: Path, run: Run) -> None:
         assert rows(store) == before
 
 
-def test_a_missing_store_is_not_created(tmp_path: Path, run: Run) -> None:
-    ran = run("status", "--store", tmp_path / "none" / "parcelpost.db")
-    assert ran.code == 1
-    assert ran.err.startswith("error: there is no store at ")
+def test_a_missing_store_is_told_with_how_to_begin_and_not_created(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    none = tmp_path / "none" / "parcelpost.db"
+    ran = run("status", "--store", none)
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out == (
+        f"Attention: there is no store at {none}. "
+        "What to do: check the path; if all is new here, begin with 'parcelpost init'.\n"
+    )
+    found = run("status", "--json", "--store", none)
+    assert (found.code, found.document["well"], found.document["store"]) == (1, False, str(none))
+    assert found.document["problems"][0]["command"] == "parcelpost init"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db", tasks=2_000)
+    run("store", "backup", "--store", store)
+    damage(store)
+    ran = run("status", "--store", store)
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.startswith("Attention: ")
+    assert f"'parcelpost store restore --latest --force --store {store}'" in ran.out.splitlines()[0]
+    assert run("status", "--json", "--store", store).document["well"] is False
+
+
+def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: Run) -> None:
+    make_old(full_store, hours=27)
+    found = run("status", "--json", "--store", full_store).document["problems"]
+    assert [one["warning"] for one in found] == sorted(one["warning"] for one in found)
+    assert found[0]["what"].endswith("no worker is running")
+    assert found[0]["command"] == "", "the gateway's address is for a person to fill in"
+    assert found[1]["command"].startswith("parcelpost store results --retry-rejected")
+    assert [one["about"] for one in found] == ["work", "delivery", "backups", "work"]
+
+
+def test_a_full_disk_comes_before_all_else(full_store: Path, run: Run) -> None:
+    put(full_store, away=an_away(denied=True))
+    first = status(run, full_store, "--set", "storage.min_free_bytes=1000TiB").splitlines()[0]
+    assert first.startswith("Attention: only ")
+    assert first.endswith("What to do: free disk space; then start a worker.")
+
+
+def test_a_gateway_that_has_been_away_for_long_is_worth_a_word(store: Path, run: Run) -> None:
+    away = structs.replace(an_away(), since=NOW - timedelta(days=3))
+    put(store, away=away)
+    with holder(store, claims=0):
+        out = status(run, store)
+    assert out.startswith("Attention: the gateway has not been there for 3 days: no route to the gateway. What to do: ")
+    assert "'parcelpost doctor'" in out.splitlines()[0]
 
 
 def test_seconds_belong_to_watch(store: Path, run: Run) -> None:

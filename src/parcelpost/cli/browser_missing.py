@@ -21,7 +21,7 @@ def missing_problems(found: Found | Missing) -> list[Problem]:
     if isinstance(found, Found):
         return []
     remedy = found.hint if found.reason != chromium.NOT_FOUND else _how_to_install()
-    return [Problem(f"tasks that need a browser cannot run: {found.reason}", remedy)]
+    return [Problem(f"tasks that need a browser cannot run: {found.reason}", remedy, "browser")]
 
 
 def _how_to_install() -> str:

@@ -51,10 +51,12 @@ async def gather(store: Path) -> BrowserReport:
 
 def room_problems(space: Room) -> list[Problem]:
     if not space.most:
-        return [Problem("browser.most is 0, so no browser is ever started", "set browser.most to 1 or more")]
+        what = "browser.most is 0, so no browser is ever started"
+        return [Problem(what, "set browser.most to 1 or more", "browser")]
     if not space.safe:
         used = f"{size(space.memory_used_bytes)} of {size(space.memory_limit_bytes)}"
-        return [Problem(f"no browser can be started: {used} memory are used", "free memory, or allow for more of it")]
+        what = f"no browser can be started: {used} memory are used"
+        return [Problem(what, "free memory, or allow for more of it", "browser")]
     return []
 
 
@@ -62,4 +64,4 @@ def _left_problems(left: int) -> list[Problem]:
     if not left:
         return []
     what = f"{count(left, 'browser')} may have been left by a worker that died"
-    return [Problem(what, "start a worker: it ends them")]
+    return [Problem(what, "start a worker: it ends them", "browser", warning=True)]

@@ -69,7 +69,8 @@ async def diagnose(store: Path) -> Diagnosis:
             try:
                 tried = await _tried(found, sandbox)
             except NotDone as error:
-                problems.append(Problem(f"{found.path} cannot be used: {error}", error.hint or _CANNOT_START))
+                what = f"{found.path} cannot be used: {error}"
+                problems.append(Problem(what, error.hint or _CANNOT_START, "browser"))
     space = room(settings, running(await _alive(store), tried.memory_bytes if tried else None))
     problems += room_problems(space)
     return Diagnosis(

@@ -27,4 +27,5 @@ async def browser_waits(store: Path) -> list[BrowserWait]:
 
 
 def wait_problems(waits: list[BrowserWait]) -> list[Problem]:
-    return [Problem(one.text, one.remedy or "'parcelpost browser doctor' says what is missing") for one in waits]
+    told = "'parcelpost browser doctor' says what is missing"
+    return [Problem(one.text, one.remedy or told, "browser") for one in waits]

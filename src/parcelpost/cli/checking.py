@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import math
 import os
 import zlib
 from collections.abc import AsyncIterator, Iterator
@@ -47,10 +48,10 @@ async def check(store: Path, *, deep: bool) -> Checked:
         async with looking(store) as database:
             problems = await _database_problems(database, deep=deep)
             if not problems:
-                problems, pages = await _page_problems(database, deep=deep)
-                orphans = await _count_orphans(database)
+                problems, pages = await page_problems(database, deep=deep)
+                orphans = await count_orphans(database)
     except StoreCorrupt as error:
-        problems = [_damage(store, str(error))]
+        problems = [damage_problem(store, str(error))]
     return Checked(ok=not problems, deep=deep, problems=problems, pages=pages, orphans=orphans)
 
 
@@ -60,24 +61,25 @@ async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Pro
         found = (await health.health(database, opening.live_folder(store), options(), CLOCK.now(), check=True)).problems
         if deep and not found:
             found = await asyncio.to_thread(integrity_problems, store)
-    lines = [line for text in found or () for line in text.splitlines() if not line.startswith("***")]
-    if not lines:
-        return []
+    return [damage_problem(store, damage_text(found))] if found else []
+
+
+def damage_text(found: list[str]) -> str:
+    lines = [line for text in found for line in text.splitlines() if not line.startswith("***")]
     more = f" (and {len(lines) - _SHOWN:,} more findings)" if len(lines) > _SHOWN else ""
-    return [_damage(store, f"the database file is damaged: {'; '.join(lines[:_SHOWN])}{more}")]
+    return f"the database file is damaged: {'; '.join(lines[:_SHOWN])}{more}"
 
 
-def _damage(store: Path, what: str) -> Problem:
+def damage_problem(store: Path, what: str) -> Problem:
     if backup.found(store):
-        remedy = f"stop the workers, then run '{store_command('restore --latest --force', store)}'"
-    else:
-        remedy = (
-            f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store} .recover'"
-        )
-    return Problem(what, remedy)
+        restore = store_command("restore --latest --force", store)
+        return Problem(what, f"stop the workers, then run '{restore}'", "store", restore)
+    remedy = f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store} .recover'"
+    return Problem(what, remedy, "store")
 
 
-async def _page_problems(database: LocalDatabase, *, deep: bool) -> tuple[list[Problem], int]:
+async def page_problems(database: LocalDatabase, *, deep: bool, most: int | None = None) -> tuple[list[Problem], int]:
+    """Of undelivered results whose page is not there, or with `deep` not what it was; and how many were looked at."""
     root = database.path.parent / "data"
     _, dead = await openers(database.path)
     looked_at, problems = 0, []
@@ -92,6 +94,8 @@ async def _page_problems(database: LocalDatabase, *, deep: bool) -> tuple[list[P
                     problems.append(_page_problem(database.path, entry, what, may_be_journalled=bool(dead)))
             looked_at += len(named)
             meter(looked_at, waiting + rejected)
+            if most is not None and looked_at >= most:
+                break
     return problems, looked_at
 
 
@@ -130,16 +134,19 @@ def page_sha256(path: Path) -> str | None:
 def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journalled: bool) -> Problem:
     path = store.parent / "data" / (entry.html_path or "")
     if may_be_journalled:
-        remedy = f"run '{store_command('clean', store)}': opening the store restores what a dead worker's journal holds"
+        command = store_command("clean", store)
+        remedy = f"run '{command}': opening the store restores what a dead worker's journal holds"
     else:
+        command = ""
         show = store_command(f"results {entry.task_id}", store)
         remedy = f"put {path} back from a copy; the record itself is whole: '{show}'"
-    return Problem(f"the page {path} of task {entry.task_id} {what}", remedy)
+    return Problem(f"the page {path} of task {entry.task_id} {what}", remedy, "store", command)
 
 
-async def _count_orphans(database: LocalDatabase) -> int:
+async def count_orphans(database: LocalDatabase, *, before: float | None = None, most: int | None = None) -> int:
+    """Pages that no result names, last changed before that moment (of the epoch), among the first so many pages."""
     root = database.path.parent / "data"
-    pages = _pages(root)
+    pages = islice(_pages(root, before), most)
     orphans = looked_at = 0
     async with Meter("looking for pages that no result names") as meter:
         while batch := await asyncio.to_thread(lambda: list(islice(pages, _FILES_AT_A_TIME))):
@@ -150,6 +157,16 @@ async def _count_orphans(database: LocalDatabase) -> int:
     return orphans
 
 
-def _pages(root: Path) -> Iterator[str]:
+def _pages(root: Path, before: float | None) -> Iterator[str]:
     for folder, _, files in os.walk(root):
-        yield from (Path(folder, file).relative_to(root).as_posix() for file in files if file.endswith(".html.gz"))
+        for page in (Path(folder, file) for file in files if file.endswith(".html.gz")):
+            if before is None or _changed_at(page) < before:
+                yield page.relative_to(root).as_posix()
+
+
+def _changed_at(page: Path) -> float:
+    """Of one that is gone by now: never."""
+    try:
+        return page.stat().st_mtime
+    except FileNotFoundError:
+        return math.inf

@@ -26,5 +26,9 @@ def failures_text(found: Failures, when: str) -> str:
 
 
 def failures_remedy(store: Path) -> str:
-    see, again = store_command("tasks --status failed", store), store_command("requeue --failed", store)
-    return f"see them with '{see}', and once the cause is mended try them again with '{again}'"
+    see = store_command("tasks --status failed", store)
+    return f"see them with '{see}', and once the cause is mended try them again with '{failures_command(store)}'"
+
+
+def failures_command(store: Path) -> str:
+    return store_command("requeue --failed", store)

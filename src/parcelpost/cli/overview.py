@@ -14,7 +14,7 @@ from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command, up
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.pause_problems import pause_problems
 from parcelpost.cli.running import CLOCK, Opener, looking
-from parcelpost.cli.status_report import Pause, Problem, Status
+from parcelpost.cli.status_report import Pause, Problem, Status, weightiest_first
 from parcelpost.errors import NotAllowed
 from parcelpost.model import Broken, QueueDepth, Source
 from parcelpost.storage import outbox
@@ -32,6 +32,7 @@ from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 
 _LOOK_BACK = (50, 10_000)
 _BROKEN_COUNTS_FOR = timedelta(days=1)
+_LONG_AWAY = timedelta(days=1)
 
 
 class Delivered(Struct, frozen=True):
@@ -112,17 +113,22 @@ async def gather(store: Path) -> Overview:
     orders = await _orders(store, workers)
     shortages = await _shortages(store, workers)
     waits = await browser_waits(store)
-    problems = [
-        *_denials(sync),
-        *_held_problems(sync),
-        *_pause_problems(orders),
-        *_memory_problems(shortages),
-        *_idleness(status, workers),
-        *status.problems,
-        *pause_problems(status),
-        *_broken_problems(broken),
-        *wait_problems(waits),
-    ]
+    room = [one for one in status.problems if one.about == "space"]
+    problems = weightiest_first(
+        (
+            *room,
+            *_held_problems(sync),
+            *_denials(sync),
+            *_idleness(status, workers),
+            *wait_problems(waits),
+            *pause_problems(status),
+            *_pause_problems(orders),
+            *_memory_problems(shortages),
+            *_absence(sync, workers),
+            *(one for one in status.problems if one not in room),
+            *_broken_problems(broken),
+        )
+    )
     queue = status.queue
     return Overview(
         well=not problems,
@@ -198,6 +204,8 @@ def _pause_problems(orders: list[Orders]) -> list[Problem]:
             " starts no task, and delivers what there is",
             f"where the gateway runs, 'parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}' or its"
             " dashboard; a worker that is started anew is not paused",
+            command=f"parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}",
+            warning=True,
         )
         for one in orders
         if one.paused
@@ -215,7 +223,11 @@ def _memory_problems(shortages: list[Shortage]) -> list[Problem]:
     """One that is only slower does its work."""
     remedy = "end other programs or give it more memory; it goes on by itself. See also the settings under 'resources'"
     return [
-        Problem(f"worker {one.worker_id}: {one.summary} ({age((CLOCK.now() - one.since).total_seconds())} ago)", remedy)
+        Problem(
+            f"worker {one.worker_id}: {one.summary} ({age((CLOCK.now() - one.since).total_seconds())} ago)",
+            remedy,
+            warning=True,
+        )
         for one in shortages
         if not one.starts_tasks
     ]
@@ -240,7 +252,10 @@ async def broken_fields(store: Path) -> list[BrokenField]:
 def _broken_problems(broken: list[BrokenField]) -> list[Problem]:
     lost = [one for one in broken if not one.field.found_otherwise]
     remedy = "once the parser is mended, 'parcelpost reparse'"
-    return [Problem(broken_text(one.field), f"look at {_page(one)}; {remedy}") for one in lost]
+    return [
+        Problem(broken_text(one.field), f"look at {_page(one)}; {remedy}", command="parcelpost reparse", warning=True)
+        for one in lost
+    ]
 
 
 def _page(one: BrokenField) -> str:
@@ -259,7 +274,18 @@ def broken_text(field: Broken) -> str:
 def _denials(sync: Sync) -> list[Problem]:
     if not sync.denied:
         return []
-    return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy)]
+    return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy, "delivery")]
+
+
+def _absence(sync: Sync, workers: list[Opener]) -> list[Problem]:
+    """To be offline is no fault. For longer than a day, somebody may want to know."""
+    away = sync.away
+    if away is None or sync.denied or not workers or CLOCK.now() - away.since < _LONG_AWAY:
+        return []
+    since = age((CLOCK.now() - away.since).total_seconds())
+    remedy = "'parcelpost doctor' says what is wrong; everything is kept here and sent when it is back"
+    what = f"{upstream_name()} has not been there for {since}: {away.reason}"
+    return [Problem(what, remedy, "delivery", warning=True)]
 
 
 def _held_problems(sync: Sync) -> list[Problem]:
@@ -271,7 +297,7 @@ def _held_problems(sync: Sync) -> list[Problem]:
         f"for {since} the store has taken no word of what was delivered ({count(held.results, 'result')}), and nothing"
         f" more is sent: {held.error}"
     )
-    return [Problem(what, held.remedy)]
+    return [Problem(what, held.remedy, "delivery")]
 
 
 def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
@@ -287,7 +313,8 @@ def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:
     if not waiting:
         return []
     start = run_command(Path(status.path), sources)
-    return [Problem(f"{' and '.join(waiting)} and no worker is running", f"start one with '{start}'")]
+    what = f"{' and '.join(waiting)} and no worker is running"
+    return [Problem(what, f"start one with '{start}'", command="" if " URL" in start else start)]
 
 
 def _backup(status: Status) -> Backup | None:

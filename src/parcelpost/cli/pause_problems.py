@@ -24,7 +24,7 @@ def pause_problems(status: Status) -> list[Problem]:
     if of_persons:
         return [Problem(_text(of_persons), _OPEN.format(next(iter(of_persons))))]
     if paused and len(paused) == len(busy):
-        return [Problem(f"nothing can be done now: {_text(paused)}", _WAIT)]
+        return [Problem(f"nothing can be done now: {_text(paused)}", _WAIT, warning=True)]
     return []
 
 

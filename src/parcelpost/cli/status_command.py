@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
 from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, record_noun, size
@@ -20,12 +21,13 @@ from parcelpost.cli.store_status import (
     queue_lines,
     used_text,
 )
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, StoreError
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from parcelpost.cli.overview import BrokenField, Delivered, Overview
+    from parcelpost.cli.status_report import Problem
     from parcelpost.worker.orders import Orders
 
 EXAMPLES = """
@@ -53,7 +55,7 @@ def status(
 
     The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
     """
-    from parcelpost.cli import overview, running
+    from parcelpost.cli import running
 
     if watch:
         try:
@@ -62,22 +64,41 @@ def status(
             return
     if seconds is not None:
         raise InvalidInput("SECONDS goes with --watch", hint=f"parcelpost status --watch {seconds:g}")
-    found = running.run(store, overview.gather(store))
-    if as_json:
-        print_json(found)
-    else:
-        print_lines(lines(found, running.CLOCK.now()))
+    found = running.run(store, _gathered(store))
+    print_json(found) if as_json else print_lines(lines(found, running.CLOCK.now()))
+    if isinstance(found, Unseen):
+        raise typer.Exit(1)
+
+
+class Unseen(Struct, frozen=True, kw_only=True):
+    """The verdict where the store cannot be looked at."""
+
+    well: bool = False
+    problems: list[Problem]
+    store: str
+
+
+async def _gathered(store: Path) -> Overview | Unseen:
+    from parcelpost.cli import overview
+
+    try:
+        return await overview.gather(store)
+    except (StoreError, OSError) as error:
+        from parcelpost.cli.unopened import unopened
+        from parcelpost.storage.sqlite_errors import os_error
+
+        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store))
+        return Unseen(problems=[unopened(store, meant)], store=str(store))
 
 
 async def _watch(store: Path, seconds: float, *, as_json: bool) -> None:
     """Until it is cancelled."""
-    from parcelpost.cli import overview
     from parcelpost.cli.running import CLOCK
 
     if sys.stdout.isatty() and not as_json:
         await _watch_on_terminal(store, seconds)
     while True:
-        found = await overview.gather(store)
+        found = await _gathered(store)
         if as_json:
             print_json(found)
         else:
@@ -91,19 +112,20 @@ async def _watch_on_terminal(store: Path, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from parcelpost.cli import overview
     from parcelpost.cli.running import CLOCK
 
     with Live(auto_refresh=False) as live:
         while True:
             now = CLOCK.now()
-            block = [*lines(await overview.gather(store), now), "", f"{now:%H:%M:%S} UTC, Ctrl-C ends"]
+            block = [*lines(await _gathered(store), now), "", f"{now:%H:%M:%S} UTC, Ctrl-C ends"]
             live.update(Text("\n".join(block)), refresh=True)
             await CLOCK.sleep(seconds)
 
 
-def lines(found: Overview, now: datetime) -> Iterator[str]:
+def lines(found: Overview | Unseen, now: datetime) -> Iterator[str]:
     yield from attention_lines(found.problems)
+    if isinstance(found, Unseen):
+        return
     yield ""
     yield from fields(_facts(found, now))
     yield ""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.cli.failing import LATELY, failures_remedy, failures_text
+from parcelpost.cli.failing import LATELY, failures_command, failures_remedy, failures_text
 from parcelpost.cli.options import store_command
 from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
@@ -28,6 +29,17 @@ class Problem(Struct, frozen=True):
     what: str
     remedy: str
     """A command, or what else to do."""
+    about: str = "work"
+    """work, delivery, space, backups, or a part of the program that `parcelpost doctor` looks at."""
+    command: str = ""
+    """What mends it, to be pasted into a shell; '' where a person has to think first."""
+    warning: bool = False
+    """It may wait; else it must be mended."""
+
+
+def weightiest_first(problems: Iterable[Problem]) -> list[Problem]:
+    """What must be mended before what may wait, else in the order given."""
+    return sorted(problems, key=lambda one: one.warning)
 
 
 class Pause(Struct, frozen=True):
@@ -71,13 +83,15 @@ async def gather(store: Path) -> Status:
         failed = await database.read(failures.since, now - LATELY)
         found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
-    problems = [
-        *_room_problems(store, found.usage, alive),
-        *_outbox_problems(store, depth),
-        *_death_problems(store, dead, alive),
-        *_backup_problems(store, found),
-        *_failure_problems(store, failed),
-    ]
+    problems = weightiest_first(
+        (
+            *_room_problems(store, found.usage, alive),
+            *_death_problems(store, dead, alive),
+            *_outbox_problems(store, depth),
+            *_backup_problems(store, found),
+            *_failure_problems(store, failed),
+        )
+    )
     return Status(
         well=not problems,
         problems=problems,
@@ -105,12 +119,14 @@ async def gather(store: Path) -> Status:
 def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Problem]:
     if usage.level is Level.FINE:
         return []
+    may_wait = usage.level is Level.COLLECTOR_STOPS
     if usage.lacks_disk:
         what = f"only {size(usage.disk_free)} are free on the disk, so the {usage.level}"
         then = "workers go on by themselves" if any(map(is_worker, alive)) else "then start a worker"
-        return [Problem(what, f"free disk space; {then}")]
+        return [Problem(what, f"free disk space; {then}", "space", warning=may_wait)]
     what = f"{size(usage.total)} of at most {size(usage.max_bytes)} are used, so the {usage.level}"
-    return [Problem(what, f"run '{store_command('clean --relieve', store)}', which removes what was delivered")]
+    relieve = store_command("clean --relieve", store)
+    return [Problem(what, f"run '{relieve}', which removes what was delivered", "space", relieve, warning=may_wait)]
 
 
 def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
@@ -119,7 +135,7 @@ def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
     what = f"the gateway refused {count(depth.rejected, 'result')}"
     see = store_command("results --state rejected", store)
     again = store_command("results --retry-rejected", store)
-    return [Problem(what, f"see why with '{see}', send again with '{again}'")]
+    return [Problem(what, f"see why with '{see}', send again with '{again}'", "delivery", f"{again} --yes")]
 
 
 def is_worker(opener: Opener) -> bool:
@@ -132,20 +148,23 @@ def _death_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> lis
     if not dead or any(map(is_worker, alive)):
         return []
     what = f"{count(len(dead), 'process', 'processes')} died with the store open"
-    return [Problem(what, f"start a worker, or run '{store_command('clean', store)}': both bring back what was held")]
+    clean = store_command("clean", store)
+    return [Problem(what, f"start a worker, or run '{clean}': both bring back what was held", command=clean)]
 
 
 def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
-    remedy = f"run '{store_command('backup', store)}'"
     if found.newest_backup_age_seconds is None:
         is_due = found.last_change and found.age_seconds > _FIRST_BACKUP_IS_DUE.total_seconds()
-        return [Problem("there is no backup yet", remedy)] if is_due else []
-    if found.newest_backup_age_seconds > _BACKUP_IS_OLD.total_seconds():
-        return [Problem(f"the newest backup is {age(found.newest_backup_age_seconds)} old", remedy)]
-    return []
+        what = "there is no backup yet" if is_due else ""
+    else:
+        is_old = found.newest_backup_age_seconds > _BACKUP_IS_OLD.total_seconds()
+        what = f"the newest backup is {age(found.newest_backup_age_seconds)} old" if is_old else ""
+    command = store_command("backup", store)
+    return [Problem(what, f"run '{command}'", "backups", command, warning=True)] if what else []
 
 
 def _failure_problems(store: Path, found: Failures) -> list[Problem]:
     if not found.are_many:
         return []
-    return [Problem(failures_text(found, "in the last 24 h"), failures_remedy(store))]
+    again = f"{failures_command(store)} --yes"
+    return [Problem(failures_text(found, "in the last 24 h"), failures_remedy(store), command=again, warning=True)]

@@ -28,6 +28,7 @@ from parcelpost.errors import (
 from parcelpost.storage import durable_files, migrations, owner
 from parcelpost.storage.snapshot import integrity_problems, snapshot
 from parcelpost.storage.sqlite_errors import translate
+from parcelpost.storage.wholeness import damage, never
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and the pages in all."""
@@ -96,6 +97,27 @@ def found(store: Path) -> list[Path]:
     """The backups made by `make`, the oldest first. Copies made before a migration or a restore are not among them."""
     stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
     return sorted((store.parent / "backups").glob(f"{glob.escape(store.stem)}_{stamp}.db"))
+
+
+def candidates(store: Path) -> list[Path]:
+    """What could be put in the store's place, the newest first: backups, and copies made before a migration."""
+    before = (store.parent / "backups").glob(f"{glob.escape(store.stem)}_before_v*.db")
+    return sorted((*found(store), *before), key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def fault(path: Path, *, deep: bool = False, is_over: Callable[[], bool] = never) -> str:
+    """Why this program could not use a backup; '' where it can. Raises TimeoutError where it is over before that."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            migrations.pending(db, migrations.load())
+            wrong = damage(db, deep=deep, is_over=is_over)
+    except StoreError as error:
+        return str(error)
+    except sqlite3.Error as error:
+        return str(translate(error, path))
+    if wrong is None:
+        raise TimeoutError
+    return wrong[0].splitlines()[-1] if wrong else ""
 
 
 def restore(

@@ -15,6 +15,7 @@ from parcelpost.clock import from_iso
 from parcelpost.storage import backup, evidence_rows, migrations, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.wholeness import damage
 
 _COLLECTOR_SHARE = 0.9
 
@@ -110,7 +111,7 @@ async def health(
         age_seconds=max(0.0, (now - from_iso(facts["made_at"])).total_seconds()),
         newest_backup=str(newest) if newest else None,
         newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
-        problems=await database.read(_check) if check else None,
+        problems=await database.read(damage) if check else None,
     )
 
 
@@ -143,10 +144,11 @@ def _facts(db: sqlite3.Connection) -> dict[str, Any]:
     }
 
 
-def _check(db: sqlite3.Connection) -> list[str]:
-    found = [str(row[0]) for row in db.execute("PRAGMA quick_check(20)")]
-    broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
-    return ([] if found == ["ok"] else found) + broken[:20]
+def newest_moment(db: sqlite3.Connection) -> str:
+    """Of all that was written; '' in a store that has seen nothing yet."""
+    rounds = db.execute("SELECT coalesce(max(created_at), '') FROM sync_log").fetchone()[0]
+    samples = db.execute("SELECT coalesce(max(timestamp), '') FROM agent_metrics").fetchone()[0]
+    return max(backup.last_change(db), str(rounds), str(samples))
 
 
 def _size(path: Path) -> int:

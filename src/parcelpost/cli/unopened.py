@@ -1,0 +1,59 @@
+"""A store that cannot be opened, and the command that mends it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from parcelpost.cli.checking import damage_problem
+from parcelpost.cli.options import store_command
+from parcelpost.cli.status_report import Problem
+from parcelpost.errors import MigrationEdited, StoreCorrupt, StoreError, StoreNotFound, StoreOutdated, StoreTooNew
+from parcelpost.settings.toml_file import DEFAULT
+from parcelpost.storage import backup
+from parcelpost.storage.wholeness import never
+
+_MOST_TRIED = 10
+
+
+def unopened(store: Path, error: StoreError, is_over: Callable[[], bool] = never) -> Problem:
+    if isinstance(error, StoreOutdated):
+        migrate = store_command("migrate", store)
+        return Problem(str(error), f"stop the workers, then run '{migrate}': a backup is made first", "store", migrate)
+    if isinstance(error, StoreCorrupt):
+        return damaged(store, str(error), is_over)
+    if isinstance(error, StoreNotFound | StoreTooNew | MigrationEdited):
+        good = _newest_good(store, is_over)
+        if good is not None:
+            restore = _restore(store, good)
+            what = "there are backups of one: " if isinstance(error, StoreNotFound) else f"{error.hint}: "
+            return Problem(str(error), f"{what}'{restore}' goes back to the newest that can be used", "store", restore)
+    if isinstance(error, StoreNotFound):
+        start = "parcelpost run" if DEFAULT.exists() else "parcelpost init"
+        return Problem(str(error), f"check the path; if all is new here, begin with '{start}'", "store", start)
+    return Problem(str(error), error.hint, "store")
+
+
+def damaged(store: Path, what: str, is_over: Callable[[], bool] = never) -> Problem:
+    """With the newest backup that is whole itself."""
+    plain = damage_problem(store, what)
+    good = _newest_good(store, is_over) if plain.command else None
+    if good is None or good == backup.found(store)[-1]:
+        return plain
+    restore = _restore(store, good)
+    return Problem(what, f"stop the workers, then run '{restore}': newer backups are damaged, too", "store", restore)
+
+
+def _restore(store: Path, source: Path) -> str:
+    return store_command(f"restore {shlex.quote(str(source))} --force", store)
+
+
+def _newest_good(store: Path, is_over: Callable[[], bool]) -> Path | None:
+    for one in backup.candidates(store)[:_MOST_TRIED]:
+        try:
+            if not backup.fault(one, is_over=is_over):
+                return one
+        except TimeoutError:
+            return None
+    return None
