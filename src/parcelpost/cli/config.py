@@ -54,7 +54,7 @@ def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = F
 
     loaded = sources.load(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
     if as_json:
-        print_json(_document(loaded))
+        print_json(document(loaded))
     else:
         print_lines(_lines(loaded))
 
@@ -68,7 +68,7 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
     from parcelpost.settings import sources
 
     found = sources.look(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
-    problems, warnings = _judge(found)
+    problems, warnings = judge(found)
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": warnings})
     else:
@@ -77,7 +77,7 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
         raise typer.Exit(1)
 
 
-def _judge(found: Found) -> tuple[list[Problem], list[str]]:
+def judge(found: Found) -> tuple[list[Problem], list[str]]:
     """Everything that is wrong, and everything that may be: also what would end a worker at once."""
     from parcelpost.cli import readiness
     from parcelpost.cli.upstreams import secret_warnings
@@ -129,7 +129,7 @@ def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
         yield f"field_maps.{name}", ", ".join(fields) if isinstance(fields, dict) else "", written.origin
 
 
-def _document(loaded: Loaded) -> dict[str, Any]:
+def document(loaded: Loaded) -> dict[str, Any]:
     settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _values(loaded)}
     settings |= {name: {"value": value, "from": origin} for name, value, origin in _named(loaded)}
     file: Path | None = loaded.file

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter, signature
@@ -14,9 +15,11 @@ import typer
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
+    from parcelpost.settings.sources import Found
 
 _config: ContextVar[Path | None] = ContextVar("config", default=None)
 _pairs: ContextVar[tuple[str, ...]] = ContextVar("pairs", default=())
+_used: ContextVar[Settings | None] = ContextVar("used", default=None)
 
 
 def _take_config(value: Path | None) -> Path | None:
@@ -72,6 +75,8 @@ def settled() -> Settings:
     """Raises InvalidSettings."""
     from parcelpost.settings.sources import load, pairs
 
+    if (used := _used.get()) is not None:
+        return used
     return load(config=_config.get(), environment=os.environ, flags=pairs(_pairs.get())).settings
 
 
@@ -80,6 +85,23 @@ def settled_without_options() -> Settings:
     from parcelpost.settings.sources import load
 
     return load(config=None, environment=os.environ, flags={}).settings
+
+
+def looked_at() -> Found:
+    """The settings with all that is wrong with them. Raises InvalidSettings for a --set that is none."""
+    from parcelpost.settings.sources import look, pairs
+
+    return look(config=_config.get(), environment=os.environ, flags=pairs(_pairs.get()))
+
+
+@contextmanager
+def using(settings: Settings) -> Iterator[None]:
+    """Within it these are the settings, whatever the sources say: for a look around where some cannot be used."""
+    before = _used.set(settings)
+    try:
+        yield
+    finally:
+        _used.reset(before)
 
 
 def config_given() -> Path | None:

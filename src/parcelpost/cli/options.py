@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from parcelpost.cli.given import config_given, settled, settled_without_options
+from parcelpost.errors import InvalidSettings
 from parcelpost.model import Source
 
 DEFAULT_STORE = Path("local_data/parcelpost.db")
@@ -85,9 +86,16 @@ def run_command(store: Path, sources: Collection[Source]) -> str:
     return f"parcelpost run{mode}{_named(store)}"
 
 
+def _is_understood(store: Path) -> bool:
+    try:
+        return store == Path(settled_without_options().storage.path)
+    except InvalidSettings:  # --config and --set may have led to others
+        return False
+
+
 def _named(store: Path) -> str:
     """The options that lead there: none where a command without any would look at it."""
-    if store == Path(settled_without_options().storage.path):
+    if _is_understood(store):
         return ""
     config = config_given()
     if config is not None and store == settled_store():

@@ -121,10 +121,10 @@ class Exchange:
         Refused and TooLarge are raised only where the call `may`; elsewhere a person must look. `absent` is what
         404 and 405 mean.
         """
-        answer = await self._ask(method, path, json, upload)
+        answer = await self.ask(method, path, json, upload)
         if answer.is_good:
             return answer
-        raise self._error(answer, may, absent)
+        raise self.error(answer, may, absent)
 
     def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
         """What the answer's body says. NotNow where it makes no sense."""
@@ -138,7 +138,8 @@ class Exchange:
         """Seconds that the gateway asks to be left alone."""
         return wire.wait_seconds(answer.headers, answer.body, self._now())
 
-    async def _ask(self, method: str, path: str, json: bytes, upload: Upload | None) -> Answer:
+    async def ask(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
+        """The answer to a call, whatever its status says. Raises NotNow and NotAllowed where there is none."""
         if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
             packed = await asyncio.to_thread(gzip.compress, json, 1)
             answer = await self._send(self._request(method, path, packed, None, [(b"Content-Encoding", b"gzip")]))
@@ -196,9 +197,13 @@ class Exchange:
         answer.whole = True
         self._gzip_offered |= answer.is_good and _names_gzip(response.headers.get("accept-encoding", ""))
 
-    def _error(
-        self, answer: Answer, may: Collection[type[UpstreamError]], absent: type[UpstreamError]
+    def error(
+        self,
+        answer: Answer,
+        may: Collection[type[UpstreamError]] = (),
+        absent: type[UpstreamError] = NotAllowed,
     ) -> UpstreamError:
+        """What an answer means that is not good."""
         status = answer.status
         if status in {408, 425, 429} or status >= 500 or status < 200:
             return NotNow(self._say(answer), retry_after=self.wait(answer))

@@ -47,6 +47,8 @@ class Found(Struct, frozen=True, kw_only=True):
     """`loaded` is there only where there is no problem."""
 
     loaded: Loaded | None
+    partly: Settings
+    """With what could be understood, and defaults for the rest: to look around with, not to work with."""
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
 
@@ -89,12 +91,12 @@ def look(
         fit_defaults(gathering.values, gathering.origins)
         gathering.problems += check(gathering.values, gathering.origins)
     warnings = tuple(gathering.warnings)
-    if gathering.problems:
-        return Found(loaded=None, problems=tuple(gathering.problems), warnings=warnings)
     plain = _settings(gathering.values)
     settings = replace(plain, platforms=gathering.platforms, field_maps=gathering.field_maps)
+    if gathering.problems:
+        return Found(loaded=None, partly=settings, problems=tuple(gathering.problems), warnings=warnings)
     loaded = Loaded(settings=settings, origins=gathering.origins, warnings=warnings, file=file)
-    return Found(loaded=loaded, problems=(), warnings=warnings)
+    return Found(loaded=loaded, partly=settings, problems=(), warnings=warnings)
 
 
 def pairs(options: Iterable[str]) -> dict[str, str]:

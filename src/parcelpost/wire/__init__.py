@@ -51,7 +51,7 @@ from parcelpost.wire.sent_duties import (
     read_samples,
     read_signals,
 )
-from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, rest_seconds, wait_seconds
+from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, http_date, rest_seconds, wait_seconds
 from parcelpost.wire.work import UnreadTask, WorkAnswer, read_task, read_work
 
 __all__ = [
@@ -88,6 +88,7 @@ __all__ = [
     "failure_body",
     "heard",
     "heartbeat_body",
+    "http_date",
     "metrics_body",
     "one_line",
     "raw_file_metadata",

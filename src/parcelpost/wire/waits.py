@@ -34,21 +34,21 @@ def wait_seconds(headers: Mapping[str, str], body: bytes, now: datetime) -> floa
     Moments are compared with the answer's own Date where it has one: our clock and the gateway's may differ.
     `headers` must find names whatever their case, or be given in lower case.
     """
-    sent = _date(headers.get("date", "")) or now
+    sent = http_date(headers.get("date", "")) or now
     return max(_retry_after(headers, sent), _rate_limit(headers, sent), _from_body(body))
 
 
 def rest_seconds(headers: Mapping[str, str], now: datetime) -> float:
     """How long to leave the gateway alone after an answer that was given, because it was the last one allowed."""
     used_up = _number(headers.get("x-ratelimit-remaining", "")) == 0
-    return _rate_limit(headers, _date(headers.get("date", "")) or now) if used_up else 0.0
+    return _rate_limit(headers, http_date(headers.get("date", "")) or now) if used_up else 0.0
 
 
 def _retry_after(headers: Mapping[str, str], sent: datetime) -> float:
     given = headers.get("retry-after", "").strip()
     if (seconds := _number(given)) is not None:
         return bounded(seconds)
-    until = _date(given)
+    until = http_date(given)
     return bounded((until - sent).total_seconds()) if until else 0.0
 
 
@@ -74,7 +74,8 @@ def _number(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
-def _date(text: str) -> datetime | None:
+def http_date(text: str) -> datetime | None:
+    """The moment that a header names, in whatever form; None where it names none."""
     try:
         found = parsedate_to_datetime(text[:_MOST_DATE_CHARS])
     except (ValueError, TypeError, IndexError, OverflowError):

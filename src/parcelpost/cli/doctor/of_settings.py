@@ -1,0 +1,38 @@
+"""The settings, as `parcelpost config check` finds them."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from parcelpost.cli.config import judge
+from parcelpost.cli.doctor.report import Answer, Case
+from parcelpost.cli.status_report import Problem
+from parcelpost.settings import Settings
+
+_KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+
+async def look(case: Case) -> list[Answer]:
+    problems, warnings = judge(case.found)
+    file = case.found.loaded.file if case.found.loaded else None
+    found = [
+        *(_wrong(one.what, one.remedy, is_new=case.found.loaded is not None and file is None) for one in problems),
+        *(_warning(text, case.settings) for text in warnings),
+    ]
+    return [Answer("settings", f"of {file}" if file else "no settings file: defaults and the environment", found)]
+
+
+def _wrong(what: str, remedy: str, *, is_new: bool) -> Problem:
+    if is_new and "needs gateway.url" in what:
+        init = "parcelpost init"
+        return Problem(what, f"'{init}' asks what is needed and writes it down; or {remedy}", "settings", init)
+    return Problem(what, remedy, "settings")
+
+
+def _warning(text: str, settings: Settings) -> Problem:
+    secrets = (settings.gateway.token_file, settings.firestore.credentials_file, os.environ.get(_KEY_VARIABLE, ""))
+    open_to_all = next((file for file in secrets if file and "chmod 600" in text and file in text), "")
+    command = f"chmod 600 {shlex.quote(open_to_all)}" if open_to_all else ""
+    remedy = f"run '{command}'" if command else "see 'parcelpost config show' for where each value comes from"
+    return Problem(text, remedy, "settings", command, warning=True)

@@ -1,0 +1,82 @@
+"""The gateway or Firestore: whether it is there, lets us in, and speaks our language."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from msgspec.structs import replace
+
+from parcelpost.cli.doctor.of_clock import against_gateway
+from parcelpost.cli.doctor.report import Answer, Case
+from parcelpost.cli.output import printable
+from parcelpost.cli.readiness import is_own_machine
+from parcelpost.cli.running import CLOCK
+from parcelpost.cli.status_report import Problem
+from parcelpost.cli.upstreams import check_firestore, upstream_of
+from parcelpost.client.probing import Probed, probe
+from parcelpost.errors import InvalidSettings, NotNow, UpstreamError
+from parcelpost.settings.checks import url_problem
+from parcelpost.settings.secrets import read_token
+
+_PATIENCE_SECONDS = 10.0
+_ID = "doctor"
+_NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
+
+
+async def look(case: Case) -> list[Answer]:
+    if case.settings.worker.upstream == "firestore":
+        return [await _firestore(case)]
+    url = case.settings.gateway.url
+    if not url:
+        return [Answer("gateway", "none is set: results stay here", skipped=True)]
+    try:
+        secret = read_token(case.settings.gateway, os.environ).secret
+    except InvalidSettings:
+        return [Answer("gateway", "not asked: the token cannot be used", skipped=True)]
+    if url_problem(url):  # it may hold a password
+        return [Answer("gateway", "not asked: gateway.url cannot be used", skipped=True)]
+    patience = min(case.settings.gateway.timeout_seconds, _PATIENCE_SECONDS)
+    gateway = replace(case.settings.gateway, timeout_seconds=patience)
+    began = CLOCK.monotonic()
+    found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, case.settings.worker.id or _ID, CLOCK.now)
+    seconds = CLOCK.monotonic() - began
+    clock = [against_gateway(found.date, CLOCK.now())] if found.date else []
+    return [_gateway(url, found, seconds), *clock]
+
+
+def _gateway(url: str, found: Probed, seconds: float) -> Answer:
+    if found.error is not None:
+        return Answer("gateway", "", [_problem(url, found.error)])
+    language = "the contract with its extensions" if found.extended else "the plain contract, without extensions"
+    version = f", version {found.version}" if found.version else ""
+    said = f"{url} answers ({seconds * 1_000:,.0f} ms), takes our token, and speaks {language}{version}"
+    return Answer("gateway", printable(said))
+
+
+def _problem(url: str, error: UpstreamError) -> Problem:
+    if not isinstance(error, NotNow):
+        return Problem(f"the gateway at {url} does not let us in: {error}", error.hint, "gateway")
+    serve = "parcelpost gateway serve" if is_own_machine(url) else ""
+    here = f"; here one is started with '{serve}'" if serve else ""
+    remedy = f"see that it runs and that gateway.url is right{here}. Everything is kept here until it is back"
+    return Problem(f"the gateway at {url} cannot be used: {error}", remedy, "gateway", serve)
+
+
+async def _firestore(case: Case) -> Answer:
+    """One read, of selectors that nobody has."""
+    try:
+        check_firestore(case.settings, os.environ)
+        async with (
+            asyncio.timeout(_PATIENCE_SECONDS),
+            upstream_of(case.settings, os.environ, _ID, CLOCK) as upstream,
+        ):
+            await upstream.get_selectors("parcelpost-doctor")
+    except InvalidSettings:
+        return Answer("firestore", "not asked: its settings cannot be used", skipped=True)
+    except TimeoutError:
+        what = f"Firestore does not answer within {_PATIENCE_SECONDS:g} s"
+        return Answer("firestore", "", [Problem(what, NotNow.hint, "firestore")])
+    except UpstreamError as error:
+        return Answer("firestore", "", [Problem(f"Firestore cannot be used: {error}", error.hint, "firestore")])
+    return Answer("firestore", "answers, and lets us in")

@@ -1,0 +1,36 @@
+"""What the store says of its worker: room, backups, deliveries, and what is to do."""
+
+from __future__ import annotations
+
+from parcelpost.cli import overview
+from parcelpost.cli.doctor.report import Answer, Case
+from parcelpost.cli.output import age, count, size
+from parcelpost.cli.overview import Overview
+from parcelpost.cli.running import CLOCK
+from parcelpost.cli.store_status import opener_text, outbox_text, used_text
+
+
+async def look(case: Case) -> list[Answer]:
+    found = await overview.gather(case.store)
+    said = {
+        "space": f"{used_text(found.storage, found.used_percent)}; {size(found.storage.disk_free)} free on the disk",
+        "backups": f"the newest is {age(found.backup.age_seconds)} old" if found.backup else "none yet",
+        "delivery": _delivery(found),
+        "work": _work(found),
+        "browser": "",
+    }
+    answers = [
+        Answer(about, text, [one for one in found.problems if one.about == about]) for about, text in said.items()
+    ]
+    return [one for one in answers if one.said or one.problems]
+
+
+def _delivery(found: Overview) -> str:
+    last = found.sync.last_upload
+    when = f", the last {age((CLOCK.now() - last.at).total_seconds())} ago" if last else ", none yet"
+    return f"{outbox_text(found.queue)}{when}"
+
+
+def _work(found: Overview) -> str:
+    workers = ", ".join(map(opener_text, found.workers)) or "no worker is running"
+    return f"{count(found.queue.pending + found.queue.processing, 'task')} to do; {workers}"

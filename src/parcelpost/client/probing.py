@@ -1,0 +1,72 @@
+"""A look at a gateway that changes nothing there: no task is taken, and no worker is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parcelpost import wire
+from parcelpost.client.http import Exchange, PlainClient, open_client
+from parcelpost.errors import NotAllowed, NotNow, UpstreamError
+from parcelpost.settings.keys import GatewaySettings
+from parcelpost.wire.reading import member, members
+
+_NOBODYS = "parcelpost-doctor"
+"""A platform that nobody has tasks of."""
+_MOST_VERSION_CHARS = 40
+
+
+class Probed(Struct, frozen=True, kw_only=True):
+    error: UpstreamError | None = None
+    """Why it cannot be used; None: it knows our token and speaks the contract."""
+    extended: bool = False
+    """It has the optional parts of the contract, as our own gateway does."""
+    version: str = ""
+    """As our own gateway says; '' of others."""
+    date: datetime | None = None
+    """Its clock; None where it says nothing."""
+
+
+async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]) -> Probed:
+    """Raises InvalidSettings for an address, token or id that cannot be used."""
+    async with open_client(token, worker_id) as client:
+        version, date = await _front(client, settings, token, now)
+        try:
+            extended = await _contract(Exchange(client, settings, token, now))
+        except UpstreamError as error:
+            return Probed(error=error, version=version, date=date)
+        return Probed(extended=extended, version=version, date=date)
+
+
+async def _front(
+    client: PlainClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]
+) -> tuple[str, datetime | None]:
+    """What it says to everybody: its version, if it is ours, and its clock."""
+    try:
+        answer = await Exchange(client, replace(settings, base_path=""), token, now).ask("GET", "/health")
+    except (NotNow, NotAllowed):
+        return "", None
+    try:
+        version = member(members(answer.body), "version")
+    except NotNow:
+        version = ""
+    return str(version or "")[:_MOST_VERSION_CHARS], wire.http_date(answer.headers.get("date", ""))
+
+
+async def _contract(exchange: Exchange) -> bool:
+    """Whether it has the optional parts. Raises an UpstreamError where it does not let us in, or is no gateway."""
+    selectors = await exchange.ask("GET", f"/selectors?{urlencode({'platform': _NOBODYS})}")
+    if selectors.is_good:
+        exchange.read(selectors, partial(wire.read_selectors, platform=_NOBODYS))
+        return True
+    if selectors.status not in {404, 405}:
+        raise exchange.error(selectors)
+    # Of a platform that nobody has tasks of, none is taken.
+    work = await exchange.call("GET", f"/work?{urlencode({'capacity': 1, 'platforms': _NOBODYS})}")
+    exchange.read(work, wire.read_work)
+    return False

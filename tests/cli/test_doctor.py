@@ -1,0 +1,245 @@
+"""`parcelpost doctor`: what it looks at, what it says, and that nothing stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from parcelpost.cli.doctor import examining, of_store
+from parcelpost.cli.doctor.of_clock import against_gateway
+from parcelpost.cli.doctor.report import Answer, Case, Report, State
+from parcelpost.cli.given import using
+from parcelpost.clock import SystemClock, iso
+from parcelpost.settings.sources import look
+from tests import traps
+from tests.cli.doctoring import told
+from tests.cli.support import Run, change, damage, holder, make_full_store, make_store, rows
+from tests.hostile import HostileGateway, Trap
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, with nothing set but the mode."""
+    for name in [name for name in os.environ if name.startswith("PARCELPOST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PARCELPOST_WORKER_MODE", "standalone")
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+async def examined(store: Path, *, limit_seconds: float = 60.0, **settings: str) -> Report:
+    """In this event loop, where a test's gateway runs."""
+    flags = {name.replace("__", "."): value for name, value in settings.items()}
+    found = look(config=None, environment=os.environ, flags=flags)
+    with using(found.partly):
+        case = examining.case_of(store, found, deep=False)
+        return await examining.examine(case)
+
+
+def test_all_is_well_where_it_is(here: Path, run: Run) -> None:
+    store = make_store(here / "local_data" / "parcelpost.db")
+    assert run("store", "backup").code == 0
+    ran = run("doctor", "--strict")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(
+        "All is well.\n\nstore      well     local_data/parcelpost.db opens; its schema is version"
+    )
+    for about in ("space", "backups", "delivery", "work", "settings", "clock", "gateway", "browser"):
+        assert f"\n{about} " in ran.out
+    assert "the database file is whole (quick check)" in ran.out
+    assert "could be restored" in ran.out
+    found = run("doctor", "--json").document
+    assert (found["well"], found["wrong"], found["warnings"], found["store"]) == (
+        True, 0, 0, "local_data/parcelpost.db",
+    )  # fmt: skip
+    assert store.exists()
+
+
+def test_without_a_store_the_rest_is_looked_at_and_nothing_is_made(here: Path, run: Run) -> None:
+    ran = run("doctor", "--strict")
+    assert ran.code == 0
+    assert "skipped  there is none at local_data/parcelpost.db yet: the first task or worker makes it" in ran.out
+    assert "clock " in ran.out
+    assert list(here.iterdir()) == []
+
+
+def test_a_finding_has_what_to_do_and_a_command_on_a_line_of_its_own(here: Path, run: Run) -> None:
+    store = make_full_store(here / "local_data" / "parcelpost.db")
+    store.chmod(0o604)
+    ran = run("doctor")
+    assert ran.code == 1
+    assert ran.out.startswith("Attention: 3 things must be mended, and there is 1 warning.\n")
+    assert " of the store: local_data/parcelpost.db" in ran.out
+    assert "\n                    $ chmod -R go-rwx local_data/parcelpost.db*\n" in ran.out
+    assert "\n                    $ parcelpost store results --retry-rejected --yes\n" in ran.out
+
+
+def test_a_warning_fails_only_where_it_is_asked_for(here: Path, run: Run) -> None:
+    store = make_store(here / "local_data" / "parcelpost.db")
+    later = iso(SystemClock().now() + timedelta(hours=3))
+    change(store, f"INSERT INTO agent_metrics (timestamp) VALUES ('{later}')")
+    ran = run("doctor")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "All is well, but for 1 warning.")
+    assert "the clock is 3 h behind what the store's newest rows say: it was set back" in ran.out
+    assert run("doctor", "--strict").code == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        (b"some other file" * 100, "is not an SQLite database"),
+        (b"", "is empty"),
+    ],
+)
+def test_another_file_in_the_stores_place_is_told_and_left_alone(
+    here: Path, run: Run, written: bytes, what: str
+) -> None:
+    other = here / "other.db"
+    other.write_bytes(written)
+    ran = run("doctor", "--json", "--store", other)
+    assert ran.code == 1
+    assert what in told(ran.document, "other.db")["what"]
+    assert other.read_bytes() == written
+    assert {check["about"] for check in ran.document["checks"]} >= {"settings", "clock", "gateway", "browser"}
+
+
+def test_damage_without_a_backup_leaves_the_other_checks_their_say(here: Path, run: Run) -> None:
+    store = make_store(here / "parcelpost.db", tasks=2_000)
+    damage(store)
+    ran = run("doctor", "--store", store)
+    assert ran.code == 1
+    assert "there is no backup; keep a copy of the file" in ran.out
+    assert "\nclock " in ran.out
+
+
+def test_settings_that_cannot_be_used_are_told_and_the_rest_is_looked_at(here: Path, run: Run) -> None:
+    make_store(here / "elsewhere" / "parcelpost.db")
+    (here / "parcelpost.toml").write_text('[sync]\nbatchsize = 5\n[storage]\npath = "elsewhere/parcelpost.db"\n')
+    ran = run("doctor")
+    assert ran.code == 1
+    assert "parcelpost.toml:2: there is no setting sync.batchsize; the nearest is sync.batch_size" in ran.out
+    assert "well     elsewhere/parcelpost.db opens" in ran.out
+
+
+def test_it_only_looks_while_a_worker_runs(here: Path, run: Run) -> None:
+    store = make_store(here / "parcelpost.db", tasks=3)
+    with holder(store, claims=2) as process:
+        before = rows(store)
+        ran = run("doctor", "--store", store)
+        assert rows(store) == before
+    assert (ran.code, ran.err) == (0, "")
+    assert f"3 tasks to do; holder-{process.pid}-" in ran.out
+
+
+async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_: Case) -> list[Answer]:
+        raise ZeroDivisionError("by nothing")
+
+    checks = [one._replace(look=broken) if one.about == "browser" else one for one in examining._CHECKS]
+    monkeypatch.setattr(examining, "_CHECKS", checks)
+    found = await examined(here / "none.db")
+    assert [one.state for one in found.checks if one.about == "browser"] == [State.WRONG]
+    assert "clock" in {one.about for one in found.checks if one.state is State.WELL}
+
+
+def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> None:
+    store = make_store(here / "parcelpost.db", tasks=20_000)
+    found = look(config=None, environment=os.environ, flags={})
+    case = examining.case_of(store, found, deep=False)
+    with using(found.partly):
+        (answer,) = asyncio.run(of_store.wholeness(replace(case, limit_seconds=0.0)))
+    assert "could not be checked within 0 s" in answer.problems[0].what
+
+
+# The gateway
+
+
+async def test_a_gateway_is_asked_without_taking_a_task_from_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        gateway.offer({"task_id": "t", "platform": "vgsi", "target": {}, "type": "scrape", "priority": 1})
+        for extras, language in ((True, "the contract with its extensions"), (False, "the plain contract")):
+            gateway.extras = extras
+            found = await examined(here / "none.db", gateway__url=gateway.url)
+            (said,) = [one.said for one in found.checks if one.about == "gateway"]
+            assert f"takes our token, and speaks {language}" in said
+        assert (gateway.handed_out, gateway.beats) == ([], [])
+
+
+async def test_a_token_that_is_refused_is_told_without_the_token(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")
+        found = await examined(here / "none.db", gateway__url=gateway.url)
+    (problem,) = [one for check in found.checks for one in check.problems]
+    assert problem.what.startswith(f"the gateway at {gateway.url} does not let us in: ")
+    assert "401" in problem.what
+    assert "PARCELPOST_GATEWAY_TOKEN" in problem.remedy
+    assert "an-old-token" not in problem.what
+
+
+@pytest.mark.parametrize("trap", [traps.silence(), traps.html(), traps.status(503), traps.endless(), traps.drip()])
+async def test_whatever_a_gateway_does_the_doctor_ends(here: Path, monkeypatch: pytest.MonkeyPatch, trap: Trap) -> None:
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        gateway.play("*", trap, times=None)
+        found = await examined(
+            here / "none.db",
+            gateway__url=gateway.url,
+            gateway__timeout_seconds="0.2",
+            gateway__max_answer_bytes="64KiB",
+        )
+    (problem,) = [one for check in found.checks for one in check.problems]
+    assert problem.what.startswith(f"the gateway at {gateway.url} cannot be used: ")
+    assert problem.command == "parcelpost gateway serve", "it is on this machine"
+
+
+async def test_a_gateway_that_is_not_there_is_told(here: Path) -> None:
+    found = await examined(here / "none.db", gateway__url="http://127.0.0.1:1")
+    (problem,) = [one for check in found.checks for one in check.problems if not one.warning]
+    assert "cannot be used: GET /internal/selectors failed: ConnectError" in problem.what
+
+
+async def test_the_clock_is_compared_with_the_gateways(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = format_datetime(SystemClock().now() + timedelta(hours=2), usegmt=True)
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        gateway.play("*", traps.status(404, headers={"Date": ahead}), times=1)
+        found = await examined(here / "none.db", gateway__url=gateway.url)
+    (problem,) = [one for check in found.checks for one in check.problems]
+    assert problem.what in ("the clock is 2 h behind the gateway's", "the clock is 120 min behind the gateway's")
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0, ""), (50, ""), (-50, ""), (200, "warning"), (-900, "wrong")])
+def test_how_far_apart_two_clocks_may_be(seconds: int, state: str) -> None:
+    now = SystemClock().now()
+    found = against_gateway(now + timedelta(seconds=seconds), now).problems
+    assert ["warning" if one.warning else "wrong" for one in found] == ([state] if state else [])
+
+
+def test_a_zone_that_is_not_known_is_told(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Atlantis")
+    assert "TZ names a time zone that is not known here" in run("doctor").out
+
+
+# The browser
+
+
+def test_a_browser_that_is_missing_matters_where_the_settings_want_one(here: Path, run: Run) -> None:
+    ran = run("doctor", "--set", "browser.executable=no-such-browser")
+    assert ran.code == 1
+    assert "tasks that need a browser cannot run: there is no program no-such-browser" in ran.out
+
+
+def test_a_browser_that_is_missing_is_no_fault_otherwise(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(here / "none"))
+    ran = run("doctor", "--strict")
+    assert ran.code == 0, ran.out
+    assert "no Chromium was found; nothing here has needed one so far" in ran.out

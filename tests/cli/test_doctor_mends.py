@@ -1,0 +1,63 @@
+"""`parcelpost doctor`: every command that it names mends what it is named for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.doctoring import BROKEN, do, problems, told
+from tests.cli.support import Run
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, with nothing set."""
+    for name in [name for name in os.environ if name.startswith("PARCELPOST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PARCELPOST_WORKER_MODE", "standalone")
+    folder = tmp_path / "here"
+    folder.mkdir(mode=0o700)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("words", "broken"), BROKEN.items(), ids=[make.__name__ for make, _ in BROKEN.values()])
+def test_what_is_broken_is_told_and_mended_by_the_command_that_is_told(
+    words: str,
+    broken: tuple[Callable[[Path], Path], str],
+    here: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make, command = broken
+    if "executor" in words:
+        monkeypatch.setenv("PARCELPOST_STORAGE_MAX_BYTES", "2MiB")
+    store = make(here)
+    found = run("doctor", "--strict", "--json", "--store", store)
+    assert found.code == 1
+    problem = told(found.document, words)
+    assert problem["command"].startswith(command)
+    do(problem["command"], run)
+    again = run("doctor", "--json", "--store", store).document
+    assert [one for one in problems(again) if words in one["what"]] == []
+
+
+def test_settings_that_nobody_made_yet_are_made(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    problem = told(run("doctor", "--json").document, "needs gateway.url")
+    assert problem["command"] == "parcelpost init"
+    do(problem["command"], run)
+    assert run("doctor", "--strict").code == 0
+
+
+def test_a_token_that_others_can_read_is_hidden(here: Path, run: Run) -> None:
+    (here / "token").write_text("s3cret")
+    (here / "token").chmod(0o644)
+    chosen = ("--set", "gateway.token_file=token")
+    found = run("doctor", "--json", "--strict", *chosen)
+    assert found.code == 1
+    do(told(found.document, "open to every user")["command"], run)
+    assert run("doctor", "--strict", *chosen).code == 0
