@@ -1,0 +1,61 @@
+"""A settings file for people: what was chosen, and every other key with its default behind a comment sign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parcelpost.settings.forms import KEYS, Key, as_text, form
+
+_ABOUT = {
+    "worker": "how this worker works, and on what",
+    "gateway": "the gateway that it calls; the token is no setting (see above)",
+    "firestore": "used where worker.upstream is firestore",
+    "storage": "the local store: where it is, how large it may be, how long things are kept",
+    "collector": "when tasks are fetched",
+    "executor": "how many tasks run at a time, how long they may take, when they are tried again",
+    "fetch": "how pages are fetched from counties' sites",
+    "browser": "for pages that need a browser: 'parcelpost browser doctor' says whether there is one",
+    "sync": "how results are delivered",
+    "heartbeat": "how often the worker reports",
+    "janitor": "when backups and clean-up are made, local time",
+    "resources": "how much of the memory may be used",
+    "http": "pages for probes and Prometheus",
+    "server": "the gateway that 'parcelpost gateway serve' runs on this machine",
+    "log": "what is written to stderr",
+}
+_HEAD = """\
+## Settings of Parcelpost. A key behind a comment sign stands at its default: take the sign away to change it.
+## Environment variables (PARCELPOST_SYNC_BATCH_SIZE for sync.batch_size) and --set go over what is written here.
+## 'parcelpost config show' says what holds, 'parcelpost config check' whether it can be used.
+##
+## Secrets do not belong here. The gateway's token comes from the environment variable PARCELPOST_GATEWAY_TOKEN, or
+## from a file of mode 600 that gateway.token_file names.
+"""
+
+
+def settings_file(chosen: Mapping[str, Any]) -> str:
+    """The text of a file that sets these keys. Without one `#` at the beginning of its lines, it sets all of them."""
+    sections = {key.section: None for key in KEYS.values()}
+    return _HEAD + "".join(f"\n{line}" for section in sections for line in _section(section, chosen)) + "\n"
+
+
+def _section(section: str, chosen: Mapping[str, Any]) -> Iterator[str]:
+    yield ""
+    yield f"## {_ABOUT[section]}"
+    yield f"[{section}]"
+    for key in KEYS.values():
+        if key.section == section:
+            is_chosen = key.name in chosen
+            value = toml_value(key, chosen[key.name] if is_chosen else key.default)
+            yield f"{'' if is_chosen else '#'}{key.field} = {value}  # {form(key, in_file=True)}"
+
+
+def toml_value(key: Key, value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(json.dumps(one) for one in value)}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = as_text(key, value)
+    return json.dumps(text) if isinstance(value, str) or not text.replace(".", "").isdigit() else text
