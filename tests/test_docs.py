@@ -19,6 +19,7 @@ from parcelpost.cli.later import Later
 from parcelpost.cli.main import app
 from parcelpost.settings.forms import KEYS, from_text
 from parcelpost.settings.sources import check_runnable, load
+from parcelpost.settings.writing import meanings
 from parcelpost.storage import StoreOptions, migrations
 from parcelpost.telemetry import Telemetry
 from tests.doc_commands import leaf
@@ -107,6 +108,16 @@ def test_every_setting_is_documented_with_its_real_default(name: str) -> None:
     row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", text, flags=re.MULTILINE)
     assert row, f"docs/settings.md has no row for {name} under '## {key.section}'"
     assert from_text(key, "" if row[1] == "-" else row[1]) == key.default
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_new_settings_file_says_of_each_setting_what_the_page_says(name: str) -> None:
+    key = KEYS[name]
+    (row,) = re.findall(rf"^\| `{name}` \| [^|]+ \| ([^|]+) \|$", sections("settings.md")[key.section], re.MULTILINE)
+    plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row).replace("`", "")
+    assert meanings()[key.section][key.field] == plain, (
+        "src/parcelpost/settings/meanings.toml and docs/settings.md differ"
+    )
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import textwrap
+import tomllib
 from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Any
 
-from parcelpost.settings.forms import KEYS, Key, as_text, form
+from parcelpost.settings.forms import KEYS, Key, as_text
 
 _ABOUT = {
     "worker": "how this worker works, and on what",
@@ -25,6 +28,7 @@ _ABOUT = {
     "server": "the gateway that 'parcelpost gateway serve' runs on this machine",
     "log": "what is written to stderr",
 }
+_WIDTH = 100
 _HEAD = """\
 ## Settings of Parcelpost. A key behind a comment sign stands at its default: take the sign away to change it.
 ## Environment variables (PARCELPOST_SYNC_BATCH_SIZE for sync.batch_size) and --set go over what is written here.
@@ -35,21 +39,27 @@ _HEAD = """\
 """
 
 
+def meanings() -> dict[str, dict[str, str]]:
+    """What each key means, by section and key."""
+    return tomllib.loads(files("parcelpost.settings").joinpath("meanings.toml").read_text(encoding="utf-8"))
+
+
 def settings_file(chosen: Mapping[str, Any]) -> str:
     """The text of a file that sets these keys. Without one `#` at the beginning of its lines, it sets all of them."""
-    sections = {key.section: None for key in KEYS.values()}
-    return _HEAD + "".join(f"\n{line}" for section in sections for line in _section(section, chosen)) + "\n"
+    told = meanings()
+    sections = dict.fromkeys(key.section for key in KEYS.values())
+    return _HEAD + "".join(f"{line}\n" for section in sections for line in _section(section, told[section], chosen))
 
 
-def _section(section: str, chosen: Mapping[str, Any]) -> Iterator[str]:
-    yield ""
-    yield f"## {_ABOUT[section]}"
+def _section(section: str, told: Mapping[str, str], chosen: Mapping[str, Any]) -> Iterator[str]:
+    yield f"\n\n## {_ABOUT[section]}"
     yield f"[{section}]"
     for key in KEYS.values():
         if key.section == section:
-            is_chosen = key.name in chosen
-            value = toml_value(key, chosen[key.name] if is_chosen else key.default)
-            yield f"{'' if is_chosen else '#'}{key.field} = {value}  # {form(key, in_file=True)}"
+            yield ""
+            yield from textwrap.wrap(told[key.field], _WIDTH, initial_indent="## ", subsequent_indent="## ")
+            sign, value = ("", chosen[key.name]) if key.name in chosen else ("#", key.default)
+            yield f"{sign}{key.field} = {toml_value(key, value)}"
 
 
 def toml_value(key: Key, value: Any) -> str:
