@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from parcelpost.errors import ParcelpostError
 
 Cell = str | int | None
+
+_NARROWEST = 40
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
@@ -38,6 +43,27 @@ def fields(pairs: Iterable[tuple[str, Cell]]) -> list[str]:
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(line)
+
+
+def terminal_width() -> int | None:
+    """Of stdout; None where nobody looks at columns."""
+    return max(shutil.get_terminal_size().columns, _NARROWEST) if sys.stdout.isatty() else None
+
+
+def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """Lines that are too long are broken between words; what follows stands below what it belongs to."""
+    for line in lines:
+        if width is None or len(line) <= width:
+            yield line
+            continue
+        column = re.match(r"\S+( \S+)* {2,}(?=\S)", line)
+        yield from wrapped("", line, " " * (column.end() if column else 2), width)
+
+
+def wrapped(begin: str, text: str, indent: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text, width, initial_indent=begin, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def print_json(document: Any) -> None:

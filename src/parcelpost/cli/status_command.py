@@ -11,7 +11,18 @@ import typer
 from msgspec import Struct
 
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
-from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, record_noun, size
+from parcelpost.cli.output import (
+    age,
+    count,
+    fields,
+    fitted,
+    print_json,
+    print_lines,
+    printable,
+    record_noun,
+    size,
+    terminal_width,
+)
 from parcelpost.cli.store_status import (
     attention_lines,
     failed_text,
@@ -65,7 +76,7 @@ def status(
     if seconds is not None:
         raise InvalidInput("SECONDS goes with --watch", hint=f"parcelpost status --watch {seconds:g}")
     found = running.run(store, _gathered(store))
-    print_json(found) if as_json else print_lines(lines(found, running.CLOCK.now()))
+    print_json(found) if as_json else print_lines(fitted(lines(found, running.CLOCK.now()), terminal_width()))
     if isinstance(found, Unseen):
         raise typer.Exit(1)
 

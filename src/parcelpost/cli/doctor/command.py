@@ -70,9 +70,9 @@ def doctor(
 
 
 def _show(report: Report, *, as_json: bool) -> None:
-    from parcelpost.cli.doctor.printing import lines
+    from parcelpost.cli.doctor.printing import show
 
-    print_json(report) if as_json else print_lines(lines(report))
+    print_json(report) if as_json else show(report)
 
 
 def _bundle(case: Case, report: Report, file: Path | None, log: Path | None, *, as_json: bool) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 
 from parcelpost.cli.doctor.report import Checked, Report, State
-from parcelpost.cli.output import count, printable
+from parcelpost.cli.output import count, print_lines, printable, terminal_width, wrapped
 from parcelpost.cli.status_report import Problem
 
 _ORDER = ("store", "space", "backups", "delivery", "work", "settings", "clock", "gateway", "firestore", "browser")
 _ABOUT_WIDTH = max(map(len, _ORDER)) + 2
 _STATE_WIDTH = max(map(len, State)) + 2
 _INDENT = " " * (_ABOUT_WIDTH + _STATE_WIDTH)
-_NARROWEST = 60
+_COLOURS = {State.WELL: "green", State.SKIPPED: "dim", State.WARNING: "yellow", State.WRONG: "bold red"}
 
 
 def lines(report: Report) -> Iterator[str]:
-    width = _terminal_width()
+    width = terminal_width()
     yield verdict(report)
     yield ""
     before = ""
@@ -28,10 +26,11 @@ def lines(report: Report) -> Iterator[str]:
             about = one.about if one.about != before else ""
             before = one.about
             first, *rest = text
-            yield from _wrapped(f"{about:<{_ABOUT_WIDTH}}{state:<{_STATE_WIDTH}}", first, width)
-            for line in rest:
-                is_command = line.startswith("$ ")
-                yield from [f"{_INDENT}{line}"] if is_command else _wrapped(_INDENT, line, width)
+            begin = f"{about:<{_ABOUT_WIDTH}}{state:<{_STATE_WIDTH}}"
+            for line in (first, *rest):
+                is_whole = width is None or line.startswith("$ ")
+                yield from [f"{begin}{line}"] if is_whole else wrapped(begin, line, _INDENT, width or 0)
+                begin = _INDENT
 
 
 def verdict(report: Report) -> str:
@@ -63,17 +62,18 @@ def _advice(problem: Problem) -> Iterator[str]:
         yield printable(f"$ {problem.command}")
 
 
-def _wrapped(begin: str, text: str, width: int | None) -> list[str]:
-    if width is None:
-        return [f"{begin}{text}".rstrip()]
-    found = textwrap.wrap(
-        text, width, initial_indent=begin, subsequent_indent=_INDENT, break_long_words=False, break_on_hyphens=False
-    )
-    return found or [begin.rstrip()]
-
-
-def _terminal_width() -> int | None:
-    """None where nobody looks at columns."""
+def show(report: Report) -> None:
+    """In colours on a terminal that has them."""
     if not sys.stdout.isatty():
-        return None
-    return max(shutil.get_terminal_size().columns, _NARROWEST)
+        print_lines(lines(report))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for line in lines(report):
+        text = Text(line)
+        state = line[_ABOUT_WIDTH : _ABOUT_WIDTH + _STATE_WIDTH].strip()
+        if state in _COLOURS:
+            text.stylize(_COLOURS[State(state)], _ABOUT_WIDTH, _ABOUT_WIDTH + len(state))
+        console.print(text, soft_wrap=True)
