@@ -61,6 +61,12 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     assert "free on the disk, so the executor must stop. What to do: free disk space; then start a worker." in ran.out
     assert "all          3 " in ran.out
     assert run("store", "check", "--store", store).out.startswith("The store is whole.\n")
+    ran = run("doctor", "--store", store)
+    assert (ran.code, ran.err) == (1, "")
+    assert "wrong    only " in ran.out
+    assert "well     the database file is whole" in ran.out
+    assert run("doctor", "--bundle", disk.path / "b.tar.gz", "--store", store).code == 1
+    assert not (disk.path / "b.tar.gz").exists()
     ran = run("store", "clean", "--store", store)
     assert ran.code == 1
     assert "there is no room left on its disk" in ran.err or "No space left on device" in ran.err

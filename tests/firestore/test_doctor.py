@@ -1,0 +1,34 @@
+"""`parcelpost doctor` where Firestore is the upstream."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from parcelpost.cli.doctor.examining import case_of
+from parcelpost.cli.doctor.of_upstream import look
+from parcelpost.cli.doctor.report import checked
+from parcelpost.settings import sources
+from tests.firestore.server import FirestoreServer
+
+
+async def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> tuple[str, str]:
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", host)
+    flags = {"worker.upstream": "firestore", "firestore.raw": str(folder / "raw"), "firestore.timeout_seconds": "2"}
+    found = sources.look(config=None, environment={}, flags=flags)
+    (answer,) = map(checked, await look(case_of(folder / "none.db", found, deep=False)))
+    assert answer.about == "firestore"
+    return answer.state, answer.said or answer.problems[0].what
+
+
+async def test_it_is_asked_and_changed_by_nothing(
+    server: FirestoreServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await asked(tmp_path, monkeypatch, server.host) == ("well", "answers, and lets us in")
+
+
+async def test_that_it_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, what = await asked(tmp_path, monkeypatch, "127.0.0.1:1")
+    assert state == "wrong"
+    assert what.startswith("Firestore ")
