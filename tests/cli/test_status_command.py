@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from parcelpost.cli.unopened import unopened
 from parcelpost.clock import SystemClock
+from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
@@ -215,6 +217,17 @@ def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) ->
     assert ran.out.startswith("Attention: ")
     assert f"'parcelpost store restore --latest --force --store {store}'" in ran.out.splitlines()[0]
     assert run("status", "--json", "--store", store).document["well"] is False
+
+
+def test_a_store_that_its_owner_may_not_read_is_told_with_what_lets_them_in(store: Path) -> None:
+    """As root, whom no mode keeps out, only what would be said."""
+    store.chmod(0o000)
+    assert unopened(store, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
+    store.chmod(0o600)
+    store.parent.chmod(0o500)
+    assert unopened(store, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
+    store.parent.chmod(0o700)
+    assert unopened(store, StoreReadOnly("read-only file system")).command == ""
 
 
 def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: Run) -> None:

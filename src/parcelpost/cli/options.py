@@ -30,7 +30,12 @@ def _store(context: typer.Context, value: Path) -> Path:
 StorePath = Annotated[
     Path,
     typer.Option(
-        "--store", envvar=_VARIABLE, metavar="PATH", callback=_store, help="The store's file; else storage.path."
+        "--store",
+        envvar=_VARIABLE,
+        metavar="PATH",
+        callback=_store,
+        readable=False,  # a store that cannot be read is told of in our words
+        help="The store's file; else storage.path.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]

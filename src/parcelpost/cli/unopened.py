@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from parcelpost.cli.checking import damage_problem
 from parcelpost.cli.options import store_command
 from parcelpost.cli.status_report import Problem
-from parcelpost.errors import MigrationEdited, StoreCorrupt, StoreError, StoreNotFound, StoreOutdated, StoreTooNew
+from parcelpost.errors import (
+    MigrationEdited,
+    StoreCorrupt,
+    StoreError,
+    StoreNotFound,
+    StoreOutdated,
+    StoreReadOnly,
+    StoreTooNew,
+)
 from parcelpost.settings.toml_file import DEFAULT
 from parcelpost.storage import backup
 from parcelpost.storage.wholeness import never
@@ -32,7 +42,21 @@ def unopened(store: Path, error: StoreError, is_over: Callable[[], bool] = never
     if isinstance(error, StoreNotFound):
         start = "parcelpost run" if DEFAULT.exists() else "parcelpost init"
         return Problem(str(error), f"check the path; if all is new here, begin with '{start}'", "store", start)
+    if isinstance(error, StoreReadOnly) and (allow := _allowing(store)):
+        return Problem(str(error), f"run '{allow}'", "store", allow)
     return Problem(str(error), error.hint, "store")
+
+
+def _allowing(store: Path) -> str:
+    """What lets its owner in, who asks; '' where that is not what is wrong."""
+    for path, needed in ((store.parent, stat.S_IRWXU), (store, stat.S_IRUSR | stat.S_IWUSR)):
+        try:
+            about = path.stat()
+        except OSError:
+            return ""
+        if about.st_uid == os.geteuid() and about.st_mode & needed != needed:
+            return f"chmod {'u+rwx' if path != store else 'u+rw'} {shlex.quote(str(path))}"
+    return ""
 
 
 def damaged(store: Path, what: str, is_over: Callable[[], bool] = never) -> Problem:

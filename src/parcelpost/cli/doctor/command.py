@@ -43,7 +43,8 @@ def doctor(
         Path | None, typer.Option("--log", metavar="PATH", help="With --bundle: the worker's log, whose end goes in.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option("--store", metavar="PATH", help="The store's file; else storage.path.")
+        Path | None,
+        typer.Option("--store", metavar="PATH", readable=False, help="The store's file; else storage.path."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 async def permissions(case: Case) -> list[Answer]:
     try:
         require_store(case.store)
-    except StoreError:  # that is told already, and another program's file is none of our business
+    except (StoreError, OSError):  # that is told already, and another program's file is none of our business
         return []
     seen = list(islice(_parts(case.store), _MOST))
     problems = [*_open_to_others(case.store, seen), *_of_others(case.store, seen), *_open_folder(case.store)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 from parcelpost.cli.checking import count_orphans, damage_text, page_problems
 from parcelpost.cli.doctor.report import Answer, Case
@@ -15,6 +16,7 @@ from parcelpost.cli.status_report import Problem
 from parcelpost.cli.unopened import damaged, unopened
 from parcelpost.errors import StoreCorrupt, StoreError
 from parcelpost.storage import backup, migrations
+from parcelpost.storage.sqlite_errors import os_error
 from parcelpost.storage.wholeness import damage
 
 _LARGE_WAL_BYTES = 64 * 1024**2
@@ -27,13 +29,14 @@ _ORPHAN_AGE = timedelta(days=1)
 
 async def opening(case: Case) -> list[Answer]:
     store = case.store
-    if not store.exists() and not backup.found(store):
-        return [Answer("store", f"there is none at {store} yet: the first task or worker makes it", skipped=True)]
     try:
+        if not store.exists() and not backup.found(store):
+            return [Answer("store", f"there is none at {store} yet: the first task or worker makes it", skipped=True)]
         async with looking(store) as database:
             version = await database.read(migrations.version)
-    except StoreError as error:
-        problem = await asyncio.to_thread(unopened, store, error, until_over(case))
+    except (StoreError, OSError) as error:
+        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store))
+        problem = await asyncio.to_thread(unopened, store, meant, until_over(case))
         return [Answer("store", "", [problem])]
     return [Answer("store", f"{store} opens; its schema is version {version}, as this program has it")]
 
