@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from parcelpost import events
@@ -20,6 +21,19 @@ _MOST_LABELS = 100
 _LONGEST_LABEL = 64
 _ATTEMPT_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _SYNC_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """How queue and store stand now."""
+
+    depth: QueueDepth
+    store_bytes: int = 0
+    store_max_bytes: int = 0
+    disk_free_bytes: int = 0
+    without_backup_seconds: float = 0.0
+    """Age of the newest backup, or of the store where there is none."""
+    paused: Collection[str] = ()
+    """Platforms."""
 
 
 class _Names:
@@ -42,6 +56,8 @@ class Telemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.series: dict[str, tuple[str, ...]] = {}
+        """Every name on the page, with its labels."""
         self._platforms = _Names()
         self._outcomes = _Names()
         self._loops = _Names()
@@ -80,8 +96,8 @@ class Telemetry:
         if listener := self._listeners.get(type(event)):
             listener(event)
 
-    def observe(self, depth: QueueDepth) -> None:
-        """How the queue stands now."""
+    def observe(self, figures: Figures) -> None:
+        depth = figures.depth
         for status in ("pending", "processing", "completed", "failed", "expired"):
             self._tasks.labels(status).set(getattr(depth, status))
         self._delayed.set(depth.delayed)
@@ -89,33 +105,45 @@ class Telemetry:
         self._outbox.labels("rejected").set(depth.rejected)
         self._oldest.labels("pending_task").set(depth.oldest_pending_seconds)
         self._oldest.labels("unsynced_result").set(depth.oldest_unsynced_seconds)
+        self._store_bytes.set(figures.store_bytes)
+        self._store_max_bytes.set(figures.store_max_bytes)
+        self._disk_free.set(figures.disk_free_bytes)
+        self._without_backup.set(figures.without_backup_seconds)
+        self._paused.clear()
+        for platform in figures.paused:
+            self._paused.labels(self._platforms.of(platform)).set(1)
 
     def page(self) -> bytes:
         """Everything in Prometheus' text format (CONTENT_TYPE)."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        self.series[f"parcelpost_{name}_total"] = self.series[f"parcelpost_{name}_created"] = labels
         return Counter(f"parcelpost_{name}", text, labels, registry=self.registry)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        self.series[f"parcelpost_{name}"] = labels
         return Gauge(f"parcelpost_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        self.series[f"parcelpost_{name}_bucket"] = (*labels, "le")
+        for end in ("sum", "count", "created"):
+            self.series[f"parcelpost_{name}_{end}"] = labels
+        return Histogram(f"parcelpost_{name}", text, labels, buckets=buckets, registry=self.registry)
 
     def _make_work(self) -> None:
         self._received_tasks = self._counter("tasks_received", "Tasks that came from upstream, by what became", "fate")
         self._attempts = self._counter(
             "attempts", "Attempts that ended, by platform and outcome", "platform", "outcome"
         )
-        self._attempt_seconds = Histogram(
-            "parcelpost_attempt_seconds",
-            "How long an attempt took",
-            ("platform",),
-            buckets=_ATTEMPT_BUCKETS,
-            registry=self.registry,
+        self._attempt_seconds = self._histogram(
+            "attempt_seconds", "How long an attempt took", _ATTEMPT_BUCKETS, "platform"
         )
         self._put_off = self._counter(
             "tasks_put_off", "Tasks given back untried: their site had no turn free", "platform"
         )
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us", "platform")
+        self._paused = self._gauge("platform_paused", "1: no task of the platform is started", "platform")
         self._broken = self._gauge(
             "broken_fields", "Fields that a county's site no longer shows where it did", "platform"
         )
@@ -126,9 +154,7 @@ class Telemetry:
     def _make_delivery(self) -> None:
         self._synced = self._counter("results_synced", "What the upstream has taken, by kind", "kind")
         self._raw_files = self._counter("raw_files_synced", "Raw files the upstream has taken")
-        self._sync_seconds = Histogram(
-            "parcelpost_sync_seconds", "How long a round took", buckets=_SYNC_BUCKETS, registry=self.registry
-        )
+        self._sync_seconds = self._histogram("sync_seconds", "How long a round took", _SYNC_BUCKETS)
         self._refused = self._counter("entries_refused", "Entries the upstream refused and that are tried again")
         self._rejected = self._counter("entries_rejected", "Entries the upstream will not take: set aside")
         self._up = self._gauge("upstream_up", "1: the last call of this loop worked", "loop")
@@ -137,6 +163,10 @@ class Telemetry:
 
     def _make_store(self) -> None:
         self._level = self._gauge("store_level", "0: fine, 1: the collector must stop, 2: the executor too")
+        self._store_bytes = self._gauge("store_bytes", "What the store takes on disk")
+        self._store_max_bytes = self._gauge("store_max_bytes", "The store's cap")
+        self._disk_free = self._gauge("disk_free_bytes", "What is free on the store's disk")
+        self._without_backup = self._gauge("without_backup_seconds", "Age of the newest backup, or of the store")
         self._backups = self._counter("backups", "Verified backups made")
         self._deaths = self._counter("owners_died", "Processes that ended without closing the store")
         self._recovered = self._counter("tasks_recovered", "Tasks brought back from processes that died")

@@ -14,6 +14,10 @@ from parcelpost.cli.output import fields, print_lines
 from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from parcelpost.cli.service import Service
+    from parcelpost.events import Event
     from parcelpost.settings import Settings
 
 EXAMPLES = """
@@ -74,28 +78,59 @@ def serve(
 
 async def _serve(settings: Settings) -> None:
     import asyncio
+
+    from parcelpost.cli.running import CLOCK
+    from parcelpost.cli.service import Service
+    from parcelpost.gateway.serving import serve
+    from parcelpost.gateway.sweeping import Sweeper
+    from parcelpost.log import make_log
+
+    stop, listens = asyncio.Event(), asyncio.Event()
+    log = make_log(settings.log.level, settings.log.format, sys.stderr)
+    service = Service(os.environ)
+
+    def emit(event: Event) -> None:
+        log(event)
+        service.emit(event)
+
+    def ready(address: str) -> None:
+        _announce(settings, address)
+        listens.set()
+
+    def watch(sweeper: Sweeper) -> None:
+        service.stuck = lambda: ["sweeper"] if sweeper.is_stuck else []
+
+    async def tell() -> None:
+        await listens.wait()
+        await service.run(CLOCK)
+
+    serving = asyncio.ensure_future(serve(settings, os.environ, CLOCK, emit, stop=stop, ready=ready, watch=watch))
+    await _until_told_to_stop(serving, asyncio.ensure_future(tell()), stop, service)
+
+
+async def _until_told_to_stop(
+    serving: asyncio.Future[None], telling: asyncio.Future[None], stop: asyncio.Event, service: Service
+) -> None:
+    import asyncio
     import contextlib
     import signal
 
-    from parcelpost.cli.running import CLOCK
-    from parcelpost.gateway.serving import serve
-    from parcelpost.log import make_log
-
-    stop = asyncio.Event()
-    emit = make_log(settings.log.level, settings.log.format, sys.stderr)
-    serving = asyncio.ensure_future(
-        serve(settings, os.environ, CLOCK, emit, stop=stop, ready=lambda address: _announce(settings, address))
-    )
+    from parcelpost.gateway.serving import GRACE_SECONDS
 
     def interrupt() -> None:
         if stop.is_set():
             serving.cancel()
+        service.leave("stopping: what was begun is answered", GRACE_SECONDS)
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
-    with contextlib.suppress(asyncio.CancelledError):
-        await serving
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+    finally:
+        telling.cancel()
+        await asyncio.wait({telling})
 
 
 def _announce(settings: Settings, address: str) -> None:

@@ -19,6 +19,7 @@ from parcelpost.cli.failing import failures_text
 from parcelpost.cli.fetch_options import fetch_options
 from parcelpost.cli.known_platforms import factory, sites
 from parcelpost.cli.readiness import check_ready
+from parcelpost.cli.service import Service
 from parcelpost.cli.store_options import store_options
 from parcelpost.cli.upstreams import secret_warnings, upstream_of
 from parcelpost.client.nowhere import Nowhere
@@ -51,8 +52,9 @@ async def working(
         settings = replace(settings, executor=replace(settings.executor, slots=1))
     clock = SystemClock()
     telemetry = _telemetry(settings)
+    service = Service(environment)
     log = make_log(settings.log.level, settings.log.format, sys.stderr)
-    emit = _both(log, telemetry.emit) if telemetry else log
+    emit = _to_all(log, service.emit, *([telemetry.emit] if telemetry else []))
     check_ready(settings, environment)
     for warning in secret_warnings(settings, environment):
         print(f"note: {warning}", file=sys.stderr)
@@ -91,6 +93,9 @@ async def working(
             ),
             control,
         )
+        if service.is_watched:
+            service.stuck, service.problems = worker.stuck, worker.problems
+            worker.crew.add("service", service.step)
         if telemetry:
             await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
@@ -120,7 +125,7 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
         return pages.Answer(200, telemetry.page(), CONTENT_TYPE)
 
     return {
-        "/healthz": lambda: pages.state([]),  # this loop turns, or there would be no answer
+        "/healthz": lambda: pages.state([f"{name} does not turn" for name in worker.stuck()]),
         "/readyz": lambda: pages.state(
             worker.problems(), {"warnings": _warnings(worker), "broken_fields": worker.learning.broken}
         ),
@@ -135,7 +140,7 @@ def _warnings(worker: Worker) -> list[str]:
     return worker.warnings() + lately
 
 
-def _both(*listeners: Emit) -> Emit:
+def _to_all(*listeners: Emit) -> Emit:
     def emit(event: Event) -> None:
         for listener in listeners:
             listener(event)

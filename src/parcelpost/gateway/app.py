@@ -11,7 +11,7 @@ from parcelpost.gateway.parts import Parts
 
 def make_app(parts: Parts) -> FastAPI:
     app = FastAPI(title="Parcelpost gateway", version=parts.version, docs_url=None, redoc_url=None)
-    app.add_middleware(Headers)
+    app.add_middleware(Headers, answered=parts.tally.answered)
     problems.answer_for(app, parts)
     app.include_router(worker_api.router(parts))
     app.include_router(read_api.router(parts))

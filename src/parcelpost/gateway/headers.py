@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,10 +22,14 @@ _UNLESS_SAID = {
 
 
 class Headers:
-    """A route may set its own Content-Security-Policy and Cache-Control; all else is the same for all."""
+    """A route may set its own Content-Security-Policy and Cache-Control; all else is the same for all.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `answered` is told the status of every answer that passes here.
+    """
+
+    def __init__(self, app: ASGIApp, answered: Callable[[int], None]) -> None:
         self._app = app
+        self._answered = answered
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -34,6 +39,7 @@ class Headers:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
+                self._answered(message["status"])
                 message["headers"] = complete(message["headers"], scope["request_id"])
             await send(message)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from fastapi import APIRouter
@@ -22,7 +22,21 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import QueueRow, WorkerRow
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_ALIVE_SECONDS = 300.0
+
+
+METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "parcelpost_gateway_tasks": ("Tasks by state", ("platform", "state")),
+    "parcelpost_gateway_oldest_queued_seconds": ("Age of the oldest queued task", ("platform",)),
+    "parcelpost_gateway_workers_alive": ("Workers heard of in five minutes that have not left", ()),
+    "parcelpost_gateway_leases": ("Tasks that workers hold", ()),
+    "parcelpost_gateway_unsynced": ("Results that living workers have still to send", ()),
+    "parcelpost_gateway_oldest_unsynced_seconds": ("The oldest of them", ()),
+    "parcelpost_gateway_unsynced_left": ("Results that silent workers had still to send when last heard of", ()),
+    "parcelpost_gateway_events_total": ("What happened at this process", ("platform", "outcome")),
+    "parcelpost_gateway_answers_total": ("Answers of this process by class of status", ("status",)),
+    "parcelpost_gateway_rows": ("What the ledger holds, about", ("what",)),
+}
+"""Every name on the page, with what it means and its labels."""
 
 
 class Health(Struct, frozen=True):
@@ -73,44 +87,50 @@ async def metrics_page(parts: Parts) -> bytes:
 
 async def _families(parts: Parts) -> list[Metric]:
     queue, workers, counts = await parts.ledger.queue(), await parts.ledger.workers(), await parts.ledger.counts()
-    events = CounterMetricFamily(
-        "parcelpost_gateway_events", "What happened at this process", labels=("platform", "outcome")
-    )
-    for (platform, outcome), number in sorted(parts.tally.totals.items()):
-        events.add_metric((platform, outcome), number)
-    rows = GaugeMetricFamily("parcelpost_gateway_rows", "What the ledger holds, about", labels=("what",))
-    for name, number in counts.items():
-        rows.add_metric((name,), number)
-    now = parts.clock.now()
-    return [*_queue(queue, now), *_fleet(workers, now), events, rows]
+    now, tally = parts.clock.now(), parts.tally
+    return [
+        *_queue(queue, now),
+        *_fleet(workers, now),
+        _counter("events_total", dict(sorted(tally.totals.items()))),
+        _counter("answers_total", {(status,): number for status, number in sorted(tally.answers.items())}),
+        _gauge("rows", {(name,): number for name, number in counts.items()}),
+    ]
+
+
+def _gauge(name: str, values: Mapping[tuple[str, ...], float]) -> Metric:
+    text, labels = METRICS[f"parcelpost_gateway_{name}"]
+    family = GaugeMetricFamily(f"parcelpost_gateway_{name}", text, labels=labels)
+    for key, number in values.items():
+        family.add_metric(key, number)
+    return family
+
+
+def _counter(name: str, values: Mapping[tuple[str, ...], float]) -> Metric:
+    text, labels = METRICS[f"parcelpost_gateway_{name}"]
+    family = CounterMetricFamily(f"parcelpost_gateway_{name}", text, labels=labels)
+    for key, number in values.items():
+        family.add_metric(key, number)
+    return family
 
 
 def _queue(queue: Sequence[QueueRow], now: datetime) -> list[Metric]:
-    tasks = GaugeMetricFamily("parcelpost_gateway_tasks", "Tasks by state", labels=("platform", "state"))
-    oldest = GaugeMetricFamily(
-        "parcelpost_gateway_oldest_queued_seconds", "Age of the oldest queued task", labels=("platform",)
-    )
-    totals: Counter[tuple[str, str]] = Counter()
-    ages: dict[str, float] = {}
+    totals: Counter[tuple[str, ...]] = Counter()
+    ages: dict[tuple[str, ...], float] = {}
     for row in queue:
         totals[row.platform, str(row.state)] += row.tasks
         if row.oldest_at is not None:
             age = (now - row.oldest_at).total_seconds()
-            ages[row.platform] = max(age, ages.get(row.platform, 0.0))
-    for labels, number in sorted(totals.items()):
-        tasks.add_metric(labels, number)
-    for platform, age in sorted(ages.items()):
-        oldest.add_metric((platform,), age)
-    return [tasks, oldest]
+            ages[row.platform,] = max(age, ages.get((row.platform,), 0.0))
+    return [_gauge("tasks", dict(sorted(totals.items()))), _gauge("oldest_queued_seconds", dict(sorted(ages.items())))]
 
 
 def _fleet(workers: Sequence[WorkerRow], now: datetime) -> list[Metric]:
-    alive = [row for row in workers if (now - row.last_seen_at).total_seconds() <= _ALIVE_SECONDS]
-    unsynced = sum((row.beat.queue or {}).get("unsynced", 0) for row in alive)
-    lag = max((row.beat.oldest_unsynced_seconds for row in alive), default=0.0)
+    alive = [row for row in workers if row.is_alive(now)]
+    unsynced, of_all = (sum((row.beat.queue or {}).get("unsynced", 0) for row in rows) for rows in (alive, workers))
     return [
-        GaugeMetricFamily("parcelpost_gateway_workers_alive", "Workers heard of in five minutes", len(alive)),
-        GaugeMetricFamily("parcelpost_gateway_leases", "Tasks that workers hold", sum(row.leases for row in workers)),
-        GaugeMetricFamily("parcelpost_gateway_unsynced", "Results that living workers have still to send", unsynced),
-        GaugeMetricFamily("parcelpost_gateway_oldest_unsynced_seconds", "The oldest of them", lag),
+        _gauge("workers_alive", {(): len(alive)}),
+        _gauge("leases", {(): sum(row.leases for row in workers)}),
+        _gauge("unsynced", {(): unsynced}),
+        _gauge("oldest_unsynced_seconds", {(): max((row.beat.oldest_unsynced_seconds for row in alive), default=0.0)}),
+        _gauge("unsynced_left", {(): of_all - unsynced}),
     ]

@@ -119,6 +119,7 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
+        parts.tally.answered(500)  # sent past our headers
         parts.emit(RequestFailed(path=_path(request), error=f"{type(error).__name__}: {error}"))
         answer = problem(request, 500, "something here is broken; the gateway's log says what")
         answer.raw_headers = headers.complete(answer.raw_headers, request.scope.get("request_id", ""))

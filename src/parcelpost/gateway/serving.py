@@ -33,7 +33,7 @@ from parcelpost.settings.keys import ServerSettings
 from parcelpost.tcp_server import stop_listening
 
 _MOST_WAITING = 4_096
-_GRACE_SECONDS = 30
+GRACE_SECONDS = 30
 _LOOK_SECONDS = 0.5
 
 
@@ -45,10 +45,12 @@ async def serve(
     *,
     stop: asyncio.Event,
     ready: Callable[[str], None],
+    watch: Callable[[Sweeper], None] = lambda _: None,
     terms: Terms = Terms(),
     patience: Patience = Patience(),
 ) -> None:
-    """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens.
+    """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens,
+    and `watch`, before that, what works beside the requests.
 
     Raises InvalidSettings, LedgerError.
     """
@@ -78,6 +80,7 @@ async def serve(
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=shown(server.database), raw=server.raw))
             sweeper = Sweeper(parts)
+            watch(sweeper)
             async with asyncio.TaskGroup() as group:
                 group.create_task(sweeper.run(stop))
                 group.create_task(_mind(connections, clock, stop))
@@ -129,7 +132,7 @@ def _server(parts: Parts, connections: Connections, tls: ssl.SSLContext | None, 
         server_header=False,
         backlog=waiting,
         timeout_keep_alive=int(connections.terms.rest) + 1,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return _Server(config)
 

@@ -14,6 +14,7 @@ from parcelpost.gateway.parts import Parts
 _TURN_SECONDS = 2.0
 _LONGEST_PAUSE = 10.0  # after failures: leases must not wait long
 _PRUNE_SECONDS = 60.0
+_LONGEST_TURN_SECONDS = 1_800.0  # beyond every timeout of a ledger
 _A_TIME = 1_000
 _MOST_ROUNDS = 20
 
@@ -28,6 +29,12 @@ class Sweeper:
         self._away_since: float | None = None
         self._failures = 0
         self._prune_at = 0.0
+        self._began: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its turn should long have ended."""
+        return self._began is not None and self._parts.clock.monotonic() - self._began > _LONGEST_TURN_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
         while not await self._parts.clock.wait(stop, await self.step()):
@@ -39,7 +46,11 @@ class Sweeper:
 
     async def step(self) -> float:
         """Answers the seconds until the next turn."""
-        return await self._do(self._bring_back, self._flush, self._prune)
+        self._began = self._parts.clock.monotonic()
+        try:
+            return await self._do(self._bring_back, self._flush, self._prune)
+        finally:
+            self._began = None
 
     async def _do(self, *duties: Callable[[], Awaitable[None]]) -> float:
         """One that fails does not keep the others from their turn."""

@@ -25,6 +25,11 @@ class Tally:
         self._platforms: set[str] = set()
         self.totals: Counter[tuple[str, str]] = Counter()
         """Since this process started."""
+        self.answers: Counter[str] = Counter({"2xx": 0, "4xx": 0, "5xx": 0})
+        """Since this process started, by class of status."""
+
+    def answered(self, status: int) -> None:
+        self.answers[f"{status // 100}xx"] += 1
 
     def count(self, platform: str, outcome: str, number: int = 1) -> None:
         if number <= 0:

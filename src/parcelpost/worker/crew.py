@@ -9,13 +9,16 @@ from typing import TypeVar
 from parcelpost.clock import Clock
 from parcelpost.events import Emit, LoopFailed, WorkerDraining, WorkerStopped
 from parcelpost.worker.control import Control
-from parcelpost.worker.loop import Loop, Step
+from parcelpost.worker.loop import LONGEST_TURN_SECONDS, Loop, Step
 
 T = TypeVar("T")
 
 _LAST_SYNC_SECONDS = 10.0
 _GOODBYE_SECONDS = 3.0
 _HURRIED_GOODBYE_SECONDS = 1.0
+
+LAST_WORDS_SECONDS = _LAST_SYNC_SECONDS + _GOODBYE_SECONDS
+"""What comes after the drain takes no longer than this."""
 
 Drain = Callable[[float], Awaitable[int]]
 """Waits that many seconds for what runs, gives back the rest, and answers how many that were."""
@@ -30,8 +33,8 @@ class Crew:
         self._emit = emit
         self._loops: dict[str, Loop] = {}
 
-    def add(self, name: str, step: Step) -> Loop:
-        loop = Loop(name, step, self._clock, self._emit)
+    def add(self, name: str, step: Step, longest: float = LONGEST_TURN_SECONDS) -> Loop:
+        loop = Loop(name, step, self._clock, self._emit, longest)
         self._loops[name] = loop
         return loop
 
@@ -40,6 +43,13 @@ class Crew:
         for name in names:
             if name in self._loops:
                 self._loops[name].wake()
+
+    def overdue(self) -> list[str]:
+        """Loops whose turn should long have ended."""
+        return [name for name, loop in self._loops.items() if loop.is_overdue]
+
+    def is_in_a_turn(self, name: str) -> bool:
+        return name in self._loops and self._loops[name].is_in_a_turn
 
     async def run(
         self, drain: Drain, last_sync: Step | None, drain_seconds: float, goodbye: Goodbye | None = None

@@ -56,6 +56,8 @@ class Ending:
         self._saved = saved
         self._level = level
         self._learn = learn
+        self.unstored = 0
+        """Attempts whose end the store does not take for now."""
         self.browser_waits = BrowserWaits(lpm, clock)
         self._cool_downs = CoolDowns(settings.cool_down_seconds, settings.cool_down_max_seconds)
 
@@ -161,18 +163,25 @@ class Ending:
     async def _until_stored(self, attempt: Attempt, call: Callable[[], Awaitable[T]]) -> T:
         """What was scraped is held here while the store cannot be written (a full disk, another program's lock)."""
         failures = 0
-        while True:
-            try:
-                return await call()
-            except StoreError as error:
-                if not error.retry_helps or attempt.stopping.is_set():
-                    raise
-                failures += 1
-                self._report(attempt, error, failures)
+        try:
+            while True:
+                try:
+                    return await call()
+                except StoreError as error:
+                    if not error.retry_helps or attempt.stopping.is_set():
+                        raise
+                    self.unstored += not failures
+                    failures += 1
+                    self._report(attempt, error, failures)
+                await self._until_there_is_room(attempt)
+        finally:
+            self.unstored -= bool(failures)
+
+    async def _until_there_is_room(self, attempt: Attempt) -> None:
+        await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
+        while self._level() is Level.EXECUTOR_STOPS and not attempt.stopping.is_set():
+            # What little room there is belongs to the marks of what was delivered, which make more.
             await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
-            while self._level() is Level.EXECUTOR_STOPS and not attempt.stopping.is_set():
-                # What little room there is belongs to the marks of what was delivered, which make more.
-                await self._clock.wait(attempt.stopping, _TRY_AGAIN_SECONDS)
 
     def _report(self, attempt: Attempt, error: StoreError, failures: int) -> None:
         if failures & (failures - 1) == 0:  # the first, second, fourth, eighth ...: it may go on for days

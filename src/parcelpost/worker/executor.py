@@ -101,6 +101,11 @@ class Executor:
         return self._left_behind.count
 
     @property
+    def holds_unstored(self) -> bool:
+        """Whether ended attempts wait for a store that cannot be written for now."""
+        return self._ending.unstored > 0
+
+    @property
     def browser_waits(self) -> list[BrowserWait]:
         """Whose tasks wait for a browser, and why."""
         return self._ending.browser_waits.current

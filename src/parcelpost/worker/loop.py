@@ -13,6 +13,8 @@ from parcelpost.events import Emit, LoopFailed
 Step = Callable[[], Coroutine[Any, Any, float]]
 """Does one turn and answers the seconds until the next."""
 
+LONGEST_TURN_SECONDS = 1_800.0
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _MOST_FAILURES = 10
 
@@ -23,8 +25,12 @@ class Loop:
     A store that cannot be written for now (a full disk, another program's lock) is waited for as long as it takes.
     """
 
-    def __init__(self, name: str, step: Step, clock: Clock, emit: Emit) -> None:
+    def __init__(self, name: str, step: Step, clock: Clock, emit: Emit, longest: float = LONGEST_TURN_SECONDS) -> None:
+        """`longest`: a turn that has not ended after so many seconds will hardly end at all."""
         self.name = name
+        self._longest = longest
+        self._began: float | None = None
+        """When the turn began that it is in; None while it rests."""
         self._step = step
         self._clock = clock
         self._emit = emit
@@ -32,6 +38,14 @@ class Loop:
         self._failures = 0
         self._surprises = 0
         """Of the failures, those that do not pass by themselves."""
+
+    @property
+    def is_in_a_turn(self) -> bool:
+        return self._began is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        return self._began is not None and self._clock.monotonic() - self._began > self._longest
 
     def wake(self) -> None:
         """The next turn comes at once, unless the last one failed: its pause is kept."""
@@ -44,13 +58,16 @@ class Loop:
 
     async def _turn(self) -> None:
         """One step, and the pause after it."""
+        self._began = self._clock.monotonic()
         try:
             delay = await self._step()
         except Exception as error:
+            self._began = None
             pause = self._failed(error)
             if self._surprises >= _MOST_FAILURES:
                 raise
         else:
+            self._began = None
             self._failures = self._surprises = 0
             pause = 0.0
             if delay > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcelpost.worker.worker import Worker
+from parcelpost.worker.worker import ONE_BY_ONE, Worker
 
 
 class WorkerRunner:
@@ -13,7 +13,7 @@ class WorkerRunner:
     async def run(self) -> None:
         """Until told to leave, or with `until_empty` until there is nothing left to do."""
         worker = self._worker
-        worker.crew.add("one by one", self._step)
+        worker.crew.add(ONE_BY_ONE, self._step, worker.longest_attempt_seconds)
         worker.add_delivery()
         worker.add_housekeeping()
         if self._until_empty:

@@ -12,22 +12,24 @@ from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, WorkerStarted
-from parcelpost.model import QueueDepth
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
 from parcelpost.storage.failures import Failures
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.telemetry import Figures
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.crew import Crew
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.extras import Extras
+from parcelpost.worker.figures import figures
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.janitor import JanitorLoop
 from parcelpost.worker.learning import FleetExperience, Learning, last_flush
+from parcelpost.worker.loop import LONGEST_TURN_SECONDS
 from parcelpost.worker.pressure import Pressure
 from parcelpost.worker.progress import Progress
 from parcelpost.worker.resources import Resources
@@ -37,9 +39,12 @@ from parcelpost.worker.storage_watch import StorageWatch
 from parcelpost.worker.sync import SyncManager
 from parcelpost.worker.until_empty import UntilEmpty
 
+ONE_BY_ONE = "one by one"
+
 _OBSERVE_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 5.0
 _LATELY = timedelta(days=1)
+_LONGEST_CHORES_SECONDS = 43_200.0  # a backup or a VACUUM of a very large store
 
 
 class Tools(Struct, frozen=True, kw_only=True):
@@ -67,8 +72,8 @@ class Tools(Struct, frozen=True, kw_only=True):
     """What the operator wants at most, however much memory there is."""
     emulator: str = ""
     """Where an imitation of Firestore is used in its place; '': nowhere."""
-    observe: Callable[[QueueDepth], None] | None = None
-    """Told now and then how the queue stands."""
+    observe: Callable[[Figures], None] | None = None
+    """Told now and then how queue and store stand."""
 
 
 class Worker:
@@ -174,6 +179,16 @@ class Worker:
         found += [f"{upstream} does not let us in: {reason}" for reason in sorted(denials)]
         return found
 
+    def stuck(self) -> list[str]:
+        """Loops whose turn does not end: only a new start would help. One that waits for the store is none, be it that
+        the janitor holds it for long or that it cannot be written.
+        """
+        overdue = self.crew.overdue()
+        if "janitor" not in overdue and self.crew.is_in_a_turn("janitor"):
+            return []
+        of_slots = {name for slot in self.executor.slots for name in slot.loops} | {ONE_BY_ONE}
+        return [name for name in overdue if not (self.executor.holds_unstored and name in of_slots)]
+
     def warnings(self) -> list[str]:
         """What makes this worker slower, or keeps some tasks waiting, though it does its work."""
         slow = [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
@@ -182,7 +197,12 @@ class Worker:
     def add_slots(self) -> None:
         for slot in self.executor.slots:
             for name, step in slot.loops.items():
-                self.crew.add(name, step)
+                self.crew.add(name, step, self.longest_attempt_seconds)
+
+    @property
+    def longest_attempt_seconds(self) -> float:
+        """Of one hand of a slot, which may have to wait for the other."""
+        return 2 * self.tools.settings.executor.task_timeout_seconds + LONGEST_TURN_SECONDS
 
     def add_delivery(self) -> None:
         """Sync and heartbeat, where there is somebody to hear them."""
@@ -197,7 +217,7 @@ class Worker:
         self.crew.add("resources", self.resources.step)
         self.crew.add("shortage", self.shortage.step)
         self.crew.add("progress", self.progress.step)
-        self.crew.add("janitor", self.janitor.step)
+        self.crew.add("janitor", self.janitor.step, _LONGEST_CHORES_SECONDS)
         self.crew.add("learning", self.learning.step)
         if self.tools.observe is not None:
             self.crew.add("figures", self._observe)
@@ -253,12 +273,12 @@ class Worker:
 
     async def _observe(self) -> float:
         if self.tools.observe is not None:
-            self.tools.observe(await self.tools.lpm.queue_depth())
+            self.tools.observe(await figures(self.tools.lpm))
             self.failures = await self.tools.lpm.failures.since(self.tools.clock.now() - _LATELY)
         return _OBSERVE_SECONDS
 
     def _wake_slots(self) -> None:
-        self.crew.wake("one by one", *(name for slot in self.executor.slots for name in slot.loops))
+        self.crew.wake(ONE_BY_ONE, *(name for slot in self.executor.slots for name in slot.loops))
 
     def _sync_now(self) -> None:
         self.sync.urge()

@@ -1,0 +1,113 @@
+"""A loop whose turn does not end is found; one that waits for the store is left in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from parcelpost.cli.working import working
+from parcelpost.clock import ManualClock
+from parcelpost.events import Event
+from parcelpost.settings.sources import load
+from parcelpost.worker.control import Control
+from parcelpost.worker.loop import Loop
+from parcelpost.worker.worker import Worker
+from tests.acceptance.processes import eventually
+
+
+async def test_a_turn_that_lasts_too_long_is_overdue_and_a_rest_is_not() -> None:
+    clock, begun, may_end = ManualClock(), asyncio.Event(), asyncio.Event()
+    events: list[Event] = []
+
+    async def step() -> float:
+        begun.set()
+        await may_end.wait()
+        return 1e6
+
+    loop = Loop("sync", step, clock, events.append, longest=60.0)
+    assert not loop.is_in_a_turn
+    turn = asyncio.create_task(loop._turn())
+    await begun.wait()
+    clock.advance(60)
+    assert (loop.is_in_a_turn, loop.is_overdue) == (True, False)
+    clock.advance(1)
+    assert loop.is_overdue
+    may_end.set()
+    await turn
+    assert (loop.is_in_a_turn, loop.is_overdue) == (False, False), "though it rests for longer"
+
+
+async def test_a_turn_that_fails_is_over() -> None:
+    async def step() -> float:
+        raise RuntimeError("a bug")
+
+    events: list[Event] = []
+    loop = Loop("sync", step, ManualClock(), events.append, longest=0.0)
+    await loop._turn()
+    assert (loop.is_in_a_turn, loop.is_overdue) == (False, False)
+
+
+async def never_ends() -> float:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@asynccontextmanager
+async def a_worker(folder: Path, *stuck: str, port: int = 0) -> AsyncIterator[Worker]:
+    """At work, with no loops but those that hang."""
+    flags = {"worker.mode": "standalone", "storage.path": str(folder / "store.db"), "http.port": str(port)}
+    settings = load(config=None, environment={}, flags=flags).settings
+    control = Control()
+    async with working(settings, {}, control, progress_seconds=60) as worker:
+        for name in stuck:
+            worker.crew.add(name, never_ends, longest=0.0 if name != "janitor" else 60.0)
+        running = asyncio.create_task(worker.run("standalone"))
+        yield worker
+        control.leave("the end of the test", at_once=True)
+        await running
+
+
+@pytest.mark.parametrize(
+    ("hanging", "found"), [(["sync"], ["sync"]), (["sync", "slot-1"], ["sync", "slot-1"]), (["sync", "janitor"], [])]
+)
+async def test_loops_that_hang_are_named_unless_the_janitor_has_the_store(
+    tmp_path: Path, hanging: list[str], found: list[str]
+) -> None:
+    async with a_worker(tmp_path, *hanging) as worker:
+
+        async def all_hang() -> bool:
+            return all(worker.crew.is_in_a_turn(name) for name in hanging) and "sync" in worker.crew.overdue()
+
+        await eventually(all_hang)
+        await eventually(lambda: same(worker.stuck(), found))
+
+
+async def same(one: list[str], other: list[str]) -> bool:
+    return one == other
+
+
+async def test_a_slot_whose_result_the_store_does_not_take_is_not_stuck(tmp_path: Path) -> None:
+    async with a_worker(tmp_path) as worker:
+        name = next(iter(worker.executor.slots[0].loops))
+        hanging = worker.crew.add(name, never_ends, longest=0.0)
+        turn = asyncio.create_task(hanging.run())
+        await eventually(lambda: same(worker.stuck(), [name]))
+        worker.executor._ending.unstored += 1
+        assert worker.stuck() == []
+        turn.cancel()
+
+
+async def test_the_health_page_says_which_loop_does_not_turn(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with a_worker(tmp_path, "sync", port=port) as worker, httpx2.AsyncClient(trust_env=False) as client:
+        await eventually(lambda: same(worker.stuck(), ["sync"]))
+        answer = await client.get(f"http://127.0.0.1:{port}/healthz")
+    assert (answer.status_code, answer.json()["problems"]) == (503, ["sync does not turn"])
