@@ -17,7 +17,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
-.PHONY: help setup demo test lint format bench lock clean
+.PHONY: help setup demo test lint format bench watching lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -68,11 +68,21 @@ format: setup ## rewrite the sources in the project's style
 bench: setup ## measure the store beside its peers, quickly
 	$(BIN)/python -m bench store --quick
 
-lock: ## resolve requirements-dev.txt anew (LOCK_ARGS=--upgrade for newer versions; needs uv)
+watching: setup ## write Prometheus' alerts and Grafana's dashboard from deploy/watching
+	$(BIN)/python -m deploy.watching
+
+lock: ## resolve what is installed anew (LOCK_ARGS=--upgrade for newer versions; needs uv)
 	@[ -n "$(UV)" ] || { echo "make lock: needs uv (pip install uv)" >&2; exit 1; }
 	"$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra dev --extra bench \
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 		$(LOCK_ARGS) pyproject.toml -o requirements-dev.txt
+	"$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes --constraints requirements-dev.txt \
+		--extra browser --extra firestore --extra gateway --extra postgres \
+		--no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
+		pyproject.toml -o deploy/container/requirements.txt
+	echo hatchling | "$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--constraints requirements-dev.txt --no-emit-index-url --no-emit-find-links --no-annotate \
+		--custom-compile-command "make lock" - -o deploy/container/build-requirements.txt
 
 clean: ## remove .venv, caches, builds and the demonstration's files
 	rm -rf $(VENV) demo_data .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
