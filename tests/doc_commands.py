@@ -77,8 +77,9 @@ def _without_comment(line: str) -> str:
 def commands_in(line: str) -> list[list[str]]:
     """The words of each command of ours in a line of shell."""
     parts = re.split(r"\s(?:&&|\|\||\||;)\s|\$\(|\)", line)
-    words = [shlex.split(re.sub(r"\s\d?>{1,2}\s*\S+", "", part)) for part in parts if "parcelpost " in part]
-    return [one[one.index("parcelpost") + 1 :] for one in words if "parcelpost" in one]
+    ours = re.compile(r"\s*(?:\w+=\S*\s+|sudo -u \S+\s+)*(?:\S*/)?parcelpost\s(.*)", re.DOTALL)
+    found = [ours.fullmatch(re.sub(r"\s\d?>{1,2}\s*\S+", "", part)) for part in parts]
+    return [shlex.split(match[1], comments=True) for match in found if match]
 
 
 def leaf(words: list[str]) -> tuple[Any, str, list[str]]:

@@ -34,7 +34,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = folder / "environment"
     venv.create(place, with_pip=False, symlinks=True)
     python = place / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)]
     subprocess.run(install, env=os.environ | {"PYTHONPATH": str(pip)}, check=True, capture_output=True, timeout=100)
     (packages,) = place.glob("lib/python*/site-packages")
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib"))

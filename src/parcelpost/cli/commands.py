@@ -5,6 +5,11 @@ from __future__ import annotations
 from parcelpost.cli.later import Later
 
 COMMANDS = (
+    Later(
+        "init",
+        "init_command:init",
+        "Write a settings file, parcelpost.toml, with every key in it; ask for what matters first.",
+    ),
     Later("run", "run:run", "Fetch tasks, scrape, keep every result in the store, and deliver it in the background."),
     Later("store", "store:app", "Look at and care for the local store."),
     Later("config", "config:app", "Show and check the settings."),
@@ -24,6 +29,12 @@ COMMANDS = (
         takes_settings=True,
     ),
     Later(
+        "doctor",
+        "doctor.command:doctor",
+        "Check store, space, backups, deliveries, settings, clock, gateway and browser; say what mends what is wrong.",
+        takes_settings=True,
+    ),
+    Later(
         "log",
         "log_command:log",
         "Show the last rounds of sync, the newest last: what was sent or fetched, how long it took, what went wrong.",
@@ -37,6 +48,12 @@ COMMANDS = (
         "reparse",
         "reparse_command:reparse",
         "Read the stored pages again with the parsers and field maps of now.",
+        takes_settings=True,
+    ),
+    Later(
+        "export",
+        "export_command:export",
+        "Write the stored records into files for others: parcels, liens and the like as tables.",
         takes_settings=True,
     ),
     Later(
