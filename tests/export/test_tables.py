@@ -11,7 +11,7 @@ import pytest
 
 from parcelpost.export.columns import Kind
 from parcelpost.export.tables import TABLES, read
-from parcelpost.export.values import clean, fitted
+from parcelpost.export.values import FITTED, clean
 from parcelpost.model import OutboxEntry, TaskStatus
 from tests.export.making import ANN, NOW, an_entry
 
@@ -115,6 +115,7 @@ def test_other_lists_are_tables_too() -> None:
     [
         (Kind.WHOLE, Decimal("2020.0"), 2020),
         (Kind.MONEY, Decimal("12.500000"), Decimal("12.5")),
+        (Kind.MONEY, Decimal("-0.0125"), Decimal("-0.0125")),
         (Kind.MONEY, 99_999_999_999_999, Decimal(99_999_999_999_999)),
         (Kind.TEXT, 7, "7"),
         (Kind.TEXT, "a\r\nb\tc\x00\x9b", "a\nb\tc\ufffd\ufffd"),
@@ -122,7 +123,7 @@ def test_other_lists_are_tables_too() -> None:
     ],
 )
 def test_values_that_fit(kind: Kind, value: Any, expected: Any) -> None:
-    assert fitted(kind, value) == expected
+    assert FITTED[kind](value) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def test_values_that_fit(kind: Kind, value: Any, expected: Any) -> None:
 )
 def test_values_that_do_not_fit(kind: Kind, value: Any) -> None:
     with pytest.raises(ValueError):
-        fitted(kind, value)
+        FITTED[kind](value)
 
 
 def test_what_a_terminal_or_xml_cannot_take_is_replaced() -> None:

@@ -6,8 +6,6 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
 from typing import Any, BinaryIO
 
 from parcelpost.clock import iso
@@ -24,12 +22,6 @@ def guarded(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
-def money(value: Decimal) -> str:
-    """With cents: 1234.50; with more places only where there are more."""
-    exponent = value.as_tuple().exponent
-    return f"{value:.2f}" if isinstance(exponent, int) and exponent >= -2 else f"{value:f}"
-
-
 class CsvSink:
     def __init__(self, streams: Mapping[str, BinaryIO], tables: Sequence[Table], *, bom: bool, guard: bool) -> None:
         """`guard`: texts that a spreadsheet would take for a formula get a `'` in front."""
@@ -41,10 +33,10 @@ class CsvSink:
             Kind.TEXTS: text,
             Kind.WHOLE: str,
             Kind.NUMBER: "{:f}".format,
-            Kind.MONEY: money,
+            Kind.MONEY: "{:f}".format,
             Kind.FLAG: lambda value: "true" if value else "false",
             Kind.DATE: str,
-            Kind.MOMENT: _moment,
+            Kind.MOMENT: iso,
         }
         for table in tables:
             names = [column.name for column in table.columns]
@@ -66,10 +58,6 @@ class CsvSink:
 
 def _cells(row: Row, cell_of: Sequence[Callable[[Any], str]]) -> list[str]:
     return ["" if value is None else cell(value) for cell, value in zip(cell_of, row, strict=True)]
-
-
-def _moment(value: datetime) -> str:
-    return iso(value)
 
 
 def _lines(cells: Iterable[Sequence[str]]) -> bytes:

@@ -27,7 +27,10 @@ class JsonlSink:
             lines = [_whole(one) for one in parcels]
         else:
             lines = [line for one in parcels for line in _parts(table, one)]
-        self._streams[table.name].write(_CONTROL.sub(_escaped, _encode_lines(lines)))
+        text = _encode_lines(lines)
+        if b"\x7f" in text or not text.isascii():
+            text = _CONTROL.sub(_escaped, text)
+        self._streams[table.name].write(text)
         return len(lines)
 
     def close(self) -> None:

@@ -7,13 +7,13 @@ from decimal import Decimal
 from parcelpost.errors import ParcelpostError
 from parcelpost.export.columns import Kind
 from parcelpost.export.tables import Parcel
-from parcelpost.export.values import fitted
+from parcelpost.export.values import FITTED
 
 
 def point(parcel: Parcel) -> tuple[Decimal, Decimal] | None:
     """Longitude and latitude, in degrees (WGS 84)."""
     try:
-        x, y = (fitted(Kind.NUMBER, parcel.fields.get(name)) for name in ("longitude", "latitude"))
+        x, y = (FITTED[Kind.NUMBER](parcel.fields.get(name)) for name in ("longitude", "latitude"))
     except ValueError:
         return None
     if not isinstance(x, Decimal) or not isinstance(y, Decimal) or abs(x) > 180 or abs(y) > 90:

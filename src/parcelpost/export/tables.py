@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from parcelpost.export import columns
 from parcelpost.export.columns import Column
-from parcelpost.export.values import Value, clean, fitted
+from parcelpost.export.values import FITTED, Value, clean
 from parcelpost.model import OutboxEntry
 
 Row = tuple[Value, ...]
@@ -71,14 +71,22 @@ def items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
+_Fits = tuple[tuple[str, Callable[[Any], Value]], ...]
+"""How each column's value is made."""
+
+
+def _fits(own: tuple[Column, ...]) -> _Fits:
+    return tuple((column.name, FITTED[column.kind]) for column in own)
+
+
 def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
-    known = frozenset(column.name for column in own)
+    fits, known = _fits(own), frozenset(column.name for column in own)
 
     def rows_of(parcel: Parcel) -> list[Row]:
         return [
             (*parcel.key, position, *cells, parcel.entry.scraped_at, _json(rest))
             for position, item in enumerate(items(parcel, name), start=1)
-            for cells, rest in (_cells(own, item, known),)
+            for cells, rest in (_cells(fits, item, known),)
         ]
 
     every = (*columns.KEY, columns.POSITION, *own, columns.SCRAPED_AT, columns.OTHER)
@@ -92,6 +100,7 @@ _LISTS = {
     "valuations": ("valuation", columns.VALUATION),
     "buildings": ("building", columns.BUILDING),
 }
+_PARCEL_FITS = _fits(columns.PARCEL)
 _LIEN_FIELDS = frozenset(column.name for column in columns.LIEN)
 _OF_THE_KEY = frozenset({"platform", "state", "county", "parcel_id", "scraped_at"})
 _KNOWN = frozenset({*(column.name for column in columns.PARCEL), *_OF_THE_KEY, *_LISTS})
@@ -100,7 +109,7 @@ _KNOWN = frozenset({*(column.name for column in columns.PARCEL), *_OF_THE_KEY, *
 def _parcel_rows(parcel: Parcel) -> list[Row]:
     fields, entry = parcel.fields, parcel.entry
     known = _KNOWN | _LIEN_FIELDS if fields.get("record_kind") == "lien" else _KNOWN
-    cells, rest = _cells(columns.PARCEL, fields, known)
+    cells, rest = _cells(_PARCEL_FITS, fields, known)
     for name in _LISTS:
         rest |= _not_in_rows(name, fields.get(name))
     shown = fields.get("parcel_id")
@@ -120,17 +129,15 @@ def _parcel_rows(parcel: Parcel) -> list[Row]:
     ]
 
 
-def _cells(
-    own: Sequence[Column], fields: Mapping[str, Any], known: frozenset[str]
-) -> tuple[list[Value], dict[str, Any]]:
+def _cells(fits: _Fits, fields: Mapping[str, Any], known: frozenset[str]) -> tuple[list[Value], dict[str, Any]]:
     """One for each column, and what they do not hold."""
     rest = {name: fields[name] for name in fields.keys() - known}
     cells: list[Value] = []
-    for name, kind in own:
+    for name, fit in fits:
         value = fields.get(name)
         if value is not None:
             try:
-                value = fitted(kind, value)
+                value = fit(value)
             except ValueError:
                 rest[name] = value
                 value = None

@@ -12,11 +12,11 @@ from parcelpost.export.columns import Kind
 
 Value = str | int | Decimal | bool | date | datetime | None
 
-_MOST_DIGITS = 15
-"""Before the point: what every format can hold."""
-_PLACES = 20
-_MONEY_PLACES = 4
-_MONEY_DIGITS = 14
+_LEAST, _MOST_DIGITS = -20, 15
+"""Where a number's first digit may stand: what every format can hold, and none takes a million zeros to write."""
+_MOST_WHOLE = 10**15
+_MOST_MONEY = Decimal(10) ** 14
+_CENTS, _FINEST = Decimal("0.01"), Decimal("0.0001")
 
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -29,14 +29,9 @@ def clean(text: str) -> str:
     return _UNSHOWABLE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def fitted(kind: Kind, value: Any) -> Value:
-    """Raises ValueError for what the column cannot hold as it is."""
-    return _FITTED[kind](value)
-
-
 def _text(value: Any) -> str:
     if type(value) is str:
-        return clean(value)
+        return value if value.isprintable() else clean(value)
     if type(value) is int:
         return str(value)
     raise ValueError("no text")
@@ -47,34 +42,30 @@ def _texts(value: Any) -> str:
 
 
 def _whole(value: Any) -> int:
-    number = _decimal(value, _MOST_DIGITS)
+    if type(value) is int and -_MOST_WHOLE < value < _MOST_WHOLE:
+        return value
+    number = _number(value)
     if number != (whole := int(number)):
         raise ValueError("no whole number")
     return whole
 
 
 def _number(value: Any) -> Decimal:
-    return _decimal(value, _MOST_DIGITS)
-
-
-def _money(value: Any) -> Decimal:
-    number = _decimal(value, _MONEY_DIGITS)
-    if _places(number) > _MONEY_PLACES and _places(number := number.normalize()) > _MONEY_PLACES:
-        raise ValueError("more than four decimal places")
-    return number
-
-
-def _decimal(value: Any, most_digits: int) -> Decimal:
     if type(value) is int:
         value = Decimal(value)
-    if type(value) is not Decimal or value.adjusted() >= most_digits or _places(value) > _PLACES:
+    if type(value) is not Decimal or not _LEAST <= value.adjusted() < _MOST_DIGITS:
         raise ValueError("no number that every format can hold")
     return value
 
 
-def _places(number: Decimal) -> int:
-    exponent = number.as_tuple().exponent
-    return -exponent if isinstance(exponent, int) else _PLACES + 1
+def _money(value: Any) -> Decimal:
+    """With two decimal places, or with four where that is not enough."""
+    number = _number(value)
+    if -_MOST_MONEY < number < _MOST_MONEY:
+        for unit in (_CENTS, _FINEST):
+            if (exact := number.quantize(unit)) == number:
+                return exact
+    raise ValueError("more than four decimal places")
 
 
 def _flag(value: Any) -> bool:
@@ -95,7 +86,7 @@ def _moment(value: Any) -> datetime:
     return value
 
 
-_FITTED: Mapping[Kind, Callable[[Any], Value]] = {
+FITTED: Mapping[Kind, Callable[[Any], Value]] = {
     Kind.TEXT: _text,
     Kind.TEXTS: _texts,
     Kind.WHOLE: _whole,
@@ -105,3 +96,4 @@ _FITTED: Mapping[Kind, Callable[[Any], Value]] = {
     Kind.DATE: _date,
     Kind.MOMENT: _moment,
 }
+"""By kind of column. Each raises ValueError for what the column cannot hold as it is."""
