@@ -8,9 +8,11 @@ that is removed is left out.
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -20,7 +22,7 @@ from parcelpost.clock import from_iso, iso
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import outbox
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.sqlite_errors import UNREADABLE, is_unreadable
+from parcelpost.storage.sqlite_errors import UNREADABLE, is_unreadable, translated
 
 _LOOK = 5_000
 """Rows that one look passes over."""
@@ -131,7 +133,8 @@ async def select(database: LocalDatabase, wanted: Wanted, now: datetime) -> Asyn
             if reached is None:
                 break
             seq, stored_at = reached.seq, max(stored_at, reached.stored_at)
-            _put(index, found)
+            with translated(Path(tempfile.gettempdir())):
+                _put(index, found)
         at = min(from_iso(stored_at), now) if stored_at else now
         yield Selection(database, index, Mark(seq, at))
 
