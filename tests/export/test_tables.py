@@ -118,6 +118,7 @@ def test_other_lists_are_tables_too() -> None:
         (Kind.MONEY, Decimal("-0.0125"), Decimal("-0.0125")),
         (Kind.MONEY, 99_999_999_999_999, Decimal(99_999_999_999_999)),
         (Kind.TEXT, 7, "7"),
+        (Kind.TEXTS, [], None),
         (Kind.TEXT, "a\r\nb\tc\x00\x9b", "a\nb\tc\ufffd\ufffd"),
         (Kind.DATE, "2024-02-29", date(2024, 2, 29)),
     ],

@@ -37,8 +37,10 @@ def _text(value: Any) -> str:
     raise ValueError("no text")
 
 
-def _texts(value: Any) -> str:
-    return "; ".join(map(_text, value)) if isinstance(value, list) else _text(value)
+def _texts(value: Any) -> str | None:
+    if isinstance(value, list):
+        return "; ".join(map(_text, value)) if value else None
+    return _text(value)
 
 
 def _whole(value: Any) -> int:
