@@ -27,7 +27,7 @@ _LIEN_NAMES = [column.name for column in LIEN]
 def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
         from parcelpost.cli import export_run
-        from parcelpost.export.formats import plan
+        from parcelpost.export.planning import plan
         from parcelpost.storage.selecting import Wanted
 
         one_table = form is Format.GEOJSON

@@ -57,6 +57,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+def said(stderr: bytes) -> list[bytes]:
+    """All but how far it is, which a slow machine may show."""
+    return [line for line in stderr.splitlines() if not line.startswith(b"exporting")]
+
+
 def parcels(text: str) -> list[str]:
     return [row["parcel_id"] for row in csv.DictReader(io.StringIO(text))]
 
@@ -218,7 +223,7 @@ def test_ctrl_c_ends_it_also_where_nobody_reads(tmp_path: Path) -> None:
         assert process.stdout.read(1) == b"{"  # and no more: it has to wait for us
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-        assert process.stderr.read() == b""
+        assert not said(process.stderr.read())
 
 
 def test_a_reader_that_leaves_is_no_failure_to_talk_about(tmp_path: Path, store: Path) -> None:
@@ -228,5 +233,5 @@ def test_a_reader_that_leaves_is_no_failure_to_talk_about(tmp_path: Path, store:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.stderr.read() == b""
+        assert not said(process.stderr.read())
     assert process.returncode == 1

@@ -10,7 +10,8 @@ from typing import Any
 
 from parcelpost.export.exporting import Exported, export
 from parcelpost.export.format_names import Format
-from parcelpost.export.formats import Options, plan
+from parcelpost.export.opening import Options
+from parcelpost.export.planning import plan
 from parcelpost.model import OutboxEntry, Source, TaskStatus
 
 NOW = datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=UTC)

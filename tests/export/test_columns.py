@@ -11,7 +11,7 @@ import pytest
 
 from parcelpost.export import columns
 from parcelpost.export.columns import Column, Kind
-from parcelpost.export.tables import DEFAULT, TABLES
+from parcelpost.export.tables import TABLES
 from parcelpost.scrapers.record import Building, Lien, Record, Sale, TaxBill, Valuation
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
@@ -54,7 +54,6 @@ def test_every_field_of_a_record_has_a_column_of_its_type(struct: type, own: tup
 def test_every_list_of_a_record_is_a_table() -> None:
     lists = {name for name, hint in get_type_hints(Record).items() if name not in {c.name for c in columns.PARCEL}}
     assert lists - OF_THE_KEY == set(TABLES) - {"parcels"}
-    assert set(DEFAULT) <= set(TABLES)
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -11,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from parcelpost.export import parquet
+from parcelpost.export.exporting import export
 from parcelpost.export.format_names import Format
-from tests.export.making import NOW, an_entry, exported
+from parcelpost.export.opening import Options
+from parcelpost.export.planning import plan
+from tests.export.making import NOW, an_entry, exported, pages_of
 
 
 async def test_types_are_exact(tmp_path: Path) -> None:
@@ -40,10 +43,6 @@ async def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
 async def test_rows_go_into_groups_of_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_ROWS_A_GROUP", 1)
     entries = [an_entry({}, f"{n}") for n in range(3)]
-    from parcelpost.export.exporting import export
-    from parcelpost.export.formats import Options, plan
-    from tests.export.making import pages_of
-
     what = plan(str(tmp_path / "p.parquet"), None, None)
     pages = pages_of(entries[:2], entries[2:])
     await export(pages, what, Options(now=NOW), replace=False, progress=lambda done: None)

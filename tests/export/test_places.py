@@ -13,7 +13,8 @@ import pytest
 from parcelpost.errors import InvalidInput, ParcelpostError
 from parcelpost.export.exporting import export
 from parcelpost.export.format_names import Format
-from parcelpost.export.formats import Options, plan
+from parcelpost.export.opening import Options
+from parcelpost.export.planning import plan
 from parcelpost.model import OutboxEntry
 from tests.export.making import NOW, an_entry, exported
 

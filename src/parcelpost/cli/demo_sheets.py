@@ -12,7 +12,7 @@ from msgspec import Struct
 from parcelpost.cli.export_run import Order, run
 from parcelpost.cli.output import count, table
 from parcelpost.export.format_names import Format
-from parcelpost.export.formats import plan
+from parcelpost.export.planning import plan
 from parcelpost.storage.selecting import Wanted
 
 _WIDEST = 22

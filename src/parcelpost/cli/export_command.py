@@ -105,7 +105,7 @@ def export(
     sorted by platform, state, county and parcel. Changes nothing in the store. A file is there once it is whole.
     """
     from parcelpost.cli import export_run, running
-    from parcelpost.export.formats import plan
+    from parcelpost.export.planning import plan
 
     what = plan(output, form, _names(tables))
     if receiver is not None and not new:

@@ -17,7 +17,8 @@ from parcelpost.cli.running import CLOCK, looking
 from parcelpost.errors import InvalidInput
 from parcelpost.export import places
 from parcelpost.export.exporting import Exported, export
-from parcelpost.export.formats import Options, Plan
+from parcelpost.export.opening import Options
+from parcelpost.export.planning import Plan
 from parcelpost.export.tables import TABLES
 from parcelpost.private_folder import make_private
 from parcelpost.storage import handed_over

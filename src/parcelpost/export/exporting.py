@@ -11,9 +11,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.errors import ParcelpostError
-from parcelpost.export import formats, places
-from parcelpost.export.formats import Options, Plan
+from parcelpost.export import places
+from parcelpost.export.opening import Options, open_sink
 from parcelpost.export.places import Place
+from parcelpost.export.planning import Plan
 from parcelpost.export.sink import Sink
 from parcelpost.export.tables import items, read
 from parcelpost.model import OutboxEntry
@@ -23,7 +24,7 @@ Pages = AsyncIterator[Sequence[OutboxEntry]]
 
 class Exported(Struct, frozen=True, kw_only=True):
     files: list[Path]
-    """None where it went to stdout."""
+    """Empty where it went to stdout."""
     rows: dict[str, int]
     """By table."""
     notes: list[str]
@@ -38,7 +39,7 @@ async def export(
     """
     try:
         with places.opened(what.folder, list(what.files), replace=replace) as place:
-            sink = formats.open_sink(what, place.stream, place.path, place.folder, options)
+            sink = open_sink(what, place, options)
             try:
                 rows = await _write(pages, what, sink, place, progress)
             except BaseException:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from parcelpost.errors import InvalidInput, ParcelpostError
-from parcelpost.export.formats import STDOUT
+from parcelpost.export.planning import STDOUT
 from parcelpost.export.streams import File, Pipe
 from parcelpost.private_folder import make_private
 

@@ -164,5 +164,4 @@ PARCELS = Table(
     _parcel_rows,
 )
 TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}
-"""By name, those that are written unless told first."""
-DEFAULT = ("parcels", "liens")
+"""By name."""

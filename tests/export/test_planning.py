@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput, ParcelpostError
 from parcelpost.export.format_names import Format
-from parcelpost.export.formats import Plan, plan
+from parcelpost.export.planning import Plan, plan
 from tests.export.making import an_entry, exported
 
 
