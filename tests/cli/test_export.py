@@ -127,6 +127,8 @@ def test_filters(run: Run, store: Path, options: list[str], expected: list[str] 
 
 def test_only_what_is_new_since_the_last_time(run: Run, store: Path) -> None:
     words = ("export", "--new", "--for", "acme", "--store", store)
+    none = run("export", "x.csv", "--new", "--for", "fl", "--state", "FL", "--store", store, "--json")
+    assert (none.code, none.document["files"], none.document["results"]) == (0, [], 0)
     assert run(*words, "day1.csv").code == 0
     mark = store.with_name("parcelpost.db-exports") / "acme.json"
     assert stat.S_IMODE(mark.stat().st_mode) == 0o600
@@ -199,7 +201,7 @@ def test_a_damaged_result_is_told_and_the_others_are_there(run: Run, store: Path
     change(store, "UPDATE results SET data = CAST(x'7b22ff227d' AS TEXT) WHERE parcel_id = '2'")
     done = run("export", "a.csv", "--store", store)
     assert done.code == 1
-    assert "Attention: 1 result cannot be read" in done.out
+    assert "Attention: 1 result left out that cannot be read" in done.out
     assert parcels(Path("a.csv").read_text()) == ["1", "3", "4"]
 
 

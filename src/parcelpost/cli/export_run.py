@@ -44,6 +44,8 @@ class Written(Struct, frozen=True, kw_only=True):
 
 class Done(Struct, frozen=True, kw_only=True):
     files: list[Written]
+    results: int
+    """How many matched."""
     rows: dict[str, int]
     notes: list[str]
     unreadable: list[str]
@@ -120,6 +122,7 @@ def _done(exported: Exported, order: Order, found: Selection, last: HandedOver |
             )
             for path in exported.files
         ],
+        results=found.count,
         rows=exported.rows,
         notes=exported.notes,
         unreadable=found.unreadable,
@@ -138,8 +141,10 @@ def tell(done: Done, order: Order, *, as_json: bool) -> None:
 
 
 def _lines(done: Done, order: Order) -> Iterator[str]:
-    if not any(done.rows.values()) and order.receiver:
-        yield f"Nothing is new since {moment(done.new_since)}: no file was written."
+    if not done.results:
+        since = f" since {moment(done.new_since)}" if done.new_since else ""
+        yield f"Nothing is new{since}: no file was written."
+        return
     for file in done.files:
         yield printable(f"{file.path}: {_counts(done, file.tables)} ({size(file.bytes)})")
     if order.what.is_stdout:
@@ -148,8 +153,8 @@ def _lines(done: Done, order: Order) -> Iterator[str]:
         yield f"note: {note}"
     if done.unreadable:
         some = ", ".join(done.unreadable[:5])
-        yield printable(f"Attention: {count(len(done.unreadable), 'result')} cannot be read and is in no file: {some}.")
-        yield "What to do: 'parcelpost store check --deep', and a backup if that finds more."
+        yield printable(f"Attention: {count(len(done.unreadable), 'result')} left out that cannot be read, of: {some}.")
+        yield "What to do: see with 'parcelpost store check --deep' whether more is damaged, and scrape them again."
 
 
 def _counts(done: Done, tables: list[str]) -> str:
