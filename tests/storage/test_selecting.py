@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.clock import ManualClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager, selecting
 from parcelpost.storage.selecting import Mark, Selection, Wanted, select
@@ -17,7 +17,7 @@ from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look
 
 
 async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:
-    async with select(lpm._db, Wanted(**wanted), NOW + timedelta(days=1)) as selection:
+    async with select(lpm._db, Wanted(**wanted), ManualClock(NOW + timedelta(days=1))) as selection:
         entries = await read(selection)
         assert selection.count == len(entries)
     return [entry.task_id for entry in entries]
@@ -35,7 +35,7 @@ async def save(lpm: LocalPersistenceManager, task_id: str, parcel_id: str = "1-2
 
 
 async def test_an_empty_store_has_nothing(lpm: LocalPersistenceManager) -> None:
-    async with select(lpm._db, Wanted(), NOW) as selection:
+    async with select(lpm._db, Wanted(), ManualClock()) as selection:
         assert (selection.count, selection.mark, await read(selection)) == (0, Mark(0, NOW), [])
 
 
@@ -76,7 +76,7 @@ async def test_filters(lpm: LocalPersistenceManager) -> None:
 
 async def test_what_is_new_since_a_mark(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     await save(lpm, "old")
-    async with select(lpm._db, Wanted(), clock.now()) as selection:
+    async with select(lpm._db, Wanted(), clock) as selection:
         mark = selection.mark
     assert mark == Mark(1, NOW)
     assert await found(lpm, after=mark) == []
@@ -91,7 +91,7 @@ async def test_a_result_that_takes_the_place_of_another_is_new(
 ) -> None:
     """The row that was the last one is deleted, and the new one counts from there: it has the same seq."""
     entry = await save(lpm, "again")
-    async with select(lpm._db, Wanted(), clock.now()) as selection:
+    async with select(lpm._db, Wanted(), clock) as selection:
         mark = selection.mark
     await deliver(lpm, entry.result_id)
     await lpm.requeue(["again"], completed=True)
@@ -103,25 +103,26 @@ async def test_a_result_that_takes_the_place_of_another_is_new(
     assert await found(lpm, changed_since=NOW + timedelta(seconds=61)) == []
 
 
-async def test_nothing_is_missed_while_others_store(lpm: LocalPersistenceManager) -> None:
-    """Every mark is taken in the midst of it, and by the clock all of it is one moment."""
+@pytest.mark.parametrize("clock", [SystemClock(), ManualClock()], ids=["time goes by", "time stands still"])
+async def test_each_is_new_once_while_others_are_stored(tmp_path: Path, clock: SystemClock | ManualClock) -> None:
     ids = [f"t{number}" for number in range(200)]
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
 
-    async def store_all() -> None:
-        for start in range(0, len(ids), 4):
-            some = (lpm.add_result(a_task(one, parcel_id=one), a_result()) for one in ids[start : start + 4])
-            await asyncio.gather(*some)
+        async def store_all() -> None:
+            for start in range(0, len(ids), 4):
+                some = (lpm.add_result(a_task(one, parcel_id=one), a_result()) for one in ids[start : start + 4])
+                await asyncio.gather(*some)
 
-    storing = asyncio.create_task(store_all())
-    seen: list[str] = []
-    mark: Mark | None = None
-    is_last = False
-    while not is_last:
-        is_last = storing.done()
-        async with select(lpm._db, Wanted(after=mark), NOW) as selection:
-            seen += [entry.task_id for entry in await read(selection)]
-            mark = selection.mark
-    await storing
+        storing = asyncio.create_task(store_all())
+        seen: list[str] = []
+        mark: Mark | None = None
+        is_last = False
+        while not is_last:
+            is_last = storing.done()
+            async with select(lpm._db, Wanted(after=mark), clock) as selection:
+                seen += [entry.task_id for entry in await read(selection)]
+                mark = selection.mark
+        await storing
     assert sorted(seen) == sorted(ids)
 
 
@@ -130,14 +131,14 @@ async def test_a_clock_in_the_future_does_not_hide_what_comes_after(
 ) -> None:
     clock.advance(86_400 * 365)
     await save(lpm, "future")
-    async with select(lpm._db, Wanted(), NOW) as selection:
+    async with select(lpm._db, Wanted(), ManualClock()) as selection:
         assert selection.mark == Mark(1, NOW)
 
 
 async def test_what_changes_meanwhile_is_read_as_it_is_then(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     kept = await save(lpm, "kept", "1")
     await save(lpm, "replaced", "2")
-    async with select(lpm._db, Wanted(), clock.now()) as selection:
+    async with select(lpm._db, Wanted(), clock) as selection:
         await lpm._db.write(_move, "replaced")
         await lpm._db.write(_remove, kept.task_id)
         entries = await read(selection)
@@ -156,7 +157,7 @@ async def test_a_damaged_result_stops_no_other(lpm: LocalPersistenceManager, sto
     for name in ("a", "b", "c"):
         await save(lpm, name, name)
     await lpm._db.write(_damage)
-    async with select(lpm._db, Wanted(), NOW) as selection:
+    async with select(lpm._db, Wanted(), ManualClock()) as selection:
         assert [entry.task_id for entry in await read(selection)] == ["a", "c"]
         assert selection.unreadable == ["b"]
     assert look(store, "SELECT count(*) FROM results") == [(3,)]
@@ -175,6 +176,6 @@ async def test_every_look_is_short_and_every_page_small(
     for number in range(7):
         data = {"text": "x" * 2_000 if number == 1 else ""}
         await save_one(lpm, a_task(f"t{number}", parcel_id=f"{number}"), a_result(data))
-    async with select(lpm._db, Wanted(), NOW) as selection:
+    async with select(lpm._db, Wanted(), ManualClock()) as selection:
         pages = [[entry.parcel_id for entry in page] async for page in selection.pages()]
     assert pages == [["0", "1"], ["2", "3", "4"], ["5", "6"]]

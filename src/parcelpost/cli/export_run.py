@@ -66,7 +66,7 @@ async def run(store: Path, order: Order) -> Done:
     async with (
         looking(store) as database,
         Meter("exporting") as meter,
-        select(database, wanted, CLOCK.now()) as found,
+        select(database, wanted, CLOCK) as found,
     ):
         exported = await _export(found, order, meter, store) if found.count or not file else _nothing(order)
         if file is not None:

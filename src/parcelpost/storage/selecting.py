@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.json import encode
 
-from parcelpost.clock import from_iso, iso
+from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import outbox
 from parcelpost.storage.db import LocalDatabase
@@ -123,7 +123,7 @@ class Selection:
 
 
 @asynccontextmanager
-async def select(database: LocalDatabase, wanted: Wanted, now: datetime) -> AsyncIterator[Selection]:
+async def select(database: LocalDatabase, wanted: Wanted, clock: Clock) -> AsyncIterator[Selection]:
     filters = _filters(wanted)
     seq, stored_at = 0, ""
     with closing(sqlite3.connect("", isolation_level=None)) as index:  # SQLite's own temporary file, gone with it
@@ -135,6 +135,7 @@ async def select(database: LocalDatabase, wanted: Wanted, now: datetime) -> Asyn
             seq, stored_at = reached.seq, max(stored_at, reached.stored_at)
             with translated(Path(tempfile.gettempdir())):
                 _put(index, found)
+        now = clock.now()  # a row from the future, of a clock that was wrong, does not count
         at = min(from_iso(stored_at), now) if stored_at else now
         yield Selection(database, index, Mark(seq, at))
 
