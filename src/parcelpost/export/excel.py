@@ -31,7 +31,9 @@ _FORMATS: Mapping[Kind, str] = {
     Kind.DATE: "yyyy-mm-dd",
     Kind.MOMENT: "yyyy-mm-dd hh:mm:ss",
 }
-_ALIGNED = {Kind.WHOLE: "right", Kind.NUMBER: "right", Kind.MONEY: "right"}
+_LEFT: Mapping[str, Any] = {"align": "left", "indent": 1}  # apart from a number before it
+_RIGHT: Mapping[str, Any] = {"align": "right"}
+_NUMBERS = (Kind.WHOLE, Kind.NUMBER, Kind.MONEY)
 _WIDTHS: Mapping[Kind, int] = {
     Kind.TEXT: 18,
     Kind.TEXTS: 28,
@@ -93,7 +95,9 @@ class _Sheets:
         self._book = book
         self._table = table
         self._most_rows = most_rows
-        looks = {kind: {"num_format": form, "align": _ALIGNED.get(kind, "left")} for kind, form in _FORMATS.items()}
+        looks = {
+            kind: {"num_format": form, **(_RIGHT if kind in _NUMBERS else _LEFT)} for kind, form in _FORMATS.items()
+        }
         heading = {"bold": True, "bg_color": "#DDE6F0", "bottom": 1}
         self._headings = {kind: book.add_format({**looks[kind], **heading}) for kind in Kind}
         by_kind = {kind: book.add_format(look) for kind, look in looks.items()}
@@ -138,7 +142,7 @@ class _Sheets:
         elif kind is Kind.FLAG:
             sheet.write_boolean(row, place, value, look)
         elif kind is Kind.DATE and value < _FIRST_DATE:
-            sheet.write_string(row, place, value.isoformat())
+            sheet.write_string(row, place, value.isoformat(), look)
         elif kind is Kind.DATE:
             sheet.write_datetime(row, place, value, look)
         elif kind is Kind.MOMENT:
