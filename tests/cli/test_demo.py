@@ -19,7 +19,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from tests.cli.support import COMMAND, run_process
+from tests.cli.support import COMMAND, Run, run_process
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +115,26 @@ def test_the_dashboard_stays_up_until_ctrl_c(told: Told) -> None:
     assert told.statuses == [200, 200, 200]
     assert len(told.children) == 2
     assert not any(child.is_running() for child in told.children)
+
+
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("file", "{} is not a folder"),
+        ("file/below", "{} cannot be used: Not a directory"),
+        ("used", "there is something in {} already"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_left_as_it_is(run: Run, tmp_path: Path, place: str, what: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "parcels.csv").write_text("mine")
+    ran = run("demo", "--dir", tmp_path / place)
+    assert ran.code == 1
+    first, second = ran.err.splitlines()
+    assert first == f"error: {what.format(tmp_path / place)}"
+    assert second == "hint: name another folder with --dir"
+    assert {path.name for path in tmp_path.rglob("*")} == {"file", "used", "parcels.csv"}
 
 
 def _check_spreadsheets(folder: Path, out: str) -> None:

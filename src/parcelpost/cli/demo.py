@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parcelpost.cli.output import print_lines, table
-from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from parcelpost.cli.demo_files import Files
@@ -55,7 +57,8 @@ def demo(
     finally:
         if not keep:
             files.keep_spreadsheets_only()
-            print("The rest of the temporary folder is removed; --keep leaves it in place.")
+            what = "The rest of the temporary folder" if files.folder.exists() else "The temporary folder"
+            print(f"{what} is removed; --keep leaves it in place.")
 
 
 def _show(files: Files, parcels: int, *, all_stay: bool, stay: bool) -> None:
@@ -63,8 +66,6 @@ def _show(files: Files, parcels: int, *, all_stay: bool, stay: bool) -> None:
 
     from parcelpost.cli.gateway_options import needed_packages
 
-    if files.store.exists() or files.ledger.exists():
-        raise InvalidInput(f"there is a demo in {files.folder} already", hint="name another folder with --dir")
     files.make()
     with needed_packages():
         from parcelpost.cli.demo_story import Story
@@ -89,7 +90,7 @@ async def _tell(story: Story, *, all_stay: bool, stay: bool) -> None:
         print_lines(table(("what", "worker", "gateway", ""), [one.cells for one in lines]))
         for sheet, file in ((PARCELS, files.parcels), (LIENS, files.liens)):
             print()
-            print_lines(preview(sheet, file))
+            print_lines(_fitting(preview(sheet, file)))
         print()
         print_lines(files.lines(all_stay=all_stay))
         print("Nothing is missing." if story.is_whole else "Something is missing.", flush=True)
@@ -97,3 +98,10 @@ async def _tell(story: Story, *, all_stay: bool, stay: bool) -> None:
             await story.stay()
         else:
             print(f"The dashboard was at {story.url}/; --stay keeps it up.")
+
+
+def _fitting(lines: list[str]) -> Iterator[str]:
+    """A row that is wider than the terminal would break in two; the spreadsheet has all of it."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        yield f"{line[: width - 1]}…" if width and len(line) > width else line

@@ -9,6 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli.output import fields
+from parcelpost.errors import InvalidInput
 
 
 class Files(Struct, frozen=True):
@@ -46,8 +47,20 @@ class Files(Struct, frozen=True):
         return self.folder / f"{name}.log"
 
     def make(self) -> None:
-        for part in (self.ledger, self.store):
-            part.parent.mkdir(parents=True, exist_ok=True)
+        """Raises InvalidInput where there is something already, or nothing can be made."""
+        hint = "name another folder with --dir"
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self.store.exists() or self.ledger.exists():
+                raise InvalidInput(f"there is a demo in {self.folder} already", hint=hint)
+            if any(self.folder.iterdir()):
+                raise InvalidInput(f"there is something in {self.folder} already", hint=hint)
+            for part in (self.ledger, self.store):
+                part.parent.mkdir(mode=0o700)
+        except FileExistsError:
+            raise InvalidInput(f"{self.folder} is not a folder", hint=hint) from None
+        except OSError as error:
+            raise InvalidInput(f"{self.folder} cannot be used: {error.strerror or error}", hint=hint) from None
 
     def keep_spreadsheets_only(self) -> None:
         """Where there are none, the folder goes too."""
