@@ -55,12 +55,13 @@ def _without_blocks(text: str) -> str:
 
 
 def _lines(page: Path, block: str) -> Iterator[Typed]:
-    """With a `$ ` before it or not, and over several lines where a backslash ends them."""
+    """Those after a `$ `, or where there is none, those that begin with a program; a backslash goes on."""
     line = ""
     shown: list[str] = []
+    has_prompts = re.search(r"^\$ ", block, flags=re.MULTILINE)
     for text in block.replace("\\\n", " ").splitlines():
-        prompt, bare = text.startswith("$ "), text.removeprefix("$ ")
-        if prompt or bare.split(" ", 1)[0] in _PROGRAMS:
+        bare = text.removeprefix("$ ")
+        if bare != text if has_prompts else bare.split(" ", 1)[0] in _PROGRAMS:
             if line:
                 yield Typed(page.name, line, tuple(shown))
             line, shown = _without_comment(bare), []

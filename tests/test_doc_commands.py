@@ -7,8 +7,103 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.cli.demo_processes import free_port
 from parcelpost.errors import InvalidSettings
+from parcelpost.simulator.world import World
 from tests.doc_commands import commands_in, inline, leaf, typed, understood
+from tests.doc_running import Reader, differences, reader
+from tests.simulator.asking import parcel_page
+
+NOT_RUN = {
+    r"make (demo|test)": "tests/cli/test_demo.py runs the demo, and this is the test",
+    r"python -m bench .*": "takes minutes; test_every_benchmark_is_there",
+    r"(pip|sudo|createdb|gcloud|podman|docker|kubectl|systemctl|git) .*": "installs, or needs what is not here",
+    r".*/etc/.*": "is for a machine's own folders",
+    r"export \w+=.*": "is for the shell it is typed in",
+    r"umask 077|mkdir -p deploy/.*|cd .*|echo \"(workers|database|ann): .*|.* > (gateway_token|database_password)": (
+        "makes secrets for containers; tests/deploy has its own"
+    ),
+    r"curl -s .*": "tests/gateway/test_read_api_docs.py",
+    r".*(gateway|db)\.example\.org.*": "names a machine that is not there",
+    r".*--upstream firestore.*": "tests/acceptance/test_crash_firestore.py",
+    r"parcelpost scrape .*": "asks a county's own site; tests/cli/test_scrape.py",
+    r"parcelpost browser (open|doctor).*": "needs a Chromium and a person; tests/cli/test_browser.py",
+    r"parcelpost (demo|top|init)": "tests/cli has a file for each",
+}
+"""What is only read by the command line, and why."""
+
+UNTIL_TOLD = {
+    r"parcelpost gateway serve": "tokens",
+    r"parcelpost run --gateway \S+": "WorkerStarted",
+    r"parcelpost run --slots 8 --platforms .*": "WorkerStarted",
+    r"parcelpost log --follow": "ok",
+    r"parcelpost simulate county .*": "Ctrl-C ends it.",
+}
+"""What runs until Ctrl-C, and what it says when it is ready."""
+
+ASK = r"parcelpost (gateway requeue|store (requeue|restore|results --retry-rejected)|config|export -).*"
+MAY_FAIL = {
+    r"parcelpost (doctor|config check).*": "may find that no worker is running",
+    r"parcelpost gateway order pause --worker hartford-1": "there is no such worker",
+    r"parcelpost browser forget lee": "there is no such profile",
+    r"parcelpost store tasks 7f3a9c": "there is no such task",
+    r"parcelpost store restore --latest": "a worker has the store open; tests/cli/test_backup.py",
+    r"parcelpost export .*": "nothing may fit",
+}
+
+
+def first_of(known: dict[str, str], line: str) -> str | None:
+    return next((known[pattern] for pattern in known if re.fullmatch(pattern, line, flags=re.DOTALL)), None)
+
+
+@pytest.mark.slow
+def test_the_quickstart_and_every_other_command_that_can_be_run_here_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "page.html").write_bytes(parcel_page("grizzly_gis", World(seed=1, county="columbia", size=9), 3).body)
+    ports = {"8700": str(free_port()), "8090": str(free_port())}
+    lines = [one for one in typed() if first_of(NOT_RUN, one.line) is None]
+    quick = [one for one in lines if one.page == "quickstart.md"]
+    with reader(tmp_path, capsys, ports) as somebody:
+        for one in quick:
+            printed = somebody_types(somebody, one.line)
+            assert differences(one.shown, in_the_pages_words(printed, ports)) == [], one.line
+        assert set(somebody.interrupts_all()) == {0}
+        known = {one.line for one in quick if not first_of(UNTIL_TOLD, one.line)}
+        for line in dict.fromkeys(one.line for one in lines if one.page != "quickstart.md"):
+            if line not in known:
+                somebody_types(somebody, line)
+        assert set(somebody.interrupts_all()) == {0}
+
+
+def somebody_types(somebody: Reader, line: str) -> str:
+    if ready := first_of(UNTIL_TOLD, line):
+        return somebody.leaves_running(line, ready)
+    ran = somebody.types(line, is_asked=bool(re.fullmatch(ASK, line)))
+    assert ran.code == 0 or first_of(MAY_FAIL, line), f"{line}: {ran.code}\n{ran.out}{ran.err}"
+    assert "Traceback" not in ran.err
+    return ran.out
+
+
+def in_the_pages_words(printed: str, ports: dict[str, str]) -> str:
+    lines = [line for line in printed.splitlines() if not line.startswith('{"time"')]  # a log that is no terminal's
+    text = "\n".join(lines)
+    for port, free in ports.items():
+        text = text.replace(f":{free}", f":{port}")
+    return text
+
+
+def test_nothing_is_left_out_without_need() -> None:
+    lines = {one.line for one in typed()}
+    unused = [one for one in (*NOT_RUN, *UNTIL_TOLD, *MAY_FAIL) if not any(re.fullmatch(one, line) for line in lines)]
+    assert unused == []
+
+
+def test_every_benchmark_is_there() -> None:
+    named = set(re.findall(r"^python -m bench (\w+)", "\n".join(one.line for one in typed()), flags=re.MULTILINE))
+    folders = {path.parent.name for path in Path("bench").glob("*/command.py")}
+    assert named == folders
 
 
 @pytest.mark.parametrize("line", sorted({one.line for one in typed() if "parcelpost" in one.line}))

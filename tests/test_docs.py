@@ -212,11 +212,3 @@ def test_links_lead_somewhere_and_words_are_plain(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
     boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
     assert re.findall(boasts, text) == []
-
-
-def test_the_parcels_of_the_quickstart_can_be_imported(tmp_path: Path) -> None:
-    (table,) = re.findall(r"```\n(parcel_id,.*?)```", (DOCS / "quickstart.md").read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "parcels.csv").write_text(table)
-    command = [str(Path(sys.executable).with_name("parcelpost")), "import", "parcels.csv", "--platform", "echo"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "2 new tasks, 0 known already, 0 bad rows.")
