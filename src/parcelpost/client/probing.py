@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -35,12 +36,12 @@ class Probed(Struct, frozen=True, kw_only=True):
 async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]) -> Probed:
     """Raises InvalidSettings for an address, token or id that cannot be used."""
     async with open_client(token, worker_id) as client:
-        version, date = await _front(client, settings, token, now)
-        try:
-            extended = await _contract(Exchange(client, settings, token, now))
-        except UpstreamError as error:
-            return Probed(error=error, version=version, date=date)
-        return Probed(extended=extended, version=version, date=date)
+        (version, date), spoken = await asyncio.gather(
+            _front(client, settings, token, now), _contract(Exchange(client, settings, token, now))
+        )
+    if isinstance(spoken, UpstreamError):
+        return Probed(error=spoken, version=version, date=date)
+    return Probed(extended=spoken, version=version, date=date)
 
 
 async def _front(
@@ -58,8 +59,15 @@ async def _front(
     return str(version or "")[:_MOST_VERSION_CHARS], wire.http_date(answer.headers.get("date", ""))
 
 
-async def _contract(exchange: Exchange) -> bool:
-    """Whether it has the optional parts. Raises an UpstreamError where it does not let us in, or is no gateway."""
+async def _contract(exchange: Exchange) -> bool | UpstreamError:
+    """Whether it has the optional parts; or why it does not let us in, or is no gateway."""
+    try:
+        return await _has_extensions(exchange)
+    except UpstreamError as error:
+        return error
+
+
+async def _has_extensions(exchange: Exchange) -> bool:
     selectors = await exchange.ask("GET", f"/selectors?{urlencode({'platform': _NOBODYS})}")
     if selectors.is_good:
         exchange.read(selectors, partial(wire.read_selectors, platform=_NOBODYS))

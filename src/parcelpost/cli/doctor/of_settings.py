@@ -10,6 +10,8 @@ from parcelpost.cli.doctor.report import Answer, Case
 from parcelpost.cli.status_report import Problem
 from parcelpost.settings import Settings
 
+_ASKED = "there is no token for the gateway"
+"""Whether it wants one is asked of itself."""
 _KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
@@ -18,7 +20,7 @@ async def look(case: Case) -> list[Answer]:
     file = case.found.loaded.file if case.found.loaded else None
     found = [
         *(_wrong(one.what, one.remedy, is_new=case.found.loaded is not None and file is None) for one in problems),
-        *(_warning(text, case.settings) for text in warnings),
+        *(_warning(text, case.settings) for text in warnings if not text.startswith(_ASKED)),
     ]
     return [Answer("settings", f"of {file}" if file else "no settings file: defaults and the environment", found)]
 

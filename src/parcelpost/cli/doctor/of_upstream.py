@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -57,7 +58,7 @@ def _gateway(url: str, found: Probed, seconds: float) -> Answer:
 def _problem(url: str, error: UpstreamError) -> Problem:
     if not isinstance(error, NotNow):
         return Problem(f"the gateway at {url} does not let us in: {error}", error.hint, "gateway")
-    serve = "parcelpost gateway serve" if is_own_machine(url) else ""
+    serve = f"parcelpost gateway serve --set server.port={urlsplit(url).port or 80}" if is_own_machine(url) else ""
     here = f"; here one is started with '{serve}'" if serve else ""
     remedy = f"see that it runs and that gateway.url is right{here}. Everything is kept here until it is back"
     return Problem(f"the gateway at {url} cannot be used: {error}", remedy, "gateway", serve)
