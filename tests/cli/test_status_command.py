@@ -157,6 +157,27 @@ def test_backing_off_is_shown_and_is_no_fault(tmp_path: Path, run: Run) -> None:
     assert "; 3 failures in 5 h: no route to the gateway\n" in out
 
 
+def test_the_first_line_says_that_the_gateway_is_away_while_a_worker_tries(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    put(store, away=an_away())
+    with holder(store, claims=0):
+        out = status(run, store)
+        found = json.loads(status(run, store, "--json"))
+    assert out.startswith(
+        "All is well; the gateway has been away for 5 h, and everything is kept here until it is back.\n"
+    )
+    assert (found["well"], found["problems"]) == (True, [])
+
+
+def test_the_first_line_says_that_all_that_is_to_do_is_paused(store: Path, run: Run) -> None:
+    assert run("platforms", "pause", "vgsi", "--store", store).code == 0
+    with holder(store, claims=0):
+        out = status(run, store)
+    assert out.startswith(
+        "All is well; what is to do is paused, and goes on after 'parcelpost platforms resume vgsi'.\n"
+    )
+
+
 def test_a_backoff_that_is_over_says_when_it_is_tried(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
     put(store, away=an_away(until=timedelta(minutes=-1)))

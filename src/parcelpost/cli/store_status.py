@@ -49,10 +49,10 @@ def _lines(found: Status) -> Iterator[str]:
     yield from pause_lines(found.paused)
 
 
-def attention_lines(problems: list[Problem]) -> Iterator[str]:
-    """That all is well, or what is wrong and what to do, one line each."""
+def attention_lines(problems: list[Problem], but: str = "") -> Iterator[str]:
+    """That all is well, and what is no fault but worth a word; or what is wrong and what to do, one line each."""
     if not problems:
-        yield "All is well."
+        yield printable(f"All is well{but}.")
     for problem in problems:
         yield printable(f"Attention: {problem.what}. What to do: {problem.remedy}.")
 
