@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,22 +40,23 @@ class _Check(NamedTuple):
     doing: str
     look: Look
     needs_store: bool = True
+    tells_progress: bool = False
+    """By itself."""
 
 
-_OPENING = _Check("store", "opening the store", of_store.opening, needs_store=False)
 _CHECKS = (
-    _OPENING,
+    _Check("store", "opening the store", of_store.opening, needs_store=False),
     _Check("store", "checking the database file", of_store.wholeness),
     _Check("store", "checking files and folders", of_files.permissions, needs_store=False),
-    _Check("store", "checking pages", of_store.pages),
+    _Check("store", "checking pages", of_store.pages, tells_progress=True),
     _Check("space", "looking at the worker", of_work.look),
     _Check("space", "looking at the write-ahead log", of_store.wal, needs_store=False),
     _Check("backups", "checking the newest backup", of_backups.newest, needs_store=False),
     _Check("settings", "checking the settings", of_settings.look, needs_store=False),
     _Check("clock", "checking the clock", of_clock.look, needs_store=False),
     _Check("clock", "comparing the clock with the store", of_clock.against_store),
-    _Check("upstream", "asking the upstream", of_upstream.look, needs_store=False),
-    _Check("browser", "looking for a browser", of_browser.look, needs_store=False),
+    _Check("gateway", "asking the upstream", of_upstream.look, needs_store=False),
+    _Check("browser", "looking for a browser", of_browser.look, needs_store=False, tells_progress=True),
 )
 
 
@@ -89,13 +91,14 @@ async def examine(case: Case) -> Report:
 
 
 def _opened(answers: list[Answer]) -> bool:
-    """What the first check says."""
+    """What the first check says: the others that need the store have nothing to say without it."""
     return checked(answers[0]).state is State.WELL
 
 
 async def _within_its_time(check: _Check, case: Case) -> list[Answer]:
     try:
-        async with Meter(check.doing), asyncio.timeout(case.limit_seconds + _GRACE_SECONDS):
+        progress = nullcontext() if check.tells_progress else Meter(check.doing)
+        async with progress, asyncio.timeout(case.limit_seconds + _GRACE_SECONDS):
             return await check.look(case)
     except TimeoutError:
         return [_undone(check, f"not done within {case.limit_seconds:g} s", "try again when the machine is less busy")]

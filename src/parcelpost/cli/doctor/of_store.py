@@ -89,6 +89,8 @@ async def pages(case: Case) -> list[Answer]:
 
 
 async def wal(case: Case) -> list[Answer]:
+    if not case.store.exists():
+        return []
     if case.wal_bytes <= _LARGE_WAL_BYTES:
         return [Answer("space", f"write-ahead log {size(case.wal_bytes)}")]
     clean = store_command("clean", case.store)

@@ -18,6 +18,7 @@ from parcelpost.storage.support import Trouble
 from parcelpost.storage.sync_log import SyncLog
 
 _MOST_ROUNDS = 500
+_MOST_SITES = 1_000
 _MOST_TROUBLES = 200
 _MOST_SAMPLES = 2_000
 _SAMPLES_OF = timedelta(days=1)
@@ -36,8 +37,8 @@ async def counts(case: Case, scrub: Scrubber) -> Any:
         results = await database.read(support.result_counts)
     return {
         "rows": rows,
-        "tasks": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in tasks],
-        "results": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in results],
+        "tasks": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in tasks[:_MOST_SITES]],
+        "results": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in results[:_MOST_SITES]],
     }
 
 
@@ -102,7 +103,7 @@ async def platforms(case: Case, scrub: Scrubber) -> Any:
             "last_error": scrub.words(one.last_error),
             "last_error_at": one.last_error_at,
         }
-        for one in known.sites
+        for one in known.sites[:_MOST_SITES]
     ]
 
 
