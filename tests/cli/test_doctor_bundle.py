@@ -24,11 +24,17 @@ TOKEN = "tok-5f1e9a7b3c"
 PASSWORD = "hunter2-in-a-url"
 COOKIE = "sessionid=c00k1e-8842"
 PARCEL = "R-0042-118-77"
-PRIVATE = (OWNER, "Zebulon", "Quartermaine", STREET, "Evergreen", "742", TOKEN, PASSWORD, COOKIE, "c00k1e", PARCEL)
+PRIVATE = (OWNER, "Zebulon", "Quartermaine", STREET, "Evergreen", TOKEN, PASSWORD, COOKIE, "c00k1e", PARCEL)
 LEAK = (
     f"the page of {OWNER}, {STREET} failed: https://admin:{PASSWORD}@example.org/{PARCEL} "
     f"(X-Worker-Token: {TOKEN}; Cookie: {COOKIE})"
 )
+NOW = "2026-11-16T10:00:00.000Z"
+CHECKED = {"task_id", "checksum", "source", "status", "direction", "selector_type", "kind", "claim_token", "claimed_by"}
+CHECKED |= {"html_path", "raw_sha256"}
+"""Columns whose values are a closed list, or bound to others."""
+OPEN_ENDED = {"completed_at", "synced_at", "rejected_at"}
+"""Times that are there only in a certain state."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +46,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def leaking_store(path: Path) -> Path:
-    """One whose every text column holds what must not leave it, as far as its CHECKs let it."""
+def leaking_store(path: Path, *, times: bool) -> Path:
+    """One whose every text column holds what must not leave it, as far as its CHECKs let it; with `times` those too."""
 
     async def make() -> None:
         async with LocalPersistenceManager.open(path) as lpm:
@@ -63,38 +69,37 @@ def leaking_store(path: Path) -> Path:
     asyncio.run(make())
     with contextlib.closing(sqlite3.connect(path)) as db:
         for table in [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]:
-            _fill(db, table)
+            _fill(db, table, times=times)
         db.commit()
     return path
 
 
-def _fill(db: sqlite3.Connection, table: str) -> None:
+def _fill(db: sqlite3.Connection, table: str, *, times: bool) -> None:
     """Adds a row where there is none, then writes into every text column that takes it."""
-    columns = [(row[1], row[2], row[3]) for row in db.execute(f"PRAGMA table_info({table})")]
-    if table.startswith("sqlite_") or table == "schema_version":
+    if table.startswith("sqlite_"):
         return
+    columns = {row[1]: row[2] for row in db.execute(f"PRAGMA table_info({table})")}
     if not db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]:
-        now = "2026-11-16T10:00:00.000Z"
-        own = {"direction": "upload", "selector_type": "css", "status": "idle", "created_at": now, "timestamp": now}
-        values = {
-            name: own.get(name, now if name.endswith("_at") else LEAK if kind == "TEXT" else 0)
-            for name, kind, _ in columns
-            if name not in ("synced_at", "seq", "metric_id")
-        }
-        with contextlib.suppress(sqlite3.IntegrityError):
-            db.execute(
-                f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",
-                list(values.values()),
-            )
-    for name, kind, _ in columns:
-        if kind == "TEXT" and not name.endswith("_at") and name not in ("task_id", "timestamp"):
+        own = {"direction": "upload", "selector_type": "css", "status": "idle", "synced_at": None}
+        kinds = {"TEXT": LEAK, "BLOB": LEAK.encode()}
+        values = {name: own.get(name, NOW if _is_time(name) else kinds.get(kind, 0)) for name, kind in columns.items()}
+        db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", list(values.values()))
+    end = "" if table == "evidence" else " || rowid"
+    for name, kind in columns.items():
+        if kind == "TEXT" and name not in ("task_id", "checksum") and times >= _is_time(name):
             with contextlib.suppress(sqlite3.IntegrityError):
-                db.execute(
-                    f"UPDATE {table} SET {name} = ? || rowid"
-                    if table != "evidence"
-                    else f"UPDATE {table} SET {name} = ?",
-                    (LEAK,),
-                )
+                db.execute(f"UPDATE {table} SET {name} = ?{end}", (LEAK,))
+    kept = [name for name, kind in columns.items() if kind == "TEXT" and not _holds(db, table, name)]
+    allowed = {*CHECKED, *(name for name in columns if _is_time(name))} if not times else {*CHECKED, *OPEN_ENDED}
+    assert set(kept) <= allowed, (table, kept)
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("_at") or name in ("timestamp", "last_accessed", "last_health_check", "last_modified")
+
+
+def _holds(db: sqlite3.Connection, table: str, name: str) -> bool:
+    return bool(db.execute(f"SELECT count(*) FROM {table} WHERE instr({name}, ?)", (OWNER,)).fetchone()[0])
 
 
 def unpacked(bundle: Path) -> dict[str, bytes]:
@@ -107,8 +112,11 @@ def unpacked(bundle: Path) -> dict[str, bytes]:
     return found
 
 
-def test_nothing_private_is_in_it_wherever_it_was(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = leaking_store(here / OWNER / "parcelpost.db")
+@pytest.mark.parametrize("times", [False, True])
+def test_nothing_private_is_in_it_wherever_it_was(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch, times: bool
+) -> None:
+    store = leaking_store(here / OWNER / "parcelpost.db", times=times)
     log = here / "worker.log"
     event = {"time": LEAK, "level": "error", "event": "TaskFailed", "error": LEAK, "task_id": PARCEL, LEAK: LEAK}
     log.write_text(
@@ -131,6 +139,7 @@ def test_nothing_private_is_in_it_wherever_it_was(here: Path, run: Run, monkeypa
             assert private.encode() not in content, (name, private, content[:2_000])
     assert json.loads(members["errors.json"])["newest"], "or nothing was looked at"
     assert "failed:" in json.loads(members["errors.json"])["newest"][0]["error"]
+    assert ("error" in json.loads(members["state.json"])) is times, "what cannot be read is said to be so"
     for private in (OWNER, TOKEN, PASSWORD):
         assert private not in ran.out.replace(str(store), "")
 

@@ -25,9 +25,11 @@ _SAMPLES_OF = timedelta(days=1)
 _KINDS = frozenset({"tasks", "results", "raw_files", "learning_signals", "agent_metrics", "reports", "selectors"})
 
 
-async def schema(case: Case, _: Scrubber) -> Any:
+async def schema(case: Case, scrub: Scrubber) -> Any:
     async with looking(case.store) as database:
-        return await database.read(support.schema)
+        found = await database.read(support.schema)
+    applied = [asdict(one) | {"applied_at": scrub.moment(one.applied_at)} for one in found.applied]
+    return asdict(found) | {"applied": applied}
 
 
 async def counts(case: Case, scrub: Scrubber) -> Any:

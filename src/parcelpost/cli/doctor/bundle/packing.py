@@ -88,7 +88,7 @@ def lines(packed: Packed) -> Iterator[str]:
 async def _of_store(make: Callable[[Case, Scrubber], Awaitable[Any]], case: Case, scrub: Scrubber) -> Any:
     try:
         return await make(case, scrub)
-    except (ParcelpostError, OSError) as error:
+    except (ParcelpostError, OSError, ValueError) as error:  # the last: a moment in the store that is none
         return {"error": f"{type(error).__name__}: {scrub.words(str(error))}"}
 
 
