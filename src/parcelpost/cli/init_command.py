@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parcelpost.cli.options import AsJson
-from parcelpost.cli.output import print_json, printable
+from parcelpost.cli.output import fitted, print_json, print_lines, printable, terminal_width
 
 EXAMPLES = """
 Examples:
@@ -53,8 +53,7 @@ def init(
         print_json(written)
         return
     print(f"Written: {printable(written.file)} ({written.mode}).")
-    for note in written.notes:
-        print(f"Note: {printable(note)}.")
+    print_lines(fitted((f"Note: {printable(note)}." for note in written.notes), terminal_width()))
     print("\nNext:")
     for step in written.next:
         print(f"  {printable(step)}")

@@ -84,9 +84,9 @@ def _steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
         yield f"cd {shlex.quote(str(folder))}"
     url = chosen.get("gateway.url", "")
     if url and not is_own_machine(url):
-        yield f"export {TOKEN_VARIABLE}=...    # or: a file of mode 600, named by gateway.token_file"
+        yield f"export {TOKEN_VARIABLE}=...    # or a file: gateway.token_file"
     if chosen["worker.mode"] == "standalone":
-        yield "parcelpost import parcels.csv --platform NAME    # what to scrape; 'parcelpost platforms' names them"
+        yield "parcelpost import parcels.csv --platform NAME    # see 'parcelpost platforms'"
         yield "parcelpost run --until-empty"
     else:
         yield "parcelpost doctor    # does the gateway answer, and take the token?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shlex
 import tarfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,8 +29,8 @@ _MOST_MEMBER_BYTES = 2 * 1024**2
 _SECRET_NAME = re.compile(r"token|password|passwd|secret|api_?key|credential|login|cookie", re.IGNORECASE)
 _SHORTEST_SECRET = 6
 _OF_STORE: tuple[tuple[str, str, Callable[[Case, Scrubber], Awaitable[Any]]], ...] = (
-    ("schema.json", "migrations and their checksums, tables that are missing", of_store.schema),
-    ("counts.json", "rows of each table, tasks and results by platform and state", of_store.counts),
+    ("schema.json", "migrations, and tables that are missing", of_store.schema),
+    ("counts.json", "rows of each table; tasks and results by state", of_store.counts),
     ("state.json", "queue, room, backups' ages, backing off, pauses", of_store.state),
     ("sync_log.json", "the last 500 rounds of sync", of_store.sync_log),
     ("platforms.json", "how each county's site does", of_store.platforms),
@@ -81,8 +82,8 @@ def lines(packed: Packed) -> Iterator[str]:
     rows = [(one.name, size(one.bytes), one.holds) for one in packed.members]
     yield from table(("file", "size", "what"), rows)
     yield ""
-    yield "No tokens, owners, addresses, records or pages; parcels and tasks under made-up names."
-    yield f"Look into it before you send it: tar -xzOf {packed.path} | less"
+    yield "No tokens, owners, addresses, records or pages; parcels have made-up names."
+    yield f"Look into it before you send it: tar -xzOf {shlex.quote(packed.path)} | less"
 
 
 async def _of_store(make: Callable[[Case, Scrubber], Awaitable[Any]], case: Case, scrub: Scrubber) -> Any:
