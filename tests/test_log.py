@@ -136,6 +136,13 @@ def test_lines_below_the_level_are_left_out(level: str, shown: int) -> None:
     assert len(stream.getvalue().splitlines()) == shown
 
 
+def test_a_denial_is_told_with_what_to_do() -> None:
+    event = msgspec.structs.replace(away(denied=True), remedy="deploy the indexes")
+    assert written(event, format="human").rstrip().endswith("next try in 45 s; deploy the indexes")
+    assert json.loads(written(event))["remedy"] == "deploy the indexes"
+    assert not written(away(denied=True), format="human").rstrip().endswith(";")
+
+
 def test_numbers_that_json_lacks_become_text() -> None:
     event = events.UpstreamBack(loop="sync", away_seconds=float("inf"))
     assert json.loads(written(event), parse_constant=pytest.fail)["away_seconds"] == "inf"

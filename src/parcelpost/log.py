@@ -242,7 +242,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: "error" if e.denied else "warning",
         lambda e: (
             f"{e.loop}: the upstream {'denies us' if e.denied else 'is away'} ({e.reason}); "
-            f"next try in {_time(e.retry_in_seconds)}"
+            f"next try in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),
     events.UpstreamBack: ("info", lambda e: f"{e.loop}: the upstream answers again after {_time(e.away_seconds)}"),

@@ -296,6 +296,7 @@ async def test_a_refused_token_waits_for_the_longest_time_and_is_said(rig: Rig) 
     (event,) = rig.seen(UpstreamAway)
     assert isinstance(event, UpstreamAway)
     assert event.denied
+    assert "PARCELPOST_GATEWAY_TOKEN" in event.remedy
     await rig.settle()
     assert len(rig.seen(UpstreamBack)) == 1
 

@@ -220,6 +220,8 @@ class UpstreamAway(Event, frozen=True):
     reason: str
     denied: bool
     retry_in_seconds: float
+    remedy: str = ""
+    """What that person can do."""
 
 
 class UpstreamBack(Event, frozen=True):

@@ -63,8 +63,15 @@ class Absence:
         away = self._backoff.failed(error, self._clock.now())
         remaining = self.remaining
         if is_news:
-            denied = away.denied
-            self._emit(UpstreamAway(loop=self._loop, reason=away.reason, denied=denied, retry_in_seconds=remaining))
+            self._emit(
+                UpstreamAway(
+                    loop=self._loop,
+                    reason=away.reason,
+                    denied=away.denied,
+                    retry_in_seconds=remaining,
+                    remedy=away.remedy,
+                )
+            )
         self._is_noted = True
         await self._remember(away)
         return remaining
