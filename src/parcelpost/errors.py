@@ -13,6 +13,7 @@ ParcelpostError
 │   └── LedgerAway        its database does not answer for now (retry helps)
 ├── RawStoreAway          raw files cannot be kept or found for now (retry helps)
 │   └── RawStoreDenied    their store does not let us in (a person must look)
+├── RawFileDamaged        a raw file is not what its name says
 └── StoreError            the local store could not do it
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
@@ -122,6 +123,12 @@ class RawStoreAway(ParcelpostError):
 
 class RawStoreDenied(RawStoreAway):
     """The store of raw files does not let us in, or is not there."""
+
+
+class RawFileDamaged(ParcelpostError):
+    """A raw file is not what its name says."""
+
+    hint = "get it from a backup of the raw store, or have its task done again"
 
 
 class StoreError(ParcelpostError):

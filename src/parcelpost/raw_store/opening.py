@@ -52,6 +52,8 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
     scheme = urlsplit(place).scheme if "://" in place else ""
     if scheme and ("?" in place or "#" in place):
         raise InvalidSettings(f"{setting} must not hold a query or a fragment", hint=_NO_QUERY)
+    if scheme and _holds_password(place):
+        raise InvalidSettings(f"{setting} must not hold a password", hint=_NO_QUERY)
     match scheme:
         case "":
             return _in_folder(Path(place), setting)
@@ -64,7 +66,8 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
         case "memory":
             raise InvalidSettings(f"{setting} must outlive the worker, and its memory does not", hint=_NO_MEMORY)
     try:
-        return _in_bucket(from_url(place, client_options=_client(allow_http=scheme == "http"), retry_config=_RETRIES))
+        store = from_url(place, client_options=_client(allow_http=scheme == "http"), retry_config=_RETRIES)
+        return _in_bucket(place, store)
     except (BaseError, ValueError) as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
 
@@ -89,7 +92,7 @@ def _in_folder(folder: Path, setting: str) -> RawStore:
             raise
         await asyncio.to_thread(_settle_folders, root, (root / path).parent)
 
-    return RawStore(store, write)
+    return RawStore(root.as_uri(), store, write)
 
 
 def _settle_file(path: Path, target: Path) -> None:
@@ -135,7 +138,7 @@ def _in_s3(place: str, environment: Mapping[str, str], setting: str) -> RawStore
         )
     except BaseError as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
-    return _in_bucket(store)
+    return _in_bucket(place, store)
 
 
 def _in_google(place: str, key_file: str, setting: str) -> RawStore:
@@ -150,11 +153,15 @@ def _in_google(place: str, key_file: str, setting: str) -> RawStore:
         )
     except BaseError as error:
         raise InvalidSettings(f"{setting} cannot be used: {type(error).__name__}") from None
-    return _in_bucket(store)
+    return _in_bucket(place, store)
 
 
 def _client(*, allow_http: bool) -> ClientConfig:
     return {"allow_http": allow_http, "connect_timeout": _CONNECT, "timeout": _LONGEST_CALL}
+
+
+def _holds_password(place: str) -> bool:
+    return ":" in urlsplit(place).netloc.rpartition("@")[0]
 
 
 def _bucket(place: str, setting: str) -> tuple[str, str | None]:
@@ -164,10 +171,10 @@ def _bucket(place: str, setting: str) -> tuple[str, str | None]:
     return parts.netloc, parts.path.strip("/") or None
 
 
-def _in_bucket(store: ObjectStore) -> RawStore:
+def _in_bucket(place: str, store: ObjectStore) -> RawStore:
     """What a bucket promises, holds."""
 
     async def write(path: str, content: IO[bytes] | bytes) -> None:
         await obstore.put_async(store, path, content)
 
-    return RawStore(store, write)
+    return RawStore(place.rstrip("/"), store, write)

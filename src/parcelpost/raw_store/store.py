@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -15,7 +17,7 @@ from msgspec import Struct
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore
 
-from parcelpost.errors import RawStoreAway, RawStoreDenied
+from parcelpost.errors import RawFileDamaged, RawStoreAway, RawStoreDenied
 
 STAGING = "staging"
 """Where a folder's files are until they are whole."""
@@ -27,6 +29,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PROBE_NAME = "health"
 _PROBE = b"." * 4096  # a block: an empty file finds room on a full disk
 _LONGEST_WRITE = timedelta(hours=1)
+_MOST_PACKING_ADDS = 64 * 1024  # to what cannot be packed
+_GZIP = 16 + zlib.MAX_WBITS
 
 Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
 """Puts content under a path, whole or not at all."""
@@ -41,7 +45,9 @@ class RawPage(Struct, frozen=True):
 class RawStore:
     """Every call raises RawStoreAway when the store does not answer for now. `health` is written by `check`."""
 
-    def __init__(self, store: ObjectStore, write: Write) -> None:
+    def __init__(self, address: str, store: ObjectStore, write: Write) -> None:
+        self.address = address
+        """Where it is, for whoever reads what it holds. It names no key and no password."""
         self._store = store
         self._write = write
 
@@ -58,7 +64,7 @@ class RawStore:
 
     async def put_record(self, sha256: str, packed: bytes) -> str:
         """Keeps a record's JSON, compressed with gzip. Its path."""
-        path = f"{_folder(sha256)}/{sha256}.json.gz"
+        path = _record_path(sha256)
         try:
             if not await self._holds(path):
                 await self._write(path, packed)
@@ -77,6 +83,21 @@ class RawStore:
         except (BaseError, OSError) as error:
             raise _away("a raw file could not be read", error) from error
         return RawPage(found.meta["size"], _chunks(found))
+
+    async def open_record(self, sha256: str, size: int) -> bytes | None:
+        """The record's JSON, which is that large and has that hash; None if there is none. Raises RawFileDamaged."""
+        if not _SHA256.fullmatch(sha256) or size < 0:
+            return None
+        try:
+            found = await obstore.get_async(self._store, _record_path(sha256))
+            if found.meta["size"] > size + _MOST_PACKING_ADDS:
+                raise RawFileDamaged(f"{_record_path(sha256)} is larger than the record that it should hold")
+            packed = bytes(await found.bytes_async())
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise _away("a record could not be read", error) from error
+        return await asyncio.to_thread(_unpacked, sha256, packed, size)
 
     async def check(self) -> None:
         """Returns if something can be written: a full disk is seen before a worker comes with a page."""
@@ -116,8 +137,23 @@ def page_path(sha256: str) -> str:
     return f"{_folder(sha256)}/{sha256}.html.gz"
 
 
+def _record_path(sha256: str) -> str:
+    return f"{_folder(sha256)}/{sha256}.json.gz"
+
+
 def _folder(sha256: str) -> str:
     return f"{sha256[:2]}/{sha256[2:4]}"
+
+
+def _unpacked(sha256: str, packed: bytes, size: int) -> bytes:
+    """No more than that is unpacked, whatever it claims to hold."""
+    try:
+        data = zlib.decompressobj(_GZIP).decompress(packed, size + 1)
+    except zlib.error:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise RawFileDamaged(f"{_record_path(sha256)} is not the record that its name says")
+    return data
 
 
 def _away(what: str, error: Exception) -> RawStoreAway:

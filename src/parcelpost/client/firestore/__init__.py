@@ -3,5 +3,6 @@
 from parcelpost.client.firestore.client import FirestoreClient
 from parcelpost.client.firestore.credentials import read_named
 from parcelpost.client.firestore.opening import EMULATOR_VARIABLE, open_firestore
+from parcelpost.client.firestore.reading import open_record
 
-__all__ = ["EMULATOR_VARIABLE", "FirestoreClient", "open_firestore", "read_named"]
+__all__ = ["EMULATOR_VARIABLE", "FirestoreClient", "open_firestore", "open_record", "read_named"]

@@ -36,17 +36,20 @@ class RawFiles:
         except OSError as error:
             raise NotNow(f"the raw file {path} cannot be read: {error.strerror}") from error
 
-    async def keep_record(self, sha256: str, packed: bytes) -> str:
-        """Its path in the store."""
+    async def keep_record(self, data: bytes, why: str) -> Plain:
+        """How a result names it. `why` it stands in no document."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        packed = await asyncio.to_thread(gzip.compress, data, 6, mtime=0)
         with _in_our_words():
-            return await self._store.put_record(sha256, packed)
+            key = await self._store.put_record(sha256, packed)
+        return {"store": self._store.address, "key": key, "sha256": sha256, "bytes": len(data), "why": why}
 
-
-def page_reference(entry: OutboxEntry) -> Plain:
-    """How a result names its page; None if it has none."""
-    if not entry.html_path or not entry.raw_sha256:
-        return None
-    return {"raw": page_path(entry.raw_sha256), "sha256": entry.raw_sha256, "name": wire.raw_file_name(entry)}
+    def page_reference(self, entry: OutboxEntry) -> Plain:
+        """How a result names its page; None if it has none."""
+        if not entry.html_path or not entry.raw_sha256:
+            return None
+        key, name = page_path(entry.raw_sha256), wire.raw_file_name(entry)
+        return {"store": self._store.address, "key": key, "sha256": entry.raw_sha256, "name": name}
 
 
 def _check(path: Path, sha256: str) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gzip
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -15,7 +12,7 @@ from msgspec import Struct
 from parcelpost import wire
 from parcelpost.client.firestore.calls import MOST_COMMIT_BYTES, MOST_WRITES, Calls, Found, change, put
 from parcelpost.client.firestore.layout import Layout
-from parcelpost.client.firestore.raw_files import RawFiles, page_reference
+from parcelpost.client.firestore.raw_files import RawFiles
 from parcelpost.client.firestore.task_fields import DONE, Fields, ended, when
 from parcelpost.client.firestore.values import MOST_DOCUMENT_BYTES, Message, Plain, Unfit, burden
 from parcelpost.client.upstream import Receipt, Submitted
@@ -76,10 +73,7 @@ class Results:
 
     async def _set_aside(self, entry: OutboxEntry, data: bytes, why: str) -> _Ready:
         """The whole record goes to the raw store, and a reference into the document."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        packed = await asyncio.to_thread(gzip.compress, data, 6, mtime=0)
-        path = await self._raw_files.keep_record(sha256, packed)
-        reference = {"raw": path, "sha256": sha256, "bytes": len(data), "why": why}
+        reference = await self._raw_files.keep_record(data, why)
         return _Ready(entry=entry, record={"data_in_raw_store": reference}, size=0)
 
     async def _store(self, group: Sequence[_Ready], transaction: bytes) -> tuple[None, list[Message]]:
@@ -128,7 +122,7 @@ class Results:
             "parse_duration_ms": entry.execution_time_ms,
             "idempotency_key": entry.idempotency_key,
             "late": late,
-            "page": page_reference(entry),
+            "page": self._raw_files.page_reference(entry),
         }
 
 
