@@ -55,12 +55,15 @@ class _Staged(NamedTuple):
 
 
 class FirestoreServer:
-    def __init__(self) -> None:
+    def __init__(self, credentials: Any = None) -> None:
+        """`credentials`: of a gRPC server; None: anybody may come in."""
+        self._secure = credentials
         self.documents = Documents()
         self.calls: Counter[str] = Counter()
         self.credentials: list[str] = []
         """What came as `authorization`."""
         self._staged: list[_Staged] = []
+        self._meanwhile: list[tuple[str, Callable[[], None]]] = []
         self._port = 0
         self._server: Any = None
 
@@ -84,7 +87,10 @@ class FirestoreServer:
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self._server = grpc.aio.server(options=[*options, ("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
-        self._port = self._server.add_insecure_port(self.host)
+        if self._secure is None:
+            self._port = self._server.add_insecure_port(self.host)
+        else:
+            self._port = self._server.add_secure_port(self.host, self._secure)
         await self._server.start()
 
     async def stop(self) -> None:
@@ -110,6 +116,10 @@ class FirestoreServer:
 
     def play(self, method: str, fault: Fault, times: int = 1) -> None:
         self._staged.append(_Staged(method, fault, [times]))
+
+    def meanwhile(self, method: str, action: Callable[[], None]) -> None:
+        """What somebody else does right after the next answer of that method."""
+        self._meanwhile.append((method, action))
 
     def _handlers(self) -> dict[str, Any]:
         def one(request: Any, method: Callable[[Message], Message]) -> Any:
@@ -142,6 +152,9 @@ class FirestoreServer:
         except Problem as problem:
             await context.abort(problem.code, str(problem))
             raise
+        for one in [one for one in self._meanwhile if one[0] == name]:
+            self._meanwhile.remove(one)
+            one[1]()
         if fault is None:
             return answer
         if fault.code is None:

@@ -91,6 +91,11 @@ class Calls:
         """A moment of Firestore's clock by ours."""
         return self._time.now() + (moment - self.now())
 
+    async def learn_time(self, path: str) -> None:
+        """By looking for a document, unless an answer has told it already."""
+        if self._learned is None:
+            await self.get([path], ["last_seen_at"])
+
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
     ) -> Mapping[str, Found]:
@@ -113,7 +118,7 @@ class Calls:
         """Outside of transactions: in one, it would hold up everybody who looks at the same."""
         request = types.RunQueryRequest(parent=parent, structured_query=query)
         found: list[Found] = []
-        with self._asking(f"looking for {query.from_[0].collection_id}"):
+        with self._asking(f"looking for {query.from_[0].collection_id}", needs_index=True):
             async for answer in await self._api.run_query(request, **self._fixed):
                 told = types.RunQueryResponse.pb(answer)
                 self._learn_time(told.read_time)
@@ -176,8 +181,10 @@ class Calls:
         with suppress(UpstreamError):
             await self._let_go(transaction, min(self._fixed["timeout"], _LONGEST_FAREWELL_SECONDS))
 
-    def _asking(self, call: str, *, may_refuse: bool = False) -> AbstractContextManager[None]:
-        return in_our_words(f"{self._place}, {call}", may_refuse=may_refuse)
+    def _asking(
+        self, call: str, *, may_refuse: bool = False, needs_index: bool = False
+    ) -> AbstractContextManager[None]:
+        return in_our_words(f"{self._place}, {call}", may_refuse=may_refuse, needs_index=needs_index)
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 
 import grpc
 from google.api_core.exceptions import GoogleAPICallError
-from google.auth.exceptions import GoogleAuthError, TransportError
 from google.rpc.error_details_pb2 import RetryInfo
 
 from parcelpost import wire
@@ -24,7 +23,10 @@ _TOO_LARGE = re.compile(
     r"larger than max|too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE
 )
 _LOST_TRANSACTION = re.compile(r"transaction.{0,40}(expired|no longer valid|closed)|invalid transaction", re.IGNORECASE)
-_BAD_KEY = re.compile(r"invalid_grant|invalid_client|unauthorized_client|invalid_scope", re.IGNORECASE)
+
+NOT_RENEWED = "the credentials could not be renewed"
+NOT_TAKEN = "the credentials are not taken"
+"""What `tokens.Tokens` says where a call needs a token and there is none."""
 
 _WHO = (
     "check firestore.project, firestore.database and the credentials: their account needs the role 'Cloud Datastore "
@@ -33,6 +35,10 @@ _WHO = (
 _INDEX = (
     "deploy the indexes that 'parcelpost firestore show indexes' prints (see docs/firestore.md), and wait until they "
     "are built; everything is kept here meanwhile"
+)
+_MODE = (
+    "check that firestore.database is in native mode, not in Datastore mode, and is neither disabled nor being "
+    "restored; everything is kept here meanwhile"
 )
 _REST = "nothing to do: everything is kept here and sent when Firestore is back"
 _QUOTA = "look at the project's quota and billing; everything is kept here, and tried again later"
@@ -46,22 +52,19 @@ class Conflict(NotNow):
 
 
 @contextmanager
-def in_our_words(call: str, *, may_refuse: bool = False) -> Iterator[None]:
+def in_our_words(call: str, *, may_refuse: bool = False, needs_index: bool = False) -> Iterator[None]:
     """`call`: whom we ask, and for what.
 
-    Only one that `may_refuse` raises Refused and TooLarge: elsewhere a person must look.
+    Only one that `may_refuse` raises Refused and TooLarge: elsewhere a person must look. A failed precondition of one
+    that `needs_index` is its absence.
     """
     try:
         yield
     except GoogleAPICallError as error:
-        raise _translated(call, error, may_refuse) from None
-    except TransportError as error:
-        raise NotNow(_say(call, "the credentials cannot be renewed", str(error)), hint=_REST) from None
-    except GoogleAuthError as error:
-        raise NotAllowed(_say(call, "the credentials are not taken", str(error)), hint=_WHO) from None
+        raise _translated(call, error, may_refuse, needs_index) from None
 
 
-def _translated(call: str, error: GoogleAPICallError, may_refuse: bool) -> UpstreamError:
+def _translated(call: str, error: GoogleAPICallError, may_refuse: bool, needs_index: bool) -> UpstreamError:
     code, text = error.grpc_status_code or _Code.UNKNOWN, str(error.message or "")
     most = _MOST_SAID_CHARS if code is not _Code.FAILED_PRECONDITION else _MOST_OF_A_LINK_CHARS
     said = _say(call, code.name.lower().replace("_", " "), text, most)
@@ -74,8 +77,8 @@ def _translated(call: str, error: GoogleAPICallError, may_refuse: bool) -> Upstr
     if code is _Code.RESOURCE_EXHAUSTED:
         return NotNow(said, retry_after=max(QUOTA_REST_SECONDS, _asked_wait(error)), hint=_QUOTA)
     if code is _Code.FAILED_PRECONDITION:
-        return NotAllowed(said, hint=_INDEX)
-    if code in _A_PERSON_MUST_LOOK or _BAD_KEY.search(text):
+        return NotAllowed(said, hint=_INDEX if needs_index else _MODE)
+    if code in _A_PERSON_MUST_LOOK or NOT_TAKEN in text:
         return NotAllowed(said, hint=_WHO)
     return NotNow(said, retry_after=_asked_wait(error), hint=_REST)
 

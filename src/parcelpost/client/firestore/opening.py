@@ -15,6 +15,7 @@ from parcelpost.client.firestore.calls import Calls, Time
 from parcelpost.client.firestore.client import FirestoreClient
 from parcelpost.client.firestore.credentials import find_credentials
 from parcelpost.client.firestore.layout import Layout
+from parcelpost.client.firestore.tokens import Tokens
 from parcelpost.errors import InvalidSettings
 from parcelpost.raw_store import open_any_raw_store
 from parcelpost.settings.keys import FirestoreSettings
@@ -22,6 +23,7 @@ from parcelpost.settings.keys import FirestoreSettings
 EMULATOR_VARIABLE = "FIRESTORE_EMULATOR_HOST"
 PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
 
+_HOST = FirestoreGrpcAsyncIOTransport.DEFAULT_HOST
 _EMULATOR_PROJECT = "parcelpost-emulator"
 _CHANNEL = [
     ("grpc.keepalive_time_ms", 30_000),
@@ -72,5 +74,6 @@ async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -
     project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
     if not project:
         raise InvalidSettings("no project is named for Firestore", hint=f"set firestore.project or {PROJECT_VARIABLE}")
-    channel = FirestoreGrpcAsyncIOTransport.create_channel(credentials=credentials, options=_CHANNEL)
-    return _Access(channel, project)
+    tokens = grpc.metadata_call_credentials(Tokens(credentials, _HOST))
+    secure = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), tokens)
+    return _Access(grpc.aio.secure_channel(f"{_HOST}:443", secure, options=_CHANNEL), project)
