@@ -74,10 +74,20 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     max_retries: int = 3
     lease_expires_at: datetime | None = None
     """When the gateway's grant ends; None for a task without a lease."""
+    lease_id: str = ""
+    """The upstream's name for this grant, another for each; '': it gives none."""
 
     @property
     def site(self) -> Site:
         return Site(self.platform, self.target.state, self.target.county)
+
+
+class Lease(Struct, frozen=True, kw_only=True, gc=False):
+    """A grant of a task, by name, and until when it runs by this machine's clock."""
+
+    task_id: str
+    lease_id: str
+    expires_at: datetime
 
 
 class Claim(Struct, frozen=True, kw_only=True, gc=False):
@@ -272,6 +282,8 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """Of its task."""
     page_shared: bool = False
     """Other results name the same page."""
+    lease_id: str | None = None
+    """Of its task; None: the upstream gives leases no names."""
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):

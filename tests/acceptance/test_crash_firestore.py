@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import random
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,20 @@ from typing import Any
 import pytest
 
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.processes import FAST, WorkerProcess, eventually, worker
+from tests.acceptance.forked import forked_worker
+from tests.acceptance.processes import FAST, eventually, worker
 from tests.firestore.server import FirestoreServer
 
 TASKS = 1_000
 KILLS = 10
+LEASE_SECONDS = 4
+COMMAND = ("--upstream", "firestore", "--store", "store.db", "--until-empty")
 ROOT = "projects/p/databases/(default)/documents/parcelpost/main"
 SETTINGS = {
     **FAST,
     "firestore.project": "p",
     "firestore.raw": "upstream",
-    "firestore.lease_seconds": "4",
+    "firestore.lease_seconds": str(LEASE_SECONDS),
     "firestore.max_attempts": "1000",
     "firestore.idle_seconds": "0.2",
     "firestore.timeout_seconds": "2",
@@ -45,15 +47,20 @@ async def test_1000_tasks_survive_ten_kills_and_a_firestore_that_is_away_half_of
         moods = asyncio.create_task(_come_and_go(server))
         try:
             for kill in range(KILLS):
-                await _run_until_killed(tmp_path, server, wanted=(kill + 1) * TASKS // (KILLS + 2))
+                start = forked_worker if kill else worker
+                async with start(*COMMAND, folder=tmp_path, settings=SETTINGS) as process:
+                    await _enough(server, wanted=(kill + 1) * TASKS // (KILLS + 2))
+                    assert process.returncode is None, _said(tmp_path)
         finally:
             moods.cancel()
             await asyncio.wait([moods])
         if not server.is_up:
             await server.start()
+        server.documents.ahead = timedelta(seconds=LEASE_SECONDS)  # nobody need wait for the dead ones' leases
         while any(task["status"] != "done" for task in server.all(f"{ROOT}/tasks").values()):
-            async with _worker(tmp_path) as process:  # it ends when nothing is offered: some may be under a lease still
-                assert await process.ended(90) == 0, (tmp_path / "worker.log").read_text()[-3000:]
+            # It ends when nothing is offered: some may be under a lease still.
+            async with worker(*COMMAND, folder=tmp_path, settings=SETTINGS) as process:
+                assert await process.ended(90) == 0, _said(tmp_path)
         await _check(tmp_path, server)
 
 
@@ -63,10 +70,6 @@ def _task(number: int) -> dict[str, Any]:
     return {"status": "queued", "platform": "echo", "target": target, "priority": 3, "created_at": moment}
 
 
-def _worker(folder: Path) -> AbstractAsyncContextManager[WorkerProcess]:
-    return worker("--upstream", "firestore", "--store", "store.db", "--until-empty", folder=folder, settings=SETTINGS)
-
-
 async def _come_and_go(server: FirestoreServer) -> None:
     while True:
         for change in (server.stop, server.start):
@@ -74,16 +77,18 @@ async def _come_and_go(server: FirestoreServer) -> None:
             await change()
 
 
-async def _run_until_killed(folder: Path, server: FirestoreServer, wanted: int) -> None:
-    """Killed when so many results are there, at a moment of chance after that."""
+async def _enough(server: FirestoreServer, wanted: int) -> None:
+    """Until so many results are there, and a moment of chance after that."""
 
-    async def enough() -> bool:
+    async def are_there() -> bool:
         return sum(path.startswith(f"{ROOT}/results/") for path in server.documents.all) >= wanted
 
-    async with _worker(folder) as process:
-        await eventually(enough, 60)
-        await asyncio.sleep(random.uniform(0.0, 0.1))
-        assert process.returncode is None, (folder / "worker.log").read_text()[-3000:]
+    await eventually(are_there, 60)
+    await asyncio.sleep(random.uniform(0.0, 0.1))
+
+
+def _said(folder: Path) -> str:
+    return "\n".join(log.read_text()[-3000:] for log in folder.glob("*.log"))
 
 
 async def _check(folder: Path, server: FirestoreServer) -> None:
@@ -103,7 +108,7 @@ async def _check(folder: Path, server: FirestoreServer) -> None:
                 result = results[entry.task_id]
                 assert result["idempotency_key"] == entry.idempotency_key
                 assert result["data"] == json.loads(entry.data or b"null")
-                page = gzip.decompress((folder / "upstream" / result["page"]["raw"]).read_bytes())
+                page = gzip.decompress((folder / "upstream" / result["page"]["key"]).read_bytes())
                 assert hashlib.sha256(page).hexdigest() == result["page"]["sha256"] == entry.raw_sha256
         rounds = await lpm.sync_log.recent(1000)
         assert {(one.round.direction, one.round.record_type) for one in rounds} >= {

@@ -12,7 +12,12 @@ import pytest
 from tests.cli.support import Run
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "firestore"
-FILES = {"rules": "firestore.rules", "indexes": "firestore.indexes.json", "layout": "README.md"}
+FILES = {
+    "rules": "firestore.rules",
+    "indexes": "firestore.indexes.json",
+    "layout": "README.md",
+    "project": "firebase.json",
+}
 WITHOUT = "import sys; sys.modules['google'] = sys.modules['grpc'] = None; from parcelpost.cli.main import main; main()"
 
 

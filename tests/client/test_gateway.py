@@ -129,7 +129,7 @@ async def test_a_heartbeat_brings_commands_back(gateway: HostileGateway, client:
 async def test_the_optional_parts_are_used_where_they_are(gateway: HostileGateway, client: GatewayClient) -> None:
     found = {"platform": "echo", "field": "f", "selector": "s", "selector_type": "css"}
     gateway.selectors = [{**found, "success_rate": 1, "samples": 2}]
-    await client.submit_signals([SIGNAL])
+    await client.submit_signals([SIGNAL], "first")
     await client.submit_metrics([MetricsSample(timestamp="2026", values={"tasks_completed": 3})])
     assert await client.get_selectors("echo") == [RankedSelector(**found, success_rate=1.0, samples=2)]
     assert gateway.signals[0]["selector"] == "#o"
@@ -140,7 +140,7 @@ async def test_the_optional_parts_are_used_where_they_are(gateway: HostileGatewa
 async def test_the_optional_parts_may_be_missing(gateway: HostileGateway, client: GatewayClient, code: int) -> None:
     gateway.play("*", traps.status(code), times=None)
     with pytest.raises(NotOffered):
-        await client.submit_signals([SIGNAL])
+        await client.submit_signals([SIGNAL], "first")
     with pytest.raises(NotOffered):
         await client.submit_metrics([MetricsSample(timestamp="2026", values={})])
     with pytest.raises(NotOffered):

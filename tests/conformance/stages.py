@@ -14,12 +14,13 @@ from typing import Any, Protocol
 
 from google.cloud.firestore_v1 import AsyncClient
 
-from parcelpost.client.firestore import open_firestore
+from parcelpost.client.firestore import open_firestore, open_record
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.words import AWAY_AFTER, ParcelKey
 from parcelpost.model import Task
+from parcelpost.raw_store import open_any_raw_store
 from parcelpost.settings.keys import FirestoreSettings, GatewaySettings
 from tests.firestore.server import FirestoreServer
 from tests.gateway.served import Served, served
@@ -132,7 +133,8 @@ class FirestoreStage:
 
     async def results(self, place: Place) -> dict[str, Any]:
         found = (await self.all("results")).values()
-        return {one["task_id"]: self._record(one) for one in found if _place(one) == place}
+        store = open_any_raw_store(str(self.raw), {}, setting="firestore.raw", google_key_file="")
+        return {one["task_id"]: await open_record(one, store) for one in found if _place(one) == place}
 
     async def newest(self, place: Place) -> Any:
         (parcel,) = [one for one in (await self.all("parcels")).values() if _place(one) == place]
@@ -150,11 +152,6 @@ class FirestoreStage:
         for task_id, task in (await self.all("tasks")).items():
             if task["status"] == "leased":
                 await self.document("tasks", task_id).update({"lease_expires_at": _now() - timedelta(seconds=1)})
-
-    def _record(self, result: dict[str, Any]) -> Any:
-        if "data" in result:
-            return result["data"]
-        return json.loads(gzip.decompress((self.raw / result["data_in_raw_store"]["raw"]).read_bytes()))
 
 
 @asynccontextmanager

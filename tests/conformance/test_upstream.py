@@ -15,7 +15,7 @@ import pytest
 
 from parcelpost.client.upstream import MetricsSample
 from parcelpost.errors import Refused
-from parcelpost.model import OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
+from parcelpost.model import Lease, OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
 from tests.client.making import PAGE, a_beat, an_end, an_entry
 from tests.conformance.stages import Place, UpstreamStage
 
@@ -169,11 +169,12 @@ async def test_the_end_of_a_task_is_noted(
 ) -> None:
     await stage.add(_task("t1"))
     async with stage.worker("w-1") as worker, stage.worker("w-2") as other:
-        await worker.get_work(1, ["echo"])
+        (task,) = (await worker.get_work(1, ["echo"])).tasks
+        end = an_end("t1", status, lease_id=task.lease_id or None)
         await other.report_end(an_end("t1", status))
         assert (await stage.state("t1"))[0] == "leased", "only who has it can end it"
         for _ in range(2):
-            await worker.report_end(an_end("t1", status))
+            await worker.report_end(end)
             assert await stage.state("t1") == (state, error)
         await worker.report_end(an_end("unknown", status))
 
@@ -193,16 +194,24 @@ async def test_commands_are_heard_once_and_in_order(stage: UpstreamStage) -> Non
 
 
 async def test_a_heartbeat_says_until_when_leases_run(stage: UpstreamStage) -> None:
+    """Of all that was granted since a moment, or of those that have names and were extended."""
     nothing = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
     await stage.add(_task("t1"))
     async with stage.worker("w-1") as worker:
-        await worker.get_work(1, ["echo"])
-        heard = await worker.heartbeat(a_beat())
+        (task,) = (await worker.get_work(1, ["echo"])).tasks
+        nearly_over = Lease(task_id="t1", lease_id=task.lease_id, expires_at=datetime.now(UTC) + SOON)
+        named = [nearly_over] if task.lease_id else []
+        heard = await worker.heartbeat(msgspec.structs.replace(a_beat(), leases=named))
         empty = await worker.heartbeat(nothing)
-    assert heard.lease_expires_at is not None
-    assert heard.leases_since is not None
-    assert heard.leases_since < datetime.now(UTC) - SOON < datetime.now(UTC) + SOON < heard.lease_expires_at
-    assert (empty.lease_expires_at, empty.leases_since) == (None, None)
+    if task.lease_id:
+        (until,) = [lease.expires_at for lease in heard.leases if lease.lease_id == task.lease_id]
+    else:
+        assert heard.leases_since is not None
+        assert heard.lease_expires_at is not None
+        assert heard.leases_since < datetime.now(UTC) - SOON
+        until = heard.lease_expires_at
+    assert until > datetime.now(UTC) + SOON
+    assert (empty.lease_expires_at, empty.leases_since, list(empty.leases)) == (None, None, [])
 
 
 async def test_a_page_is_kept_and_one_that_is_damaged_is_not(stage: UpstreamStage, tmp_path: Path) -> None:
@@ -225,8 +234,8 @@ async def test_signals_become_the_fleets_experience(stage: UpstreamStage) -> Non
     signal = Signal(platform="echo", field="owner", selector="td.owner", selector_type="css", success=True)
     worse = msgspec.structs.replace(signal, selector="//td[1]", selector_type="xpath", success=False)
     async with stage.worker("w-1") as worker, stage.worker("w-2") as other:
-        await worker.submit_signals([signal, signal, worse])
-        await other.submit_signals([worse, msgspec.structs.replace(worse, success=True)])
+        await worker.submit_signals([signal, signal, worse], "of w-1")
+        await other.submit_signals([worse, msgspec.structs.replace(worse, success=True)], "of w-2")
         found = await other.get_selectors("echo")
         assert await worker.get_selectors("vgsi") == []
     ranked = [(one.field, one.selector, one.selector_type, round(one.success_rate, 2), one.samples) for one in found]

@@ -21,14 +21,18 @@ ROOT = "projects/p/databases/(default)/documents/parcelpost/main"
 Open = Callable[..., AbstractAsyncContextManager[FirestoreClient]]
 
 
-class _Clock(SystemClock):
-    """That of the machine, but for what it says it is."""
+class ServersClock(SystemClock):
+    """That of the machine, with the time that has gone by for the server; or what it is told to be."""
 
-    def __init__(self, now: Callable[[], datetime] | None) -> None:
+    def __init__(self, server: FirestoreServer, now: Callable[[], datetime] | None = None) -> None:
+        self._server = server
         self._told = now
 
     def now(self) -> datetime:
-        return self._told() if self._told else super().now()
+        return self._told() if self._told else super().now() + self._server.documents.ahead
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._server.documents.ahead.total_seconds()
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +55,7 @@ def open_worker(server: FirestoreServer, tmp_path: Path) -> Open:
     ) -> AbstractAsyncContextManager[FirestoreClient]:
         plain = FirestoreSettings(project="p", raw=str(tmp_path / "raw"))
         environment = {"FIRESTORE_EMULATOR_HOST": server.host}
-        return open_firestore(replace(plain, **settings), environment, worker_id, _Clock(now))
+        return open_firestore(replace(plain, **settings), environment, worker_id, ServersClock(server, now))
 
     return opened
 

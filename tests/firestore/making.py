@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
+from parcelpost.client.upstream import Beat
+from parcelpost.model import Lease, Task
+from tests.client.making import a_beat
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
 
@@ -29,3 +35,13 @@ def add_tasks(server: FirestoreServer, *task_ids: str, **changes: Any) -> None:
 
 def task(server: FirestoreServer, task_id: str) -> dict[str, Any]:
     return server.all(f"{ROOT}/tasks")[task_id]
+
+
+def lease_of(task: Task) -> Lease:
+    """As the worker's store names it."""
+    assert task.lease_expires_at is not None
+    return Lease(task_id=task.task_id, lease_id=task.lease_id, expires_at=task.lease_expires_at)
+
+
+def a_beat_with(leases: Iterable[Lease]) -> Beat:
+    return msgspec.structs.replace(a_beat(), leases=list(leases))

@@ -88,8 +88,10 @@ def _is_equality(one: Message) -> bool:
 
 def _check_index(collection: str, filters: Sequence[Message], orders: Sequence[tuple[str, bool]]) -> None:
     equal = {one.field.field_path for one in filters if _is_equality(one)}
-    if not orders or (not equal and len(orders) == 1):
-        return  # what Firestore keeps by itself
+    if not orders or (not equal and len(orders) == 1):  # what Firestore keeps by itself, unless it is told not to
+        if _exempt(collection) & {*equal, *(name for name, _ in orders)}:
+            raise QueryProblem("The query needs a field that is exempt from indexing", is_index=True)
+        return
     wanted = [(name, "DESCENDING" if down else "ASCENDING") for name, down in orders]
     for index in _indexes():
         fields = [(field["fieldPath"], field["order"]) for field in index["fields"]]
@@ -100,10 +102,18 @@ def _check_index(collection: str, filters: Sequence[Message], orders: Sequence[t
 
 
 @cache
+def _shipped() -> Any:
+    return json.loads(INDEXES.read_text())
+
+
 def _indexes() -> list[dict[str, Any]]:
-    """Those that are shipped."""
-    indexes: list[dict[str, Any]] = json.loads(INDEXES.read_text())["indexes"]
+    indexes: list[dict[str, Any]] = _shipped()["indexes"]
     return indexes
+
+
+def _exempt(collection: str) -> set[str]:
+    overrides = _shipped()["fieldOverrides"]
+    return {one["fieldPath"] for one in overrides if one["collectionGroup"] == collection and not one["indexes"]}
 
 
 def _holds(one: Message, document: Message) -> bool:

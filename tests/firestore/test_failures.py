@@ -38,7 +38,6 @@ TABLE: list[tuple[grpc.StatusCode, str, type[UpstreamError]]] = [
     (Code.INVALID_ARGUMENT, "Property array contains an invalid nested entity.", Refused),
     (Code.PERMISSION_DENIED, "Missing or insufficient permissions.", NotAllowed),
     (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", NotAllowed),
-    (Code.UNAVAILABLE, "Getting metadata from plugin failed with error: ('invalid_grant: ...')", NotAllowed),
     (Code.NOT_FOUND, "The database (default) does not exist for project p", NotAllowed),
     (Code.FAILED_PRECONDITION, "The query requires an index.", NotAllowed),
     (Code.UNIMPLEMENTED, "", NotAllowed),
@@ -68,6 +67,17 @@ async def test_a_missing_index_is_told_with_what_to_do(server: FirestoreServer, 
     assert str(error.value).endswith(link), "a part of it leads nowhere"
     assert f"{server.host} (FIRESTORE_EMULATOR_HOST)" in str(error.value)
     assert "parcelpost firestore show indexes" in error.value.hint
+
+
+async def test_a_failed_precondition_of_anything_but_a_query_is_no_missing_index(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    said = "The query requires an index, said a database in Datastore mode."
+    server.play("BatchGetDocuments", fails(Code.FAILED_PRECONDITION, said))
+    with pytest.raises(NotAllowed) as error:
+        await client.get_work(1, ["echo"])
+    assert "native mode" in error.value.hint
+    assert "indexes" not in error.value.hint
 
 
 async def test_a_quota_that_is_used_up_gets_a_longer_rest(server: FirestoreServer, client: FirestoreClient) -> None:
@@ -112,7 +122,9 @@ async def test_every_call_may_fail(
 async def test_signals_that_are_refused_are_refused(server: FirestoreServer, client: FirestoreClient) -> None:
     server.play("Commit", fails(Code.INVALID_ARGUMENT))
     with pytest.raises(Refused):
-        await client.submit_signals([Signal(platform="a", field="b", selector="c", selector_type="css", success=True)])
+        await client.submit_signals(
+            [Signal(platform="a", field="b", selector="c", selector_type="css", success=True)], "first"
+        )
 
 
 async def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_we_want(

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from parcelpost.client.firestore import FirestoreClient
 from parcelpost.errors import NotNow
-from parcelpost.model import QueueDepth, Source
-from tests.client.making import a_beat
+from parcelpost.model import Lease, OutboxEntry, QueueDepth, Source, TaskStatus
+from tests.client.making import a_beat, an_end, an_entry
 from tests.firestore.conftest import ROOT, Open
-from tests.firestore.making import add_tasks, task
+from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, lost
 
 NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
@@ -23,30 +24,144 @@ async def _ids(client: FirestoreClient, capacity: int = 100) -> list[str]:
     return [task.task_id for task in (await client.get_work(capacity, ["echo"])).tasks]
 
 
+async def _take(client: FirestoreClient, capacity: int = 100) -> list[Lease]:
+    """As the worker's store has them then."""
+    return [lease_of(one) for one in (await client.get_work(capacity, ["echo"])).tasks]
+
+
 async def test_a_heartbeat_extends_the_leases_that_are_half_over(
     server: FirestoreServer, client: FirestoreClient
 ) -> None:
     add_tasks(server, "old", "young")
-    assert await _ids(client, 1) == ["old"]
+    (old,) = await _take(client, 1)
     first = task(server, "old")["lease_expires_at"]
     server.documents.ahead = 5 * MINUTE
-    assert await _ids(client, 1) == ["young"]
-    await client.heartbeat(a_beat())
+    (young,) = await _take(client, 1)
+    beat = a_beat_with([old, young])
+    assert (await client.heartbeat(beat)).leases == []
     assert task(server, "old")["lease_expires_at"] == first, "not yet: that would cost a write for each beat"
     server.documents.ahead = 8 * MINUTE
-    young = task(server, "young")
-    for _ in range(2):  # by the first it learns how late it is
-        await client.heartbeat(a_beat())
-    assert task(server, "old")["lease_expires_at"] - first > 7 * MINUTE
-    assert task(server, "young") == young
+    before = task(server, "young")
+    (kept,) = (await client.heartbeat(beat)).leases
+    assert (kept.task_id, kept.lease_id) == ("old", old.lease_id)
+    assert abs(kept.expires_at - old.expires_at - 8 * MINUTE) < MINUTE
+    assert abs(task(server, "old")["lease_expires_at"] - first - 8 * MINUTE) < MINUTE
+    assert task(server, "young") == before
+
+
+async def test_what_was_claimed_and_never_arrived_is_not_extended(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "lost")
+    async with open_worker("w-1") as busy, open_worker("w-2") as other:
+        server.play("Commit", lost())
+        with pytest.raises(NotNow):
+            await busy.get_work(1, ["echo"])
+        assert (task(server, "lost")["status"], task(server, "lost")["worker"]) == ("leased", "w-1")
+        add_tasks(server, "here")
+        here = await _take(busy)
+        for minutes in range(0, 15, 5):
+            server.documents.ahead = minutes * MINUTE
+            here = list((await busy.heartbeat(a_beat_with(here))).leases) or here
+        server.documents.ahead = 16 * MINUTE
+        assert await _ids(other) == ["lost"]
+        assert task(server, "here")["worker"] == "w-1"
+
+
+async def test_a_worker_that_starts_again_keeps_what_is_in_its_store(
+    server: FirestoreServer, open_worker: Open
+) -> None:
+    add_tasks(server, "stored", "on its way")
+    async with open_worker("w-1") as before:
+        stored = await _take(before, 1)
+        await _take(before, 1)  # and it died before these were stored
+    async with open_worker("w-1") as after, open_worker("w-2") as other:
+        server.documents.ahead = 10 * MINUTE
+        (kept,) = (await after.heartbeat(a_beat_with(stored))).leases
+        server.documents.ahead = 16 * MINUTE
+        assert await _ids(other) == ["on its way"]
+        assert kept.expires_at > datetime.now(UTC) + 24 * MINUTE
+        assert task(server, "stored")["lease_expires_at"] > server.documents.now()
+
+
+async def test_only_what_was_extended_is_told(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "ended", "gone", "mine", "taken", "mine again")
+    async with open_worker("w-1") as one, open_worker("w-2") as other:
+        leases = {lease.task_id: lease for lease in await _take(one)}
+        await other.submit_results([an_entry("ended")])
+        del server.documents.all[f"{ROOT}/tasks/gone"]
+        for task_id, client in (("taken", other), ("mine again", one)):
+            await one.report_end(_expired(leases[task_id]))
+            assert await _ids(client) == [task_id]
+        before = {task_id: task(server, task_id) for task_id in ("ended", "taken", "mine again")}
+        server.documents.ahead = 8 * MINUTE
+        heard = await one.heartbeat(a_beat_with(leases.values()))
+        assert [lease.task_id for lease in heard.leases] == ["mine"]
+        assert {task_id: task(server, task_id) for task_id in before} == before
+
+
+async def test_an_end_is_that_of_its_lease_and_of_no_later_one(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "t1")
+    async with open_worker("w-1") as client:
+        (first,) = await _take(client)
+        server.documents.ahead = 16 * MINUTE
+        (second,) = await _take(client)
+        assert first.lease_id != second.lease_id
+        for status in (TaskStatus.EXPIRED, TaskStatus.FAILED, TaskStatus.COMPLETED):
+            for stale in (first.lease_id, "", None):
+                await client.report_end(an_end("t1", status, lease_id=stale))
+        assert task(server, "t1")["status"] == "leased"
+        await client.report_end(an_end("t1", lease_id=second.lease_id))
+        assert task(server, "t1")["status"] == "failed"
+
+
+async def test_nobody_ends_a_lease_that_has_no_name(server: FirestoreServer, client: FirestoreClient) -> None:
+    add_tasks(server, "t1", status="leased", worker="w-1", leased_at=BEGIN, lease_expires_at=BEGIN)
+    for nameless in ("", None):
+        await client.report_end(an_end("t1", lease_id=nameless))
+    assert task(server, "t1")["status"] == "leased"
+
+
+async def test_an_end_whose_receipt_was_lost_does_not_end_the_task_again(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    add_tasks(server, "t1")
+    (lease,) = await _take(client)
+    server.play("Commit", lost())
+    with pytest.raises(NotNow):
+        await client.report_end(_expired(lease))
+    assert task(server, "t1")["status"] == "queued"
+    (again,) = await _take(client)
+    await client.report_end(_expired(lease))
+    assert (task(server, "t1")["status"], task(server, "t1")["lease_id"]) == ("leased", again.lease_id)
+
+
+EXTENDED = {"lease_expires_at": datetime.now(UTC) + timedelta(days=1)}
+
+
+@pytest.mark.parametrize("change", [EXTENDED, {"status": "done"}], ids=["extended", "ended"])
+async def test_a_lease_that_is_over_is_looked_at_once_more_before_the_task_comes_back(
+    server: FirestoreServer, open_worker: Open, change: dict[str, Any]
+) -> None:
+    add_tasks(server, "t1")
+    async with open_worker("w-1") as slow, open_worker("w-2") as other:
+        await _take(slow)
+        server.documents.ahead = 16 * MINUTE
+        changed = {**task(server, "t1"), **change}
+        server.meanwhile("RunQuery", lambda: server.put({f"{ROOT}/tasks/t1": changed}))
+        assert await _ids(other) == []
+        assert task(server, "t1") == changed
+
+
+def _expired(lease: Lease) -> OutboxEntry:
+    return an_end(lease.task_id, TaskStatus.EXPIRED, lease_id=lease.lease_id)
 
 
 async def test_no_lease_is_extended_for_longer_than_a_day(server: FirestoreServer, client: FirestoreClient) -> None:
     add_tasks(server, "t1")
-    assert await _ids(client) == ["t1"]
-    for minutes in range(0, 25 * 60, 7):
+    leases = await _take(client)
+    for minutes in range(0, 25 * 60, 10):
         server.documents.ahead = timedelta(minutes=minutes)
-        await client.heartbeat(a_beat())
+        leases = list((await client.heartbeat(a_beat_with(leases))).leases) or leases
+    assert leases[0].expires_at > datetime.now(UTC) + timedelta(hours=23)
     assert await _ids(client) == ["t1"], "it came back"
     assert task(server, "t1")["attempts"] == 2
 
@@ -63,11 +178,12 @@ async def test_a_worker_whose_clock_is_wrong_takes_nobodys_task(server: Firestor
         assert other.task_id == "t2"
         assert other.lease_expires_at is not None
         assert abs(other.lease_expires_at - tomorrow() - 15 * MINUTE) < MINUTE, "by its own clock"
-        heard = await wrong.heartbeat(a_beat())
-        assert heard.lease_expires_at is not None
-        assert abs(heard.lease_expires_at - tomorrow() - 7.5 * MINUTE) < MINUTE
+        server.documents.ahead = 8 * MINUTE
+        half_over = msgspec.structs.replace(lease_of(other), expires_at=tomorrow() + 7 * MINUTE)
+        (kept,) = (await wrong.heartbeat(a_beat_with([half_over]))).leases
+        assert abs(kept.expires_at - tomorrow() - 15 * MINUTE) < MINUTE
         assert await _ids(right) == []
-    assert abs(task(server, "t2")["lease_expires_at"] - datetime.now(UTC) - 15 * MINUTE) < MINUTE
+    assert abs(task(server, "t2")["lease_expires_at"] - datetime.now(UTC) - 23 * MINUTE) < MINUTE
 
 
 async def test_a_clock_that_jumps_takes_nobodys_task(server: FirestoreServer, open_worker: Open) -> None:
@@ -75,44 +191,13 @@ async def test_a_clock_that_jumps_takes_nobodys_task(server: FirestoreServer, op
     jump = timedelta(0)
     async with open_worker("w-1") as steady, open_worker("w-2", lambda: datetime.now(UTC) + jump) as jumping:
         assert await _ids(steady, 1) == ["t1"]
-        assert await _ids(jumping, 1) == ["t2"]
+        leases = await _take(jumping, 1)
         jump = timedelta(hours=1)
         assert await _ids(jumping) == []
-        heard = await jumping.heartbeat(a_beat())
-        assert heard.lease_expires_at is not None
-        assert abs(heard.lease_expires_at - datetime.now(UTC) - jump - 7.5 * MINUTE) < MINUTE, "by its own clock"
+        jump = timedelta(hours=-1)
+        (kept,) = (await jumping.heartbeat(a_beat_with(leases))).leases
+        assert abs(kept.expires_at - datetime.now(UTC) - jump - 15 * MINUTE) < MINUTE, "by its own clock"
     assert (task(server, "t1")["worker"], task(server, "t1")["attempts"]) == ("w-1", 1)
-
-
-async def test_what_never_reached_the_store_of_a_worker_that_died_comes_back(
-    server: FirestoreServer, open_worker: Open
-) -> None:
-    add_tasks(server, "stored", "unknown")
-    async with open_worker("w-1") as before:
-        assert await _ids(before, 1) == ["stored"]
-        assert await _ids(before, 1) == ["unknown"]  # whoever asks again has stored the first
-        await before.heartbeat(a_beat())
-    async with open_worker("w-1") as after, open_worker("w-2") as other:
-        server.documents.ahead = 10 * MINUTE
-        await after.heartbeat(a_beat())
-        server.documents.ahead = 16 * MINUTE
-        assert await _ids(other) == ["unknown"]
-        server.documents.ahead = 24 * MINUTE
-        assert await _ids(other) == []
-
-
-async def test_what_was_claimed_long_enough_ago_counts_as_stored(server: FirestoreServer, open_worker: Open) -> None:
-    add_tasks(server, "t1")
-    async with open_worker("w-1") as before:
-        assert await _ids(before) == ["t1"]
-        server.documents.ahead = MINUTE
-        for _ in range(2):
-            await before.heartbeat(a_beat())
-    async with open_worker("w-1") as after, open_worker("w-2") as other:
-        server.documents.ahead = 10 * MINUTE
-        await after.heartbeat(a_beat())
-        server.documents.ahead = 16 * MINUTE
-        assert await _ids(other) == []
 
 
 async def test_a_worker_that_has_nothing_gives_back_what_it_never_got(
@@ -126,10 +211,20 @@ async def test_a_worker_that_has_nothing_gives_back_what_it_never_got(
     await client.heartbeat(NOTHING)
     assert task(server, "t1")["status"] == "leased", "it may be on its way still"
     server.documents.ahead = MINUTE
-    for _ in range(2):
-        await client.heartbeat(NOTHING)
+    await client.heartbeat(NOTHING)
     assert (task(server, "t1")["status"], task(server, "t1")["attempts"]) == ("queued", 1)
     assert await _ids(client) == ["t1"]
+
+
+async def test_what_others_have_by_now_is_not_given_back(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "t1")
+    async with open_worker("w-1") as client:
+        await _take(client)
+        server.documents.ahead = MINUTE
+        taken = {**task(server, "t1"), "worker": "w-2", "lease_id": "another"}
+        server.meanwhile("RunQuery", lambda: server.put({f"{ROOT}/tasks/t1": taken}))
+        await client.heartbeat(NOTHING)
+    assert task(server, "t1") == taken
 
 
 async def test_a_task_that_cannot_be_read_fails_alone(server: FirestoreServer, client: FirestoreClient) -> None:
@@ -154,11 +249,10 @@ async def test_more_platforms_than_a_query_takes(server: FirestoreServer, client
 
 async def test_hundreds_of_leases_are_looked_after(server: FirestoreServer, client: FirestoreClient) -> None:
     add_tasks(server, *(f"t{number:04}" for number in range(500)))
-    taken = [task_id for _ in range(5) for task_id in await _ids(client)]
-    assert len(set(taken)) == 500
+    taken = [lease for _ in range(5) for lease in await _take(client)]
+    assert len({lease.task_id for lease in taken}) == 500
     server.documents.ahead = 8 * MINUTE
-    for _ in range(2):
-        await client.heartbeat(a_beat())
+    assert len((await client.heartbeat(a_beat_with(taken))).leases) == 500
     until = min(one["lease_expires_at"] for one in server.all(f"{ROOT}/tasks").values())
     assert until > datetime.now(UTC) + 20 * MINUTE
 

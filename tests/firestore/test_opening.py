@@ -18,6 +18,7 @@ from parcelpost.client.firestore import FirestoreClient, open_firestore
 from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.keys import FirestoreSettings
+from tests.client.making import an_entry
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
 
@@ -112,8 +113,25 @@ async def test_the_example_of_the_page_adds_a_task(
     server: FirestoreServer, client: FirestoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.host)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    await asyncio.to_thread(exec, code.replace("my-project", "p"), {})
+    await asyncio.to_thread(exec, _examples()[0], {})
     assert list(server.all(f"{ROOT}/tasks")) == ["hartford-1-23-4"]
     (task,) = (await client.get_work(5, ["vgsi"])).tasks
     assert (task.task_id, task.platform, task.target.county) == ("hartford-1-23-4", "vgsi", "hartford")
+
+
+async def test_the_pages_other_example_reads_records(
+    server: FirestoreServer,
+    client: FirestoreClient,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", server.host)
+    await client.submit_results([an_entry("t1", data=b'{"a":1}'), an_entry("t2", data=b'{"a":[[2]]}')])
+    await asyncio.to_thread(exec, _examples()[1].replace("gs://my-bucket/raw", str(tmp_path / "raw")), {})
+    assert sorted(capsys.readouterr().out.splitlines()) == ["{'a': 1}", "{'a': [[2]]}"]
+
+
+def _examples() -> list[str]:
+    found = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return [code.replace("my-project", "p") for code in found]

@@ -81,7 +81,7 @@ async def test_the_workers_client_is_content(tmp_path: Path) -> None:
                 await client.report_end(an_end("t/1"))
                 assert (await client.heartbeat(a_beat())).commands == []
                 signal = Signal(platform="echo", field="f", selector="#a", selector_type="css", success=True)
-                await client.submit_signals([signal])
+                await client.submit_signals([signal], "first")
                 assert [found.selector for found in await client.get_selectors("echo")] == ["#a"]
                 with pytest.raises(Refused):
                     await client.upload_raw_file(replace(entry, raw_sha256="0" * 64), raw)

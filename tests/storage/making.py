@@ -31,6 +31,7 @@ def a_task(
     priority: Priority = Priority.NORMAL,
     max_retries: int = 3,
     lease_expires_at: datetime | None = None,
+    lease_id: str = "",
 ) -> Task:
     return Task(
         task_id=task_id,
@@ -41,6 +42,7 @@ def a_task(
         priority=priority,
         max_retries=max_retries,
         lease_expires_at=lease_expires_at,
+        lease_id=lease_id,
     )
 
 

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock, iso
-from parcelpost.model import Signal, Site, TaskStatus
+from parcelpost.model import Lease, Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
     backup,
     cache,
     failures,
     health,
+    leases,
     metrics,
     outbox,
     queue_state,
@@ -36,6 +37,7 @@ from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, deliver, save_one
 
 LATER = iso(NOW + timedelta(days=100))
+LEASE = Lease(task_id="t1", lease_id="x", expires_at=NOW)
 PLATFORMS = ("vgsi", "qpublic", "beacon")
 
 
@@ -156,6 +158,8 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("who holds claims", tasks.owners, {"tasks_held"}),
     ("recover the dead", lambda db: queue_state.recover(db, ["x"], NOW, 5), {"tasks_held"}),
     ("extend leases", lambda db: tasks.extend_leases(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
+    ("leases with names", lambda db: leases.named(db, LATER), {"tasks_named_leases", "sqlite_autoindex_results_2"}),
+    ("extend leases with names", lambda db: leases.extend(db, [LEASE], LATER), {"sqlite_autoindex_tasks_1"}),
     ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
     ("expire by age", lambda db: tasks.stored_before(db, LATER), {"tasks_ready", "tasks_delayed"}),
     ("count per status", lambda db: queue_state.counts(db, LATER),

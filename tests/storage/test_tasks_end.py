@@ -190,7 +190,7 @@ async def test_leases_are_extended_for_all_that_was_granted_since(
     await claim_one(lpm, a_task("held", priority=Priority.URGENT, lease_expires_at=lease))
     await lpm.add_tasks([a_task("waits", lease_expires_at=lease), a_task("over", lease_expires_at=clock.now())])
     await lpm.add_tasks([a_task("own"), a_task("longer", lease_expires_at=later + timedelta(hours=1))])
-    assert await lpm.extend_leases(later, NOW + timedelta(seconds=30)) == 2
+    assert await lpm.leases.extend_all(later, NOW + timedelta(seconds=30)) == 2
     found = {
         name: (await the_task(lpm, name)).task.lease_expires_at for name in ("old", "held", "waits", "over", "own")
     }

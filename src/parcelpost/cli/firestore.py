@@ -15,6 +15,7 @@ Examples:
   parcelpost firestore show layout
   parcelpost firestore show rules > firestore.rules
   parcelpost firestore show indexes > firestore.indexes.json
+  parcelpost firestore show project > firebase.json && firebase deploy --only firestore --project my-project
 """
 
 app = typer.Typer(
@@ -29,12 +30,14 @@ class Shipped(StrEnum):
     RULES = "rules"
     INDEXES = "indexes"
     LAYOUT = "layout"
+    PROJECT = "project"
 
 
 _FILES = {
     Shipped.RULES: "firestore.rules",
     Shipped.INDEXES: "firestore.indexes.json",
     Shipped.LAYOUT: "README.md",
+    Shipped.PROJECT: "firebase.json",
 }
 
 
@@ -44,8 +47,8 @@ def _group() -> None:
 
 
 @app.command("show", epilog=EXAMPLES)
-def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, indexes or layout.")]) -> None:
-    """Print a file of deploy/firestore as it is: security rules, indexes, or the layout of the collections.
+def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, indexes, layout or project.")]) -> None:
+    """Print a file of deploy/firestore as it is: security rules, indexes, the collections' layout, or firebase.json.
 
     Needs no Firestore and no package of it.
     """

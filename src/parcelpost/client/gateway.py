@@ -109,7 +109,7 @@ class GatewayClient:
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
         return self._exchange.read(answer, wire.read_heard)
 
-    async def submit_signals(self, signals: Sequence[Signal]) -> None:
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
         await self._submit_extra("/signals", wire.signals_body(signals))
 
     async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:

@@ -32,7 +32,7 @@ class Nowhere:
     async def heartbeat(self, beat: Beat) -> Heard:
         return Heard()
 
-    async def submit_signals(self, signals: Sequence[Signal]) -> None:
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
         raise NotOffered(_NO_GATEWAY)
 
     async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from parcelpost.model import Broken, OutboxEntry, QueueDepth, Signal, Task
+from parcelpost.model import Broken, Lease, OutboxEntry, QueueDepth, Signal, Task
 from parcelpost.wire import Heard
 
 MOST_TASKS = 100
@@ -72,6 +72,8 @@ class Beat(Struct, frozen=True, kw_only=True):
     """Fields that sites no longer show where they did."""
     leaving: bool = False
     """The last one: the worker ends, and nothing runs any more."""
+    leases: Sequence[Lease] = ()
+    """Those that are in the worker's store under a name of the upstream's."""
 
 
 class MetricsSample(Struct, frozen=True, kw_only=True):
@@ -109,10 +111,15 @@ class Upstream(Protocol):
         """
 
     async def heartbeat(self, beat: Beat) -> Heard:
-        """Answers the upstream's commands, as it wrote them, and until when its leases run now."""
+        """Answers the upstream's commands, as it wrote them, and until when its leases run now: all of them, or of
+        those that have names the ones that it has extended.
+        """
 
-    async def submit_signals(self, signals: Sequence[Signal]) -> None:
-        """Raises NotOffered, and Refused or TooLarge for the whole batch."""
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
+        """In the order stored; `first_id` is the id of the first. What is sent again begins with the same one.
+
+        Raises NotOffered, and Refused or TooLarge for the whole batch.
+        """
 
     async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
         """Raises NotOffered, Refused or TooLarge."""

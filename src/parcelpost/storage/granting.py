@@ -9,7 +9,7 @@ from typing import Any
 from parcelpost.storage import tasks
 
 _LONGER = """
-UPDATE tasks SET lease_expires_at = :lease, updated_at = :now
+UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id, updated_at = :now
 WHERE task_id = :task_id AND status IN ('pending', 'processing') AND lease_expires_at < :lease
 """
 _NOT_HEARD_OF = """
@@ -18,7 +18,7 @@ DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
 """
 _AGAIN = """
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
-    started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now
+    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now
 WHERE task_id = :task_id AND status IN ('failed', 'expired') AND lease_expires_at < :lease
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
 """
@@ -35,7 +35,7 @@ def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
 
 
 def _again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    values = {"task_id": row[0], "now": row[-2], "lease": row[-1]}
+    values = {"task_id": row[0], "now": row[-3], "lease": row[-2], "lease_id": row[-1]}
     if db.execute(_LONGER, values).rowcount:
         return 0
     db.execute(_NOT_HEARD_OF, values)

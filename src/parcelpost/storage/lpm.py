@@ -22,6 +22,7 @@ from parcelpost.storage.duties import Duties
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.failures import FailureLog
 from parcelpost.storage.janitor import Janitor
+from parcelpost.storage.leases import Leases
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.open_sites import Sites
 from parcelpost.storage.options import StoreOptions
@@ -59,6 +60,7 @@ class LocalPersistenceManager:
         self._emit = emit
         self._saving = Saving(database, store.raw, options)
         self._desk = ClaimDesk(database, store.owner.id, clock)
+        self.leases = Leases(database, clock, self._desk.invalidate)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
         self.browsers = Browsers(database, store.live)
@@ -133,12 +135,6 @@ class LocalPersistenceManager:
         keys = [(claim.seq, claim.token) for claim in claims]
         lost = await self._db.write_lossy(tasks.heartbeat, keys, self._now(), lease)
         return [claims[index] for index in lost]
-
-    async def extend_leases(self, until: datetime, granted_after: datetime) -> int:
-        """The upstream's word for all that it has granted since that moment, unless its lease is over already."""
-        extended = await self._db.write_lossy(tasks.extend_leases, iso(until), iso(granted_after), self._now())
-        self._desk.invalidate()
-        return extended
 
     async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
         return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)

@@ -212,7 +212,8 @@ def requeue(
         found = [row for task_id in dict.fromkeys(task_ids) for row in db.execute(one, {**values, "task_id": task_id})]
     db.executemany("DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0", [(row[1],) for row in found])
     change = """UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL,
-                    lease_expires_at = NULL, started_at = NULL, completed_at = NULL, error = NULL, updated_at = ?
+                    lease_expires_at = NULL, lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL,
+                    updated_at = ?
                 WHERE seq = ?"""
     db.executemany(change, [(now, row[0]) for row in found])
     return len(found)

@@ -23,14 +23,14 @@ _FIELDS = frozenset({"parcel_id", "state", "county", "url"})
 _PRIORITIES = {int(priority): priority for priority in Priority}
 
 CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
-    seq, retries, created_at"""
+    seq, retries, created_at, lease_id"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error, parent_id"""
 ENTRY_COLUMNS = """r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
     r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
     r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
     r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
-    t.lease_expires_at, t.retries, r.page_shared"""
+    t.lease_expires_at, t.retries, r.page_shared, t.lease_id"""
 
 
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
@@ -70,6 +70,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         now,
         now,
         iso(task.lease_expires_at) if task.lease_expires_at else None,
+        checks.text("lease_id", task.lease_id) if task.lease_id else None,
     )
 
 
@@ -97,16 +98,16 @@ def info(row: Sequence[Any]) -> TaskInfo:
         seq=row[8],
         retries=row[9],
         created_at=from_iso(row[10]),
-        status=TaskStatus(row[11]),
-        recoveries=row[12],
-        available_at=moment(row[13]),
-        claimed_by=row[14],
-        assigned_browser=row[15],
-        updated_at=from_iso(row[16]),
-        started_at=moment(row[17]),
-        completed_at=moment(row[18]),
-        error=row[19],
-        parent_id=row[20],
+        status=TaskStatus(row[12]),
+        recoveries=row[13],
+        available_at=moment(row[14]),
+        claimed_by=row[15],
+        assigned_browser=row[16],
+        updated_at=from_iso(row[17]),
+        started_at=moment(row[18]),
+        completed_at=moment(row[19]),
+        error=row[20],
+        parent_id=row[21],
     )
 
 
@@ -116,7 +117,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
         html_path, json_path, screenshot_path, log_path, sha256, key,
         scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
-        created_at, lease, retries, page_shared,
+        created_at, lease, retries, page_shared, lease_id,
     ) = row  # fmt: skip
     return OutboxEntry(
         seq=seq,
@@ -148,6 +149,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         lease_expires_at=moment(lease),
         retries=retries,
         page_shared=bool(page_shared),
+        lease_id=lease_id,
     )
 
 
@@ -176,4 +178,5 @@ def _task(row: Sequence[Any]) -> Task:
         priority=_PRIORITIES[row[4]],
         max_retries=row[5],
         lease_expires_at=moment(row[6]),
+        lease_id=row[11] or "",
     )

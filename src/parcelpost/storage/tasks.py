@@ -17,7 +17,7 @@ from parcelpost.storage import multi_row, open_sites, outbox, rows
 _COLUMNS = """task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
     created_at, updated_at"""
 _ADD = f"INSERT INTO tasks ({_COLUMNS})"
-_ADD_LEASED = f"INSERT INTO tasks ({_COLUMNS}, lease_expires_at)"
+_ADD_LEASED = f"INSERT INTO tasks ({_COLUMNS}, lease_expires_at, lease_id)"
 _ONCE = "ON CONFLICT (task_id) DO NOTHING"
 
 # Each platform's next tasks come from its own part of the index; the best of those heads win. So nothing that is
@@ -101,9 +101,9 @@ WHERE seq = ? AND claim_token = ?
 
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
     """How many were new. A task that is known stays exactly as it is."""
-    if any(row[-1] for row in task_rows):
+    if any(row[-2] for row in task_rows):
         return multi_row.insert(db, _ADD_LEASED, task_rows, _ONCE)
-    return multi_row.insert(db, _ADD, [row[:-1] for row in task_rows], _ONCE)  # a NULL takes longer than a text
+    return multi_row.insert(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # a NULL takes longer than a text
 
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:

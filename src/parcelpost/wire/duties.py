@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import NotNow
-from parcelpost.model import Broken, Json, QueueDepth, Signal
+from parcelpost.model import Broken, Json, Lease, QueueDepth, Signal
 from parcelpost.wire.reading import elements, member, members, value
 from parcelpost.wire.work import moment
 
@@ -106,6 +106,8 @@ class Heard(Struct, frozen=True, kw_only=True):
     lease_expires_at: datetime | None = None
     """Until then run all leases that this worker got after `leases_since`. None: it says nothing of leases."""
     leases_since: datetime | None = None
+    leases: Sequence[Lease] = ()
+    """Those with names that were extended, each with its new end."""
 
 
 def read_heard(body: bytes) -> Heard:
@@ -117,13 +119,16 @@ def read_heard(body: bytes) -> Heard:
     return heard(given, until, since)
 
 
-def heard(given: Iterable[Json], until: datetime | None, since: datetime | None) -> Heard:
+def heard(
+    given: Iterable[Json], until: datetime | None = None, since: datetime | None = None, leases: Sequence[Lease] = ()
+) -> Heard:
     """What makes no sense is left out."""
     commands = [command for command in given if isinstance(command, str) and command.isprintable()]
     return Heard(
         commands=[command for command in commands if 0 < len(command) <= _MOST_COMMAND_CHARS][:_MOST_COMMANDS],
         lease_expires_at=until if since else None,
         leases_since=since if until else None,
+        leases=leases,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -116,7 +117,7 @@ def _priority(given: Json) -> Priority:
     return _PRIORITIES.get(given, Priority.NORMAL) if type(given) is int else Priority.NORMAL
 
 
-def _retries(given: Json) -> Mapping[str, int]:
+def _retries(given: Json) -> Mapping[str, Any]:
     return {"max_retries": given} if type(given) is int and 0 <= given <= _MOST_RETRIES else {}
 
 

@@ -73,7 +73,7 @@ class Extras:
     async def _send_signals(self) -> None:
         while stored := await self._lpm.signals.unsynced(_SIGNALS_A_CALL):
             async with self._logged("learning_signals", len(stored)):
-                await self._upstream.submit_signals([one.signal for one in stored])
+                await self._upstream.submit_signals([one.signal for one in stored], stored[0].signal_id)
             await self._lpm.signals.mark_synced([one.signal_id for one in stored])
 
     async def _send_metrics(self) -> None:

@@ -11,7 +11,7 @@ from parcelpost.client.upstream import Beat, Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
 from parcelpost.events import CommandReceived, Emit
-from parcelpost.model import Broken, QueueDepth
+from parcelpost.model import Broken, Lease, QueueDepth
 from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.metrics import Window
@@ -66,6 +66,7 @@ class Heartbeat:
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
+        self._leases: Sequence[Lease] = ()
         self.absence = Absence(HEARTBEAT, lpm, sync, clock, emit)
 
     @property
@@ -82,9 +83,11 @@ class Heartbeat:
         except UpstreamError as error:
             return await self._went_away(NotNow(str(error)))
         await self.absence.worked()
-        if heard.lease_expires_at and heard.leases_since:
-            with contextlib.suppress(StoreError):  # the next beat says it again
-                await self._lpm.extend_leases(heard.lease_expires_at, heard.leases_since)
+        with contextlib.suppress(StoreError):  # the next beat says it again
+            if heard.lease_expires_at and heard.leases_since:
+                await self._lpm.leases.extend_all(heard.lease_expires_at, heard.leases_since)
+            if heard.leases:
+                await self._lpm.leases.extend(heard.leases)
         for command in heard.commands:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         await self._note_orders()
@@ -106,6 +109,7 @@ class Heartbeat:
             self._window = await self._lpm.metrics.window(60.0)
             paused = await self._lpm.paused_platforms()
             self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
+            self._leases = await self._lpm.leases.named()
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
         load = self._load()
@@ -122,6 +126,7 @@ class Heartbeat:
             disk_free_bytes=self._disk_free(),
             blocked=self._blocked,
             broken=self._broken(),
+            leases=self._leases,
         )
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from parcelpost import wire
 from parcelpost.client.firestore.calls import Calls
+from parcelpost.client.firestore.experience import Experience
 from parcelpost.client.firestore.fleet import Fleet
 from parcelpost.client.firestore.layout import Layout
 from parcelpost.client.firestore.leases import Leases
@@ -28,6 +29,7 @@ class FirestoreClient:
         self._tasks = Tasks(calls, layout, leases, settings)
         self._results = Results(calls, layout, self._raw_files)
         self._fleet = Fleet(calls, layout, leases)
+        self._experience = Experience(calls, layout)
 
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         return await self._tasks.claim(capacity, platforms)
@@ -44,11 +46,11 @@ class FirestoreClient:
     async def heartbeat(self, beat: Beat) -> wire.Heard:
         return await self._fleet.beat(beat)
 
-    async def submit_signals(self, signals: Sequence[Signal]) -> None:
-        await self._fleet.count_signals(signals)
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
+        await self._experience.count(signals, first_id)
 
     async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
         await self._fleet.add_samples(samples)
 
     async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
-        return await self._fleet.selectors(platform)
+        return await self._experience.selectors(platform)

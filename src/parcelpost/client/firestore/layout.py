@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from parcelpost.model import OutboxEntry
 
-TASKS, RESULTS, PARCELS, WORKERS, SELECTORS = "tasks", "results", "parcels", "workers", "selectors"
+TASKS, RESULTS, PARCELS, WORKERS = "tasks", "results", "parcels", "workers"
+SELECTORS, SIGNAL_BATCHES = "selectors", "signal_batches"
 COMMANDS, METRICS = "commands", "metrics"
 """Below a worker."""
 
@@ -46,6 +47,10 @@ class Layout(Struct, frozen=True):
 
     def selector(self, *parts: str) -> str:
         return self._path(SELECTORS, *parts)
+
+    def signal_batch(self, first_id: str) -> str:
+        """A hash: ids that rise with time, as a signal's do, would all be written at one place."""
+        return self._path(SIGNAL_BATCHES, hashlib.sha256(first_id.encode()).hexdigest()[:32])
 
     def sample(self, timestamp: str) -> str:
         return f"{self.worker}/{METRICS}/{document_id([timestamp])}"

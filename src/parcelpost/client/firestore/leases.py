@@ -1,43 +1,38 @@
-"""Leases: two fields of a task, who has it and until when by Firestore's clock. Here: kept, given back, over."""
+"""Leases: fields of a task that say who has it, by what name, and until when by Firestore's clock. Here: kept, over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from google.cloud.firestore_v1.types import StructuredQuery
+from msgspec.structs import replace
 
 from parcelpost.client.firestore.calls import Calls, Found, change, query
 from parcelpost.client.firestore.failures import Conflict
 from parcelpost.client.firestore.layout import TASKS, Layout
-from parcelpost.client.firestore.task_fields import LEASED, OF_A_LEASE, Fields, queued_again, when
+from parcelpost.client.firestore.task_fields import LEASED, OF_A_LEASE, Fields, is_held, queued_again, when
 from parcelpost.client.firestore.values import Message
 from parcelpost.client.upstream import Beat
+from parcelpost.model import Lease
 from parcelpost.settings.keys import FirestoreSettings
 
-_A_TIME = 400  # more than a worker can have claimed without having them
+_A_TIME = 400  # below the 500 writes of a commit
 _MOST_ROUNDS = 50
 _LONGEST_LEASE = timedelta(hours=24)
 _ON_ITS_WAY_SECONDS = 30.0
 """A task claimed so lately may not be in the worker's store yet."""
+_BY_END = ("lease_expires_at",)
 _NO_WORD = "its lease ended without a word"
-
-
-class Kept(NamedTuple):
-    """By our own clock: until then run all leases of tasks that came after `since`."""
-
-    until: datetime
-    since: datetime
+_NOTHING_HERE = "the worker that had it says that it has nothing"
 
 
 class Leases:
     """One worker's.
 
-    A claimed task counts as taken when it is in the worker's store: that is so for all of a claim when the next one is
-    asked for, or after half a minute. `taken_until`, which the worker's document keeps, is the last claim of which it
-    is known. What an earlier process has claimed after it may never have arrived: its lease is left to end.
+    Each claim gives its leases a new name, and only those that the worker's store can name are extended. What was
+    claimed and never arrived, because an answer was lost or the worker died, ends by itself.
     """
 
     def __init__(self, calls: Calls, layout: Layout, settings: FirestoreSettings) -> None:
@@ -46,26 +41,6 @@ class Leases:
         self._max_attempts = settings.max_attempts
         self.length = timedelta(seconds=settings.lease_seconds)
         self._on_its_way = timedelta(seconds=min(_ON_ITS_WAY_SECONDS, settings.lease_seconds / 2))
-        self._claims: tuple[datetime, datetime] | None = None
-        """The first and the last of this process."""
-        self.taken_until: datetime | None = None
-        self._is_loaded = False
-
-    async def get_to_know(self) -> None:
-        """How Firestore's clock goes, and what the process before this one has taken."""
-        if not self._is_loaded:
-            worker = (await self._calls.get([self._layout.worker], ["taken_until"])).get(self._layout.worker)
-            known = worker.fields.get("taken_until") if worker else None
-            self.taken_until = known if isinstance(known, datetime) else None
-            self._is_loaded = True
-
-    def all_are_taken(self) -> None:
-        """What was claimed until now is in the worker's store."""
-        self.taken_until = self._claims[1] if self._claims else self.taken_until
-
-    def claimed(self, at: datetime) -> None:
-        first, last = self._claims or (at, at)
-        self._claims = min(first, at), max(last, at)
 
     async def bring_back(self) -> None:
         """What dead workers had is queued again, or failed if it was handed out often enough.
@@ -76,59 +51,60 @@ class Leases:
         over = query(TASKS, ("status", "==", LEASED), ("lease_expires_at", "<=", now), order=_BY_END, most=_A_TIME)
 
         def back(found: Found) -> Fields | None:
-            is_over = when(found, "lease_expires_at") <= now
+            is_over = found.fields.get("status") == LEASED and when(found, "lease_expires_at") <= now
             return queued_again(found, self._max_attempts, now, _NO_WORD) if is_over else None
 
         with suppress(Conflict):
-            await self._change(over, back)
+            await self._change_all(over, back)
 
-    async def keep(self, beat: Beat) -> Kept | None:
-        """Extends those that need it, so that all run for half their length at least.
+    async def keep(self, beat: Beat) -> list[Lease]:
+        """Extends those of the worker's leases of which half is over. Answers these, with their new ends by our clock.
 
-        None: the worker holds nothing. What it was given all the same never reached it, and is queued again.
+        One that ends later than any can was stored before our clock was set back: that counts as half over.
+        A worker that holds nothing gives back what it was given all the same, which never reached it.
         """
         now = self._calls.now()
-        if self._claims and now - self._claims[1] > self._on_its_way:
-            self.all_are_taken()
         if _holds_nothing(beat):
-            await self._change(self._mine(now + self.length), lambda found: self._returned(found, now))
-            return None
-        await self._change(self._mine(now + self.length / 2), lambda found: self._extended(found, now))
+            await self._change_all(self._mine(now), lambda found: self._returned(found, now))
+            return []
         here = self._calls.here(now)
-        return Kept(here + self.length / 2, here - _LONGEST_LEASE)
+        due = [lease for lease in beat.leases if not self.length / 2 < lease.expires_at - here <= self.length]
+        kept: list[Lease] = []
+        for start in range(0, len(due), _A_TIME):
+            kept += await self._extend(due[start : start + _A_TIME], now)
+        return kept
 
-    def is_mine(self, found: Found) -> bool:
-        return found.fields.get("status") == LEASED and found.fields.get("worker") == self._layout.worker_id
+    async def _extend(self, leases: Sequence[Lease], now: datetime) -> list[Lease]:
+        by_path = {self._layout.task(lease.task_id): lease for lease in leases}
 
-    def _mine(self, ends_until: datetime) -> StructuredQuery:
+        async def extend(transaction: bytes) -> tuple[list[Lease], list[Message]]:
+            found = await self._calls.get(list(by_path), OF_A_LEASE, transaction)
+            held = [path for path, one in found.items() if _may_go_on(one, by_path[path], now)]
+            writes = [change(path, {"lease_expires_at": now + self.length}) for path in held]
+            return [by_path[path] for path in held], writes
+
+        until = self._calls.here(now + self.length)
+        return [replace(lease, expires_at=until) for lease in await self._calls.transact(extend)]
+
+    def _mine(self, now: datetime) -> StructuredQuery:
         mine = ("worker", "==", self._layout.worker_id)
-        ends = ("lease_expires_at", "<=", ends_until)
+        ends = ("lease_expires_at", "<=", now + self.length)
         return query(TASKS, ("status", "==", LEASED), mine, ends, order=_BY_END, most=_A_TIME)
 
-    def _extended(self, found: Found, now: datetime) -> Fields | None:
-        since = when(found, "leased_at")
-        if not self.is_mine(found) or not self._is_here(since) or now - since > _LONGEST_LEASE:
-            return None
-        return {"lease_expires_at": now + self.length}
-
-    def _is_here(self, claimed_at: datetime) -> bool:
-        """In the worker's store, or on its way there in this process."""
-        is_taken = self.taken_until is not None and claimed_at <= self.taken_until
-        return is_taken or (self._claims is not None and claimed_at >= self._claims[0])
-
     def _returned(self, found: Found, now: datetime) -> Fields | None:
-        if not self.is_mine(found) or now - when(found, "leased_at") < self._on_its_way:
+        is_mine = found.fields.get("status") == LEASED and found.fields.get("worker") == self._layout.worker_id
+        if not is_mine or now - when(found, "leased_at") < self._on_its_way:
             return None
-        return queued_again(found, self._max_attempts, now, "the worker that had it says that it has nothing")
+        return queued_again(found, self._max_attempts, now, _NOTHING_HERE)
 
-    async def _change(self, look: StructuredQuery, change_of: Callable[[Found], Fields | None]) -> None:
+    async def _change_all(self, look: StructuredQuery, change_of: Callable[[Found], Fields | None]) -> None:
         """All that is found; read again in a transaction, as others may be at it too."""
         for _ in range(_MOST_ROUNDS):
             seen = [found.path for found in await self._calls.query(self._layout.parent, look)]
-            if not seen or not await self._changed(seen, change_of) or len(seen) < _A_TIME:
+            if not seen or not await self._change(seen, change_of) or len(seen) < _A_TIME:
                 return
 
-    async def _changed(self, paths: list[str], change_of: Callable[[Found], Fields | None]) -> int:
+    async def _change(self, paths: list[str], change_of: Callable[[Found], Fields | None]) -> int:
         async def work(transaction: bytes) -> tuple[int, list[Message]]:
             found = (await self._calls.get(paths, OF_A_LEASE, transaction)).values()
             writes = [change(one.path, fields) for one in found if (fields := change_of(one))]
@@ -137,7 +113,8 @@ class Leases:
         return await self._calls.transact(work)
 
 
-_BY_END = ("lease_expires_at",)
+def _may_go_on(found: Found, lease: Lease, now: datetime) -> bool:
+    return is_held(found, lease.lease_id) and now - when(found, "leased_at") <= _LONGEST_LEASE
 
 
 def _holds_nothing(beat: Beat) -> bool:

@@ -16,7 +16,7 @@ from parcelpost.model import Source, Task
 
 QUEUED, LEASED, DONE, FAILED = "queued", "leased", "done", "failed"
 
-OF_A_LEASE = ("status", "worker", "leased_at", "lease_expires_at", "attempts")
+OF_A_LEASE = ("status", "worker", "lease_id", "leased_at", "lease_expires_at", "attempts")
 """The fields that decide about one."""
 
 _OF_A_TASK = ("type", "platform", "target", "priority", "max_retries")
@@ -26,13 +26,13 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 Fields = Mapping[str, Plain]
 
 
-def read(found: Found, lease_expires_at: datetime) -> Task | BadTask:
+def read(found: Found, lease_id: str, lease_expires_at: datetime) -> Task | BadTask:
     told = {name: found.fields[name] for name in _OF_A_TASK if name in found.fields}
     try:
         task = wire.read_task(msgspec.json.encode({**told, "task_id": found.name}))
     except InvalidInput as error:
         return BadTask(task_id=found.name, problem=str(error))
-    return msgspec.structs.replace(task, source=Source.FIRESTORE, lease_expires_at=lease_expires_at)
+    return msgspec.structs.replace(task, source=Source.FIRESTORE, lease_id=lease_id, lease_expires_at=lease_expires_at)
 
 
 def turn(found: Found) -> tuple[float, datetime, str]:
@@ -47,10 +47,16 @@ def when(found: Found, name: str) -> datetime:
     return moment if isinstance(moment, datetime) else _NEVER
 
 
-def leased(found: Found, worker_id: str, now: datetime, lease: timedelta) -> Fields:
+def is_held(found: Found, lease_id: str | None) -> bool:
+    """Under that very lease. The same worker may have lost the task since, and got it again under another."""
+    return found.fields.get("status") == LEASED and bool(lease_id) and found.fields.get("lease_id") == lease_id
+
+
+def leased(found: Found, worker_id: str, lease_id: str, now: datetime, lease: timedelta) -> Fields:
     return {
         "status": LEASED,
         "worker": worker_id,
+        "lease_id": lease_id,
         "leased_at": now,
         "lease_expires_at": now + lease,
         "attempts": _attempts(found) + 1,
@@ -72,7 +78,13 @@ def queued_again(found: Found, max_attempts: int, now: datetime, why: str) -> Fi
     attempts = _attempts(found)
     if attempts >= max_attempts:
         return ended(FAILED, now, f"{why}; it was handed out {attempts} times, which is as often as may be")
-    return {"status": QUEUED, "worker": None, "lease_expires_at": None, "error": why[:_MOST_ERROR_CHARS]}
+    return {
+        "status": QUEUED,
+        "worker": None,
+        "lease_id": None,
+        "lease_expires_at": None,
+        "error": why[:_MOST_ERROR_CHARS],
+    }
 
 
 def _attempts(found: Found) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -16,6 +17,7 @@ from parcelpost.client.firestore.task_fields import (
     QUEUED,
     Fields,
     ended,
+    is_held,
     leased,
     queued_again,
     read,
@@ -40,8 +42,7 @@ class Tasks:
 
     async def claim(self, capacity: int, platforms: Sequence[str]) -> Work:
         """The most urgent, then the oldest. What others take meanwhile is left to them."""
-        await self._leases.get_to_know()
-        self._leases.all_are_taken()  # the worker stores what it has before it asks for more
+        await self._calls.learn_time(self._layout.worker)
         await self._leases.bring_back()
         wanted = min(max(capacity, 1), MOST_TASKS)
         for is_crowded in (False, True, True, True):
@@ -54,12 +55,12 @@ class Tasks:
         raise NotNow("Firestore has tasks, and other workers took every one that this one asked for")
 
     async def end(self, entry: OutboxEntry) -> None:
-        """By the word of the worker that has it. A task that is unknown, ended or another's stays as it is."""
+        """By the word of who has that lease (I4). A task that is unknown, ended or given out anew stays as it is."""
         path = self._layout.task(entry.task_id)
 
         async def end(transaction: bytes) -> tuple[None, Sequence[Message]]:
             found = (await self._calls.get([path], OF_A_LEASE, transaction)).get(path)
-            if found is None or not self._leases.is_mine(found):
+            if found is None or not is_held(found, entry.lease_id):
                 return None, ()
             return None, [change(path, self._ended(found, entry))]
 
@@ -81,27 +82,27 @@ class Tasks:
         return [one.path for one in found[:wanted]]
 
     async def _take(self, paths: Sequence[str]) -> list[Task | BadTask]:
-        """Those that are still there, in one transaction: no other worker gets one of them."""
-        now = self._calls.now()
+        """Those that are still there, in one transaction: no other worker gets one of them.
+
+        Should its answer be lost, nobody ever names their lease, and it ends.
+        """
+        now, lease_id = self._calls.now(), secrets.token_hex(16)
         until = self._calls.here(now + self._leases.length)
 
         async def take(transaction: bytes) -> tuple[list[Task | BadTask], list[Message]]:
             there = await self._calls.get(paths, transaction=transaction)
             found = [there[path] for path in paths if path in there and there[path].fields.get("status") == QUEUED]
-            tasks = [read(one, until) for one in found]
+            tasks = [read(one, lease_id, until) for one in found]
             writes = [change(one.path, self._claimed(one, task, now)) for one, task in zip(found, tasks, strict=True)]
             return tasks, writes
 
-        taken = await self._calls.transact(take)
-        if taken:
-            self._leases.claimed(now)
-        return taken
+        return await self._calls.transact(take)
 
     def _claimed(self, found: Found, task: Task | BadTask, now: datetime) -> Fields:
         """What cannot be read would be handed out for ever."""
         if isinstance(task, BadTask):
             return ended(FAILED, now, f"the task cannot be read: {task.problem}")
-        return leased(found, self._layout.worker_id, now, self._leases.length)
+        return leased(found, self._layout.worker_id, task.lease_id, now, self._leases.length)
 
     def _ended(self, found: Found, entry: OutboxEntry) -> Fields:
         now = self._calls.now()

@@ -1,0 +1,70 @@
+"""The worker's own heartbeat between its store and Firestore: what it holds there is what it believes to hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from parcelpost.client.firestore import FirestoreClient
+from parcelpost.clock import Clock
+from parcelpost.model import TaskStatus
+from parcelpost.settings.keys import HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.control import Control
+from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.resources import Resources
+from tests.client.making import an_end
+from tests.firestore.conftest import Open, ServersClock
+from tests.firestore.making import add_tasks, task
+from tests.firestore.server import FirestoreServer
+
+MINUTE = timedelta(minutes=1)
+
+
+def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Heartbeat:
+    resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=lambda _: None)
+    return Heartbeat(
+        lpm,
+        client,
+        HeartbeatSettings(),
+        SyncSettings(),
+        Control(),
+        worker_id="w-1",
+        version="1",
+        platforms=lambda: ["echo"],
+        known_platforms=lambda: ["echo"],
+        active=lambda: 1,
+        disk_free=lambda: 1,
+        load=lambda: resources.load,
+        broken=lambda: (),
+        sync_now=lambda: None,
+        clock=clock,
+        emit=lambda _: None,
+    )
+
+
+async def test_what_the_store_believes_to_hold_is_held(
+    server: FirestoreServer, open_worker: Open, tmp_path: Path
+) -> None:
+    add_tasks(server, "kept", "lost")
+    clock = ServersClock(server)
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
+        async with open_worker("w-1") as client:
+            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, granted=True)
+        async with open_worker("w-1") as client, open_worker("w-2") as other:  # it was started again
+            heartbeat = _heartbeat(lpm, client, clock)
+            lost = await lpm.get_task("lost")
+            assert lost is not None
+            await client.report_end(an_end("lost", TaskStatus.EXPIRED, lease_id=lost.task.lease_id))
+            assert [one.task_id for one in (await other.get_work(5, ["echo"])).tasks] == ["lost"]
+            server.documents.ahead = 8 * MINUTE
+            await heartbeat.step()
+            server.documents.ahead = 16 * MINUTE
+            await lpm.expire_tasks()
+            states = {name: await lpm.get_task(name) for name in ("kept", "lost")}
+            found = {name: info.status for name, info in states.items() if info}
+            assert found == {"kept": TaskStatus.PENDING, "lost": TaskStatus.EXPIRED}
+            for end in await lpm.get_unsynced_results():
+                await client.report_end(end)
+            assert (task(server, "kept")["worker"], task(server, "lost")["worker"]) == ("w-1", "w-2")
+            assert (await other.get_work(5, ["echo"])).tasks[0].task_id == "lost", "w-2 was silent for 16 minutes"
