@@ -23,6 +23,7 @@ NOT_RUN = {
     r"umask 077|mkdir -p deploy/.*|cd .*|echo \"(workers|database|ann): .*|.* > (gateway_token|database_password)": (
         "makes secrets for containers; tests/deploy has its own"
     ),
+    r".* && firebase deploy .*": "deploys to Google; tests/cli/test_firestore.py has what it shows",
     r"curl -s .*": "tests/gateway/test_read_api_docs.py",
     r".*(gateway|db)\.example\.org.*": "names a machine that is not there",
     r".*--upstream firestore.*": "tests/acceptance/test_crash_firestore.py",

@@ -33,6 +33,7 @@ RELEASED = {
     4: "ff08036c29b17382",
     5: "052e4653e1845180",
     6: "a99f870af256a7a9",
+    7: "53427393bb538935",
 }
 """Checksums: a file that stores were made by is never changed again."""
 
