@@ -37,6 +37,7 @@ def demo(temporary: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=temporary,
         env=os.environ | {"TMPDIR": str(temporary)},
     ) as process:
         try:
@@ -72,6 +73,7 @@ class Told(NamedTuple):
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     temporary = tmp_path_factory.mktemp("demo")
+    (temporary / "parcelpost.toml").write_text('[worker]\nmode = "standalone"\n')  # for real work: not for this
     with demo(temporary, "--parcels", PARCELS, "--stay", "--keep") as process:
         read = read_until(process, "until Ctrl-C")
         (address,) = re.findall(r"The dashboard stays up at (\S+/)", read)
@@ -82,7 +84,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
         children = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate()
-    (folder,) = temporary.iterdir()
+    (folder,) = (one for one in temporary.iterdir() if one.is_dir())
     return Told(folder, read + rest, err, process.returncode, statuses, children)
 
 
@@ -106,6 +108,7 @@ def test_nothing_is_missing_after_both_were_killed(told: Told) -> None:
 @pytest.mark.xdist_group("demo")
 def test_what_is_kept_is_whole_and_no_other_demo_goes_there(told: Told) -> None:
     assert run_process("store", "check", "--deep", "--store", told.folder / "worker" / "parcelpost.db").code == 0
+    assert [file for file in told.folder.rglob("*") if file.stat().st_mode & 0o077] == []
     again = run_process("demo", "--dir", told.folder)
     assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {told.folder} already")
 

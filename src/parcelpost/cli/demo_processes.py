@@ -7,7 +7,9 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from parcelpost.clock import Clock
 from parcelpost.errors import ParcelpostError
@@ -33,10 +35,12 @@ class Child:
     async def start(self) -> int:
         """Its process id. In a session of its own: a Ctrl-C reaches the demonstration only, which then ends it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
-        with self._log.open("ab") as log:
+        environment["PARCELPOST_CONFIG"] = os.devnull  # the settings of whoever looks on are for real work
+        with _appended(self._log) as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "parcelpost.cli.demo_child", *self._arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True,
+                umask=0o077,
             )  # fmt: skip
         return self._process.pid
 
@@ -62,6 +66,10 @@ class Child:
     def complain(self, what: str) -> None:
         last = self._log.read_text(errors="replace").splitlines()[-1:]
         raise ParcelpostError(f"parcelpost {self._arguments[0]} {what}: {''.join(last)}", hint=f"see {self._log}")
+
+
+def _appended(path: Path) -> BinaryIO:
+    return open(path, "ab", opener=partial(os.open, mode=0o600))
 
 
 def free_port() -> int:
