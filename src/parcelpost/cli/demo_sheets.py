@@ -24,7 +24,7 @@ class Sheet(Struct, frozen=True, kw_only=True):
 
     what: str
     columns: Mapping[str, str]
-    """Those that are shown: the file's name of each, and ours."""
+    """Those that are shown, as many as fit 80 characters: the file's name of each, and ours."""
     money: frozenset[str]
     rows: int
     """How many of each platform are shown."""
@@ -36,12 +36,10 @@ PARCELS = Sheet(
         "platform": "platform",
         "parcel_id": "parcel",
         "owner_names": "owner",
-        "situs_address": "address",
         "market_value": "market value",
-        "tax_due": "tax due",
         "lien_count": "liens",
     },
-    money=frozenset({"market_value", "tax_due"}),
+    money=frozenset({"market_value"}),
     rows=2,
 )
 LIENS = Sheet(
@@ -49,11 +47,9 @@ LIENS = Sheet(
     columns={
         "platform": "platform",
         "parcel_id": "parcel",
-        "certificate_number": "certificate",
-        "tax_year": "tax year",
+        "certificate_number": "number",
         "sale_date": "sold",
         "face_amount": "amount",
-        "interest_rate_pct": "interest %",
         "status": "status",
     },
     money=frozenset({"face_amount"}),
