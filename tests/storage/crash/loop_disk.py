@@ -40,9 +40,15 @@ class LoopDisk:
         _run(str(_MKFS), "-q", "-F", "-m", "0", self._image)
         self.mount()
 
-    def mount(self, *options: str) -> None:
-        """After a power cut, this replays the file system's own journal."""
-        _run("mount", "-o", ",".join(["loop", *options]), self._image, self.path)
+    def mount(self) -> None:
+        """After a power cut, this replays the file system's own journal.
+
+        On a device of its own: a program with its own view of the mounts may still have the last one, which `mount`
+        would take again, without power as it is.
+        """
+        device = _run("losetup", "--find", "--show", self._image).strip()
+        _run("mount", device, self.path)
+        _run("losetup", "--detach", device)  # when nobody has it mounted any more
 
     def unmount(self) -> None:
         _run("umount", self.path)
@@ -81,5 +87,5 @@ class LoopDisk:
         self._image.unlink(missing_ok=True)
 
 
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+def _run(*command: str | Path) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
