@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +18,7 @@ from parcelpost.errors import NotAllowed, NotNow
 from parcelpost.settings.keys import GatewaySettings
 from tests.client.making import NOW, a_beat
 
-ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 21\r\nConnection: close\r\n\r\n{"acknowledged":true}'
+ANSWER = b'{"acknowledged":true}'
 
 
 @pytest.fixture
@@ -31,17 +33,30 @@ def certificate(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.fixture
-async def url(certificate: Path) -> AsyncIterator[str]:
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(ANSWER)
-        writer.close()
+class _Gateway(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(ANSWER)))
+        self.end_headers()
+        self.wfile.write(ANSWER)
 
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def url(certificate: Path) -> Iterator[str]:
+    """In a thread, with which every connection ends: asyncio's go on with their goodbyes after their server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    with HTTPServer(("127.0.0.1", 0), _Gateway) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        yield f"https://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        serving.join()
 
 
 async def test_it_is_no_outage_that_ends_by_itself(url: str) -> None:
