@@ -83,9 +83,12 @@ def named_in(text: str) -> list[str]:
     return quoted + [re.split(r" +#| [|>] |\)", line)[0] for line in started if not re.match(r"parcelpost[:@]", line)]
 
 
-@pytest.mark.parametrize("name", environments())
+ENVIRONMENTS, COMMANDS = environments(), commands()
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_variable_is_one_that_we_know_and_its_value_is_good(name: str) -> None:
-    given = environments()[name]
+    given = ENVIRONMENTS[name]
     assert TOKEN_VARIABLE not in given, "a token is handed over as a file"
     ours = {key: value.replace("%S", "/var/lib").replace("%d", "/run") for key, value in given.items()}
     loaded = load(config=None, environment=ours, flags={})
@@ -94,19 +97,19 @@ def test_every_variable_is_one_that_we_know_and_its_value_is_good(name: str) -> 
         check_runnable(loaded.settings)
 
 
-@pytest.mark.parametrize("name", commands())
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_line_is_understood(name: str) -> None:
-    _, *arguments = shlex.split(re.sub(r"{{.*?}}", "vgsi", commands()[name]))
+    _, *arguments = shlex.split(re.sub(r"{{.*?}}", "vgsi", COMMANDS[name]))
     command: Any = get_command(app)
     while arguments and arguments[0] in getattr(command, "commands", {}):
         command = command.commands[arguments.pop(0)]
-    assert not getattr(command, "commands", {}), f"{commands()[name]} names no command"
+    assert not getattr(command, "commands", {}), f"{COMMANDS[name]} names no command"
     with command.make_context("parcelpost", arguments, resilient_parsing=False):
         pass
 
 
 def test_the_commands_of_the_page_were_found() -> None:
-    assert len(commands()) > 30
+    assert len(COMMANDS) > 30
 
 
 @pytest.mark.parametrize("path", [one for one in DEPLOY.rglob("*") if one.is_file()], ids=lambda path: path.name)
