@@ -29,6 +29,9 @@ _TRIED_AGAIN = (
 _ALL_TRIES = f"sum by (instance, platform) (increase({series('attempts_total', over='1h')}))"
 _EXPIRED = f"sum(increase({series('gateway_events_total', outcome='expired', over='1h')}))"
 _GRANTED = f"sum(increase({series('gateway_events_total', outcome='granted', over='1h')}))"
+_REJECTS = series("gateway_events_total", outcome="rejected")
+"""A series that begins with the first of them: an increase does not see that one."""
+_REJECTED = f"sum by (platform) (increase({_REJECTS}[1h]))"
 _5XX = f"sum by (instance) (rate({series('gateway_answers_total', status='5xx', over='5m')}))"
 _ANSWERS = f"sum by (instance) (rate({series('gateway_answers_total', over='5m')}))"
 
@@ -222,7 +225,7 @@ GATEWAY = (
     ),
     Alert(
         "ParcelpostGatewayRejects",
-        f"sum by (platform) (increase({series('gateway_events_total', outcome='rejected', over='1h')})) > 0",
+        f"{_REJECTED} > 0 or sum by (platform) ({_REJECTS} unless {_REJECTS} offset 1h) > 0",
         "0m",
         "warning",
         "Results of {{ $labels.platform }} were not taken.",

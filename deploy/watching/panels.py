@@ -40,11 +40,11 @@ _QUEUED = f"max(sum by (instance) ({series('gateway_tasks', state='queued')}))"
 
 _FLEET = (
     _figure("Workers alive", f"max({series('gateway_workers_alive')})"),
-    _figure("Queued", _QUEUED),
+    _figure("Queued", f"{_QUEUED} or vector(0)"),
     _figure("In workers' hands", f"max({series('gateway_leases')})"),
     _figure("To be delivered", f"max({series('gateway_unsynced')})"),
     _figure("Left in stores of silent workers", f"max({series('gateway_unsynced_left')})", bad_from=1),
-    _figure("Tasks dead", f"max(sum by (instance) ({series('gateway_tasks', state='dead')}))", bad_from=1),
+    _figure("Tasks dead", f"max(sum by (instance) ({series('gateway_tasks', state='dead')})) or vector(0)", bad_from=1),
     Panel("Tasks by state", {"{{state}}": f"max by (state) (sum by (instance, state) ({series('gateway_tasks')}))"}),
     Panel("What happens at the gateway", {"{{outcome}}": _rate("gateway_events_total", "outcome")}, "ops"),
     Panel("Answers of the gateway", {"{{status}}": _rate("gateway_answers_total", "status")}, "reqps"),

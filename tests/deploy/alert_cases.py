@@ -156,7 +156,7 @@ CASES: Mapping[str, Case] = {
         {f'parcelpost_gateway_tasks{G},platform="vgsi",state="dead"}}': "0x9 1x30"}, "15m", "21m", 'platform="vgsi"'
     ),
     "ParcelpostGatewayRejects": Case(
-        {f'parcelpost_gateway_events_total{G},platform="vgsi",outcome="rejected"}}': "0x10 1x20"},
+        {f'parcelpost_gateway_events_total{G},platform="vgsi",outcome="rejected"}}': "_x10 1x20"},
         "9m",
         "15m",
         'platform="vgsi"',

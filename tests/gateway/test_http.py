@@ -380,3 +380,28 @@ async def test_metrics_say_how_the_queue_stands(parts: Parts, client: httpx2.Asy
     assert "parcelpost_gateway_workers_alive 1.0" in text
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(re.findall(r"`(parcelpost_gateway_\w+)`", page))
+
+
+async def test_metrics_tell_of_results_that_left_with_their_worker(parts: Parts, client: httpx2.AsyncClient) -> None:
+    beat = {"queue": {"unsynced": 7}, "oldest_unsynced_seconds": 60}
+    await client.post("/internal/heartbeat", json=beat)
+    text = (await client.get("/metrics")).text
+    assert "parcelpost_gateway_unsynced 7.0" in text
+    assert "parcelpost_gateway_unsynced_left 0.0" in text
+    await client.post("/internal/heartbeat", json={**beat, "leaving": True})
+    text = (await client.get("/metrics")).text
+    assert "parcelpost_gateway_workers_alive 0.0" in text
+    assert "parcelpost_gateway_unsynced 0.0" in text
+    assert "parcelpost_gateway_unsynced_left 7.0" in text
+
+
+async def test_answers_are_counted_by_class_also_those_that_are_our_fault(tmp_path: Path) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        await client.get("/health")
+        await client.get("/nowhere")
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as db, db:
+            db.execute("DROP TABLE activity")
+        assert (await client.get("/v1/overview")).status_code == 500
+        assert parts.tally.answers == {"2xx": 1, "4xx": 1, "5xx": 1}
+        text = (await client.get("/metrics")).text
+        assert 'parcelpost_gateway_answers_total{status="5xx"} 1.0' in text
