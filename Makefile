@@ -17,7 +17,7 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
-.PHONY: help setup demo test lint format bench watching lock clean
+.PHONY: help setup demo test lint format docs bench watching lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -64,6 +64,9 @@ lint: setup ## check style and types
 format: setup ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+
+docs: setup ## write the tables of commands, settings, events and metrics from the code
+	$(BIN)/python -m docs.reference
 
 bench: setup ## measure the store beside its peers, quickly
 	$(BIN)/python -m bench store --quick

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.reference import pages
 from parcelpost import errors, events
 from parcelpost.cli.later import Later
 from parcelpost.cli.main import app
@@ -32,6 +33,12 @@ def sections(page: str) -> dict[str, str]:
     """The text under each second-level heading of a page, by heading."""
     _, *parts = re.split(r"^## (.+)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_the_reference_is_what_the_code_says(page: str) -> None:
+    """`make docs` writes it anew."""
+    assert pages.rendered(page) == (DOCS / page).read_text(encoding="utf-8")
 
 
 # Commands

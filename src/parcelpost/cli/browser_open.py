@@ -44,11 +44,17 @@ Until this command ends, whoever can reach port {port} of this machine's 127.0.0
 
 def open_(
     url: Annotated[str, typer.Argument(metavar="URL", help="The page to begin with.")],
-    profile: Annotated[str, typer.Option("--profile", metavar="NAME", help="What the session is saved as.")],
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="What the session is saved as: letters, digits, _ and -.")
+    ],
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", metavar="N", min=1, max=65_535, help="No window: another Chrome uses it through this port."
+            "--port",
+            metavar="N",
+            min=1,
+            max=65_535,
+            help="No window: another Chrome uses it through this port; else 9222, or a free one.",
         ),
     ] = None,
     store: StorePath = DEFAULT_STORE,

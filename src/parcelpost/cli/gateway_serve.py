@@ -43,7 +43,9 @@ Text = str | None
 
 
 def serve(
-    host: Annotated[Text, typer.Option("--host", metavar="ADDRESS", help="Listen here; loopback unless told.")] = None,
+    host: Annotated[
+        Text, typer.Option("--host", metavar="ADDRESS", help="Listen here; loopback unless told, others need tokens.")
+    ] = None,
     port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Listen on this port; 8700 unless told.")] = None,
     database: Database = None,
     raw: Annotated[

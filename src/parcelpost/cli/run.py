@@ -42,18 +42,33 @@ Text = str | None
 
 
 def run(
-    mode: Annotated[Text, typer.Option("--mode", metavar="MODE", help="ondemand, legacy or standalone.")] = None,
+    mode: Annotated[
+        Text,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="ondemand: tasks from an upstream; standalone: from add and import; legacy: one task after the other.",
+        ),
+    ] = None,
     upstream: Annotated[
         Text, typer.Option("--upstream", metavar="KIND", help="gateway or firestore: where tasks come from.")
     ] = None,
-    gateway: Annotated[Text, typer.Option("--gateway", metavar="URL", help="The gateway's address.")] = None,
-    store: Annotated[Text, typer.Option("--store", metavar="PATH", help="The store's file.")] = None,
+    gateway: Annotated[
+        Text,
+        typer.Option(
+            "--gateway", metavar="URL", help="The gateway's address; its token comes from the environment or a file."
+        ),
+    ] = None,
+    store: Annotated[
+        Text, typer.Option("--store", metavar="PATH", help="The store's file, made if it is not there.")
+    ] = None,
     platforms: Annotated[
         Text, typer.Option("--platforms", metavar="A,B", help="Take tasks of these platforms only.")
     ] = None,
     slots: Annotated[Text, typer.Option("--slots", metavar="N", help="How many tasks run at a time.")] = None,
     until_empty: Annotated[
-        bool, typer.Option("--until-empty", help="End when no task is left and everything is delivered.")
+        bool,
+        typer.Option("--until-empty", help="End when no task is left here or offered, and everything is delivered."),
     ] = False,
     config: ConfigPath = None,
     settings: SetOptions = None,

@@ -31,10 +31,14 @@ Examples:
 
 def clean(
     relieve: Annotated[
-        bool, typer.Option("--relieve", help="Remove all that was delivered and the whole cache, whatever their age.")
+        bool,
+        typer.Option(
+            "--relieve", help="Remove all that was delivered, the cache and evidence of failures, whatever their age."
+        ),
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Then rebuild the file, if that pays. Workers wait that long.")
+        bool,
+        typer.Option("--full", help="Then rebuild the file, if more than a quarter is free. Workers wait that long."),
     ] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,

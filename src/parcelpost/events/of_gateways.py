@@ -6,7 +6,7 @@ from parcelpost.events.event import Event
 
 
 class GatewayStarted(Event, frozen=True):
-    """The gateway takes requests at that address."""
+    """The gateway takes requests."""
 
     address: str
     database: str
@@ -14,16 +14,18 @@ class GatewayStarted(Event, frozen=True):
 
 
 class GatewayStopped(Event, frozen=True):
-    """The gateway has answered what it had begun, and ended."""
+    """It has answered what it had begun, and ended."""
 
 
 class TokensRead(Event, frozen=True):
-    """A file of tokens was read, at the start or because it changed: from now on those named are good."""
+    """A file of tokens was read, at the start or because it changed."""
 
     kind: str
+    """Worker, read, admin."""
     file: str
     names: list[str]
     open_to_all: bool
+    """Every user of the machine can read it."""
 
 
 class TokensNotRead(Event, frozen=True):
@@ -35,36 +37,41 @@ class TokensNotRead(Event, frozen=True):
 
 
 class WorkerJoined(Event, frozen=True):
-    """A worker made its first request to this process, with the token of that name."""
+    """A worker made its first request to this process."""
 
     worker_id: str
     token: str
+    """Its name."""
 
 
 class AccessDenied(Event, frozen=True):
-    """A request had no right to what it asked for; `more` were denied since the last such event."""
+    """A request had no right to what it asked for. At most one a second."""
 
     client: str
     path: str
     reason: str
     more: int
+    """Denied since the last event."""
 
 
 class LeasesEnded(Event, frozen=True):
-    """Leases ended without a word: their tasks are queued again, or dead after their last attempt."""
+    """Leases ended without a word."""
 
     queued: int
+    """Tasks that wait again."""
     dead: int
+    """Tasks after their last attempt."""
 
 
 class LedgerPruned(Event, frozen=True):
     """What is past its time was removed from the ledger."""
 
     removed: int
+    """Rows."""
 
 
 class LedgerLost(Event, frozen=True):
-    """The ledger's database does not answer; requests that need it are answered with 503."""
+    """The ledger's database does not answer; what needs it is answered with 503."""
 
     reason: str
 
@@ -76,15 +83,16 @@ class LedgerFound(Event, frozen=True):
 
 
 class RequestPutOff(Event, frozen=True):
-    """A request was answered with 503: the ledger or the raw store is away. `more` were since the last such event."""
+    """A request was answered with 503, as the ledger or the store of raw files is away. At most one in ten seconds."""
 
     path: str
     reason: str
     more: int
+    """Put off since the last event."""
 
 
 class DownloadCut(Event, frozen=True):
-    """A download was cut off on its way: what it was read from went away."""
+    """A download was cut off on its way, as the ledger or the store of raw files went away."""
 
     path: str
     reason: str

@@ -6,15 +6,16 @@ from parcelpost.events.event import Event
 
 
 class StoreOpened(Event, frozen=True):
-    """The store is open; `migrated` lists the schema versions that were applied on the way."""
+    """The store is open."""
 
     path: str
     schema_version: int
     migrated: list[int]
+    """Versions applied on the way."""
 
 
 class OwnerDied(Event, frozen=True):
-    """A process that had the store open ended without closing it; what it held was brought back (I9).
+    """A process that had the store open ended without closing it; what it held was brought back.
 
     At `FULL` nothing it confirmed is lost. At `NORMAL`, if the machine lost power, what was confirmed after
     `last_change` may be, and `pages_without_result` counts kept pages whose result is gone.
@@ -52,7 +53,7 @@ class StoreCleaned(Event, frozen=True):
 
 
 class ReserveUsed(Event, frozen=True):
-    """The disk is full: the reserve was given up so that delivered work can still be marked."""
+    """The disk is full, and the reserve was given up to mark deliveries."""
 
     bytes: int
 
@@ -76,30 +77,35 @@ class WorkerDraining(Event, frozen=True):
 
 
 class WorkerStopped(Event, frozen=True):
-    """The worker has ended; `released` tasks that were running went back to the queue."""
+    """The worker has ended."""
 
     reason: str
     released: int
+    """Tasks that were running and went back to the queue."""
 
 
 class WorkStands(Event, frozen=True):
-    """How the work in the store stands: tasks by their state, and results that are not upstream."""
+    """How the work in the store stands: at the start, every minute while it changes, at the end."""
 
     pending: int
     running: int
     completed: int
     failed: int
     expired: int
+    """Tasks."""
     unsynced: int
     rejected: int
+    """Results."""
 
 
 class TasksReceived(Event, frozen=True):
-    """Tasks came from upstream and are stored; `known` were here already, `bad` could not be understood."""
+    """Tasks came from upstream and are stored."""
 
     new: int
     known: int
+    """Here already."""
     bad: int
+    """Not understood."""
 
 
 class TaskSkipped(Event, frozen=True):
@@ -110,26 +116,29 @@ class TaskSkipped(Event, frozen=True):
 
 
 class AttemptEnded(Event, frozen=True):
-    """An attempt at a task ended: done, not_found, retry, give_up or blocked (`outcome`)."""
+    """An attempt at a task ended."""
 
     task_id: str
     platform: str
     outcome: str
+    """Done, not_found, retry, give_up, blocked."""
     seconds: float
     reason: str
 
 
 class TaskPutOff(Event, frozen=True):
-    """A task's site had no turn free: it was given back, untried and at no cost, to be looked at in `seconds`."""
+    """A task's site had no turn free: it was given back, untried and at no cost to its retries."""
 
     task_id: str
     platform: str
     seconds: float
+    """Until it may be taken again."""
     reason: str
 
 
 class PageFetched(Event, frozen=True):
-    """A site answered, with whatever status; or the cache did (`cached`), and nobody was asked.
+    """A site answered, with whatever status; or the cache did, and nobody was asked. A page in a browser has the method
+    `RENDER`.
 
     The `method` of a page in a browser is RENDER.
     """
@@ -151,15 +160,16 @@ class PlatformPaused(Event, frozen=True):
 
 
 class AttemptAbandoned(Event, frozen=True):
-    """Platform code did not stop when its time was up; its thread was left behind and the slot has a new one."""
+    """Platform code did not stop when its time was up; its thread was left behind."""
 
     task_id: str
     platform: str
     left_behind: int
+    """So far."""
 
 
 class StorageLevelChanged(Event, frozen=True):
-    """How full the store is changed what may go on (I8)."""
+    """How full the store is changed what may go on."""
 
     level: str
     bytes: int
@@ -168,16 +178,17 @@ class StorageLevelChanged(Event, frozen=True):
 
 
 class PressureChanged(Event, frozen=True):
-    """How much memory is used changed what may go on; `meaning` says it in words."""
+    """How much memory is used changed what may go on."""
 
     pressure: str
+    """Fine, slow, no new tasks, stop browsers."""
     meaning: str
     memory_percent: float
     memory_limit_bytes: int
 
 
 class ResourcesSampled(Event, frozen=True):
-    """What the machine has left, or the control group that limits us. `browsers_safe`: how many it can bear."""
+    """Memory and processors were looked at, every `resources.sample_seconds`."""
 
     cpu_percent: float
     memory_percent: float
@@ -190,7 +201,7 @@ class ResourcesSampled(Event, frozen=True):
 
 
 class ResultsSynced(Event, frozen=True):
-    """The upstream has them."""
+    """The upstream has taken them."""
 
     results: int
     reports: int
@@ -199,26 +210,30 @@ class ResultsSynced(Event, frozen=True):
 
 
 class MarksHeld(Event, frozen=True):
-    """Results were delivered and the store cannot take that word; nothing more is sent until it can."""
+    """Results were delivered and the store cannot take that word (a full disk): it is kept in memory, and nothing more
+    is sent until the store takes it.
+    """
 
     results: int
     error: str
 
 
 class EntryRefused(Event, frozen=True):
-    """The upstream will not take an entry; with `rejected` it is set aside, to be sent again only by hand."""
+    """The upstream will not take an entry."""
 
     task_id: str
     reason: str
     rejected: bool
+    """Set aside, sent again only by hand."""
 
 
 class UpstreamAway(Event, frozen=True):
-    """A call failed and is tried again later; scraping goes on (I7). `denied`: a person must look."""
+    """A call failed and is tried again later; scraping goes on."""
 
     loop: str
     reason: str
     denied: bool
+    """A person must look."""
     retry_in_seconds: float
     remedy: str = ""
     """What that person can do."""
@@ -232,14 +247,15 @@ class UpstreamBack(Event, frozen=True):
 
 
 class CommandReceived(Event, frozen=True):
-    """The upstream's order on a heartbeat; one that is not `known` is ignored."""
+    """The upstream's order on a heartbeat."""
 
     command: str
     known: bool
+    """Others are ignored."""
 
 
 class LoopFailed(Event, frozen=True):
-    """A loop's turn failed; it goes on after a pause, or ends the worker when it fails too often."""
+    """A loop's turn failed; at a gateway, that of its `sweeper`; `browsers` is the pool's."""
 
     loop: str
     error: str
@@ -248,11 +264,11 @@ class LoopFailed(Event, frozen=True):
 
 
 class FieldBroken(Event, frozen=True):
-    """A site no longer shows a field where it did. `failing`: the selectors; `example`: a task with such a page."""
+    """A site no longer shows a field where it did."""
 
     platform: str
     site: str
-    """State and county, as `CT/hartford`."""
+    """State and county."""
     field: str
     success_rate: float
     failing: list[str]
@@ -271,7 +287,7 @@ class FieldMended(Event, frozen=True):
 
     platform: str
     site: str
-    """State and county, as `CT/hartford`."""
+    """State and county."""
     field: str
 
 
@@ -282,18 +298,20 @@ class PagesServed(Event, frozen=True):
 
 
 class BrowserStarted(Event, frozen=True):
-    """A browser runs. `launches`: the how manieth in its place; `no_sandbox`: why it has no sandbox, or ''."""
+    """A browser runs."""
 
     browser_id: int
     pid: int
     version: str
     launches: int
+    """The how manieth in its place."""
     seconds: float
     no_sandbox: str
+    """Why it has none, or empty."""
 
 
 class BrowserDied(Event, frozen=True):
-    """A browser ended by itself, by somebody else's hand, or because it was of no use any more."""
+    """A browser ended by itself or by somebody else's hand, or was ended: it did not answer, or memory was out."""
 
     browser_id: int
     reason: str
@@ -311,15 +329,17 @@ class BrowserRetired(Event, frozen=True):
 
 
 class BrowserOrphansRemoved(Event, frozen=True):
-    """What a killed worker left of its browsers was cleaned up; `processes` were still running."""
+    """What a killed worker left of its browsers was cleaned up."""
 
     owner: str
     processes: int
+    """That were still running."""
 
 
 class BrowsersUnavailable(Event, frozen=True):
-    """No browser can be started; it is tried again. `hint`: what a person can do, or ''."""
+    """No browser can be started; it is tried again."""
 
     reason: str
     hint: str
+    """What a person can do, or empty."""
     retry_in_seconds: float

@@ -25,16 +25,25 @@ _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "parcelpost_gateway_tasks": ("Tasks by state", ("platform", "state")),
-    "parcelpost_gateway_oldest_queued_seconds": ("Age of the oldest queued task", ("platform",)),
-    "parcelpost_gateway_workers_alive": ("Workers heard of in five minutes that have not left", ()),
-    "parcelpost_gateway_leases": ("Tasks that workers hold", ()),
-    "parcelpost_gateway_unsynced": ("Results that living workers have still to send", ()),
-    "parcelpost_gateway_oldest_unsynced_seconds": ("The oldest of them", ()),
-    "parcelpost_gateway_unsynced_left": ("Results that silent workers had still to send when last heard of", ()),
-    "parcelpost_gateway_events_total": ("What happened at this process", ("platform", "outcome")),
-    "parcelpost_gateway_answers_total": ("Answers of this process by class of status", ("status",)),
-    "parcelpost_gateway_rows": ("What the ledger holds, about", ("what",)),
+    "parcelpost_gateway_tasks": ("Tasks by state.", ("platform", "state")),
+    "parcelpost_gateway_oldest_queued_seconds": ("Age of the oldest queued task.", ("platform",)),
+    "parcelpost_gateway_workers_alive": ("Workers heard of in five minutes that have not said goodbye.", ()),
+    "parcelpost_gateway_leases": ("Tasks that workers hold.", ()),
+    "parcelpost_gateway_unsynced": ("Results that living workers have still to send.", ()),
+    "parcelpost_gateway_oldest_unsynced_seconds": ("The oldest of them.", ()),
+    "parcelpost_gateway_unsynced_left": (
+        (
+            "Results that silent workers had still to send when they were last heard of. They are in "
+            "those workers' stores."
+        ),
+        (),
+    ),
+    "parcelpost_gateway_events_total": (
+        ("What happened at this process: granted, stored, duplicate, rejected, failed, completed, expired, dead."),
+        ("platform", "outcome"),
+    ),
+    "parcelpost_gateway_answers_total": ("Answers of this process, by class: 2xx, 3xx, 4xx, 5xx.", ("status",)),
+    "parcelpost_gateway_rows": ("What the ledger holds, about: parcels, liens, results.", ("what",)),
 }
 """Every name on the page, with what it means and its labels."""
 

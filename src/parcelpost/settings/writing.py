@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -39,9 +40,18 @@ _HEAD = """\
 """
 
 
-def meanings() -> dict[str, dict[str, str]]:
-    """What each key means, by section and key."""
+def marked_meanings() -> dict[str, dict[str, str]]:
+    """What each key means, by section and key, with the marks and links of a page."""
     return tomllib.loads(files("parcelpost.settings").joinpath("meanings.toml").read_text(encoding="utf-8"))
+
+
+def meanings() -> dict[str, dict[str, str]]:
+    """The same without them."""
+    return {section: {key: _plain(text) for key, text in told.items()} for section, told in marked_meanings().items()}
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("`", "")
 
 
 def settings_file(chosen: Mapping[str, Any]) -> str:

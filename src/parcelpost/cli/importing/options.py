@@ -14,16 +14,20 @@ File = Annotated[
     str, typer.Argument(help="CSV, TSV, JSON or JSON lines, gzipped or not; - reads standard input.", metavar="FILE")
 ]
 Maps = Annotated[
-    list[str] | None, typer.Option("--map", metavar="FIELD=COLUMN", help="Which column it is. Repeatable.")
+    list[str] | None,
+    typer.Option("--map", metavar="FIELD=COLUMN", help="Which column it is, as in parcel_id='Tax Key'. Repeatable."),
 ]
-PlatformOfAll = Annotated[str, typer.Option("--platform", help="The platform of all rows.")]
+PlatformOfAll = Annotated[str, typer.Option("--platform", help="The platform of all rows, whatever a column says.")]
 StateOfAll = Annotated[str, typer.Option("--state", help="The state of all rows, such as CT.")]
 CountyOfAll = Annotated[str, typer.Option("--county", help="The county of all rows.")]
 Kind = Annotated[Format | None, typer.Option("--format", help="What the file holds, where its name does not say.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show how columns are read, and the first rows; store nothing.")
 ]
-Errors = Annotated[Path | None, typer.Option("--errors", metavar="PATH", help="Write all bad rows into this CSV file.")]
+Errors = Annotated[
+    Path | None,
+    typer.Option("--errors", metavar="PATH", help="Write all bad rows into this CSV file; else 20 are shown."),
+]
 AllowBad = Annotated[bool, typer.Option("--allow-bad", help="Exit with 0 even if rows were bad.")]
 
 
