@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -33,6 +34,7 @@ def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None
     human = format == "human" or (format == "auto" and _is_terminal(stream))
     line = _for_people(stream, clock or SystemClock()) if human else _as_json(clock or SystemClock())
     shown = _LEVELS[_LEVELS.index(level) :]
+    turn = threading.Lock()  # platforms that are no coroutines report from threads
 
     def emit(event: Event) -> None:
         chosen, _ = LINES[type(event)]
@@ -40,8 +42,10 @@ def make_log(level: str, format: str, stream: TextIO, clock: Clock | None = None
         if name not in shown:
             return
         try:
-            stream.write(f"{line(event, name)}\n")
-            stream.flush()
+            text = f"{line(event, name)}\n"
+            with turn:
+                stream.write(text)
+                stream.flush()
         except (OSError, ValueError):
             return  # a closed stream raises ValueError
 
