@@ -33,6 +33,10 @@ def draw(name: str, title: str, *commands: str) -> None:
             )
             console.print(Text(f"$ {command}", style="bold green"))
             console.print(Text(done.stdout))
+    save(console, name, title)
+
+
+def save(console: Console, name: str, title: str) -> None:
     svg = console.export_svg(title=title)
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # no fonts from elsewhere
     (HERE / f"{name}.svg").write_text(svg, encoding="utf-8")

@@ -36,6 +36,7 @@ async def test_without_room_the_store_is_read_as_it_is(tmp_path: Path, is_left_b
     before = contents(tmp_path)
     async with LocalDatabase.open_frozen(store, StoreOptions()) as database:
         depth = await database.read(queue_state.depth, SystemClock().now())
+    assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing of it goes on"
     held = 2 if is_left_by_the_dead else 0
     assert (depth.pending, depth.processing) == (3 - held, held)
     assert contents(tmp_path) == before
@@ -60,6 +61,9 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     assert (ran.code, ran.err) == (0, "")
     assert "free on the disk, so the executor must stop. What to do: free disk space; then start a worker." in ran.out
     assert "all          3 " in ran.out
+    ran = run("top", "--once", "--store", store)
+    assert (ran.code, ran.err) == (0, "")
+    assert "queue   3 to do" in ran.out
     assert run("store", "check", "--store", store).out.startswith("The store is whole.\n")
     ran = run("doctor", "--store", store)
     assert ran.code == 1

@@ -13,6 +13,7 @@ from parcelpost.cli.running import looking
 from parcelpost.model import BrowserState
 from parcelpost.storage import opening, owner
 from parcelpost.storage.browsers import Browsers
+from parcelpost.storage.db import LocalDatabase
 
 
 class SeenBrowser(Struct, frozen=True, kw_only=True):
@@ -32,9 +33,13 @@ class SeenBrowser(Struct, frozen=True, kw_only=True):
 
 
 async def seen(store: Path) -> list[SeenBrowser]:
-    live = opening.live_folder(store)
     async with looking(store) as database:
-        states = await Browsers(database, live).all()
+        return await seen_in(database, store)
+
+
+async def seen_in(database: LocalDatabase, store: Path) -> list[SeenBrowser]:
+    live = opening.live_folder(store)
+    states = await Browsers(database, live).all()
     return [_seen(one, owner_lives=owner.is_alive(live, one.owner)) for one in states]
 
 

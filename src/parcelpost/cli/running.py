@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.cli.given import settled
 from parcelpost.cli.output import count
@@ -54,21 +55,25 @@ def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def looking(store: Path) -> AsyncIterator[LocalDatabase]:
+async def looking(store: Path, *, patience: float | None = None) -> AsyncIterator[LocalDatabase]:
     """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead.
 
+    `patience`: seconds to wait for another program's lock, where that is less than the settings say.
     Also on a full disk, as long as no other process has it open: then one that has makes room for both.
     """
     require_store(store)
+    opts = options()
+    if patience is not None:
+        opts = replace(opts, busy_timeout_seconds=min(patience, opts.busy_timeout_seconds))
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(
-                LocalDatabase.open(store, options(), CLOCK, create=False, migrate=False)
+                LocalDatabase.open(store, opts, CLOCK, create=False, migrate=False)
             )
         except StoreFull:
             if (await openers(store))[0]:
                 raise
-            database = await stack.enter_async_context(LocalDatabase.open_frozen(store, options()))
+            database = await stack.enter_async_context(LocalDatabase.open_frozen(store, opts))
         yield database
 
 

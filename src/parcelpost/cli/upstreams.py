@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
@@ -40,6 +41,14 @@ async def upstream_of(
             yield gateway
     else:
         yield Nowhere()
+
+
+def upstream_host(settings: Settings) -> str:
+    """For people: without what else an address may hold."""
+    if settings.worker.upstream == "firestore":
+        return "Firestore"
+    address = urlsplit(settings.gateway.url)
+    return f"{address.hostname or ''}{f':{address.port}' if address.port else ''}"
 
 
 def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import sys
@@ -21,9 +22,11 @@ from parcelpost.cli.known_platforms import factory, sites
 from parcelpost.cli.readiness import check_ready
 from parcelpost.cli.service import Service
 from parcelpost.cli.store_options import store_options
-from parcelpost.cli.upstreams import secret_warnings, upstream_of
+from parcelpost.cli.upstreams import secret_warnings, upstream_host, upstream_of
 from parcelpost.client.nowhere import Nowhere
+from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
+from parcelpost.errors import StoreError
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
 from parcelpost.scrapers.fetcher import PageFetcher
@@ -31,6 +34,7 @@ from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker import pages
 from parcelpost.worker.control import Control
+from parcelpost.worker.presence import PRESENCE_STATE, Presence
 from parcelpost.worker.worker import Tools, Worker
 
 if TYPE_CHECKING:
@@ -72,6 +76,7 @@ async def working(
         )
         worker_id = settings.worker.id or await _own_id(lpm)
         upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock))
+        await _present(lpm, settings, worker_id, upstream, clock)
         worker = Worker(
             Tools(
                 lpm=lpm,
@@ -107,6 +112,22 @@ async def _own_id(lpm: LocalPersistenceManager) -> str:
     kept = await lpm.state.settle("identity", new)
     number = next(number for number in range(1, _MOST_SISTERS) if lpm.duties.take(f"worker-{number}"))
     return kept.worker_id if number == 1 else f"{kept.worker_id}-{number}"
+
+
+async def _present(
+    lpm: LocalPersistenceManager, settings: Settings, worker_id: str, upstream: Upstream, clock: SystemClock
+) -> None:
+    presence = Presence(
+        worker_id=worker_id,
+        owner=lpm.owner_id,
+        since=clock.now(),
+        mode=settings.worker.mode,
+        upstream="" if isinstance(upstream, Nowhere) else upstream_host(settings),
+        slots=settings.executor.slots,
+        version=__version__,
+    )
+    with contextlib.suppress(StoreError):  # a worker starts on a full disk, too
+        await lpm.state.put(f"{PRESENCE_STATE}{worker_id}", presence)
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:

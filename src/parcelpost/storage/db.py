@@ -132,7 +132,10 @@ class LocalDatabase:
             database._reading = asyncio.Semaphore(1)
             yield database
         finally:
-            await lane.close()
+            try:
+                await database._batcher.close()
+            finally:
+                await lane.close()
 
     @property
     def is_closed(self) -> bool:

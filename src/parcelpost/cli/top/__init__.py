@@ -1,0 +1,1 @@
+"""`parcelpost top`: a live screen of one worker."""

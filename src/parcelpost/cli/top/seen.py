@@ -1,0 +1,70 @@
+"""What the screen shows: everything of one moment, as data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from parcelpost.cli.browser_seen import SeenBrowser
+from parcelpost.cli.overview import Overview
+from parcelpost.model import QueueDepth
+from parcelpost.storage.glimpses import RunningTask, Trouble
+from parcelpost.storage.metrics import TimedSample
+from parcelpost.worker.presence import Presence
+
+MOST_ROWS = 60
+"""Of what runs, of errors, of samples."""
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """How much in each ten seconds of the last ten minutes, the oldest first."""
+
+    completed: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+    """Failed or expired."""
+    delivered: tuple[int, ...] = ()
+    fetched: tuple[int, ...] = ()
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """Why the store cannot be looked at."""
+
+    error: str
+    hint: str
+    since: datetime
+    is_missing: bool = False
+    """There is no store yet."""
+
+
+class Seen(Struct, frozen=True, kw_only=True):
+    """Without an overview: nothing could be seen yet."""
+
+    at: datetime
+    store: str
+    start: str
+    """The command that starts a worker."""
+    problem: Problem | None = None
+    """While there is one, the rest is what was seen last."""
+    overview: Overview | None = None
+    overview_at: datetime | None = None
+    queue: QueueDepth = QueueDepth()
+    platforms: dict[str, dict[str, int]] = {}
+    presences: tuple[Presence, ...] = ()
+    """Of the workers that live."""
+    running: tuple[RunningTask, ...] = ()
+    browsers: tuple[SeenBrowser, ...] = ()
+    rates: Rates = Rates()
+    samples: tuple[TimedSample, ...] = ()
+    """Of the last hour, one a minute."""
+    troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def held(self) -> int:
+        """How many tasks run: those that are shown, or, where there are more, as many as were counted last."""
+        return len(self.running) if len(self.running) < MOST_ROWS else max(self.queue.processing, MOST_ROWS)
+
+    def held_of(self, platform: str) -> int:
+        if len(self.running) < MOST_ROWS:
+            return sum(one.platform == platform for one in self.running)
+        return self.platforms.get(platform, {}).get("processing", 0)

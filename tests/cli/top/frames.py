@@ -1,0 +1,227 @@
+"""What a screen could have seen, in every state, made by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from parcelpost.cli.browser_seen import SeenBrowser
+from parcelpost.cli.overview import Delivered, Outbox, Overview, Sync
+from parcelpost.cli.running import Opener
+from parcelpost.cli.status_report import Pause
+from parcelpost.cli.status_report import Problem as Wrong
+from parcelpost.cli.top.seen import Problem, Rates, Seen
+from parcelpost.model import QueueDepth
+from parcelpost.storage.failures import Ends, Failures
+from parcelpost.storage.glimpses import RunningTask, Trouble
+from parcelpost.storage.health import Level, Usage
+from parcelpost.storage.metrics import Sample, TimedSample
+from parcelpost.worker.backoff import Away
+from parcelpost.worker.presence import Presence
+
+AT = datetime(2026, 11, 16, 13, 42, 57, tzinfo=UTC)
+START = "parcelpost run --mode ondemand --gateway URL"
+
+HOSTILE = (
+    "evil\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202e[bold]x[/bold]\u200b" + "e\u0301\u0301\u0301" * 5 + "\U0001f4a5字"
+)
+"""Escapes, ends of lines, a turned direction, markup, marks that pile up, letters of two cells."""
+
+
+def ago(seconds: float) -> datetime:
+    return AT - timedelta(seconds=seconds)
+
+
+def overview(**changes: object) -> Overview:
+    usage = Usage(
+        database=20_000_000,
+        wal=100_000,
+        raw=3_000_000,
+        journal=0,
+        total=23_100_000,
+        max_bytes=1 << 30,
+        disk_free=44 << 30,
+        min_free_bytes=1 << 28,
+        level=Level.FINE,
+    )
+    fields: dict[str, object] = {
+        "well": True,
+        "problems": [],
+        "store": "local_data/parcelpost.db",
+        "queue": QueueDepth(),
+        "platforms": {},
+        "outbox": Outbox(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
+        "sync": Sync(last_upload=None, last_download=None, away=None, denied="", remedy="", held=None),
+        "storage": usage,
+        "used_percent": 2.2,
+        "paused": {},
+        "failures": Failures(failed=0, ended=0, platforms={}, commonest=""),
+        "orders": [],
+        "shortages": [],
+        "broken": [],
+        "browser_waits": [],
+        "workers": [],
+        "left_by_dead": [],
+        "commands": [],
+        "backup": None,
+    }
+    return Overview(**(fields | changes))  # type: ignore[arg-type]
+
+
+def empty() -> Seen:
+    """A store nobody has used."""
+    return Seen(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
+
+
+def missing() -> Seen:
+    return Seen(
+        at=AT,
+        store="local_data/parcelpost.db",
+        start=START,
+        problem=Problem(error="there is no store at local_data/parcelpost.db", hint="x", since=AT, is_missing=True),
+    )
+
+
+def damaged() -> Seen:
+    problem = Problem(error="the file is damaged: page 7", hint="run 'parcelpost store check'", since=ago(5))
+    return Seen(at=AT, store="local_data/parcelpost.db", start=START, problem=problem)
+
+
+def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
+    """Everything there is to show; `text` stands wherever pages and others have their say."""
+    names = [f"{text}{name}{n or ''}" for n in range(3) for name in ("vgsi", "qpublic", "grizzly_gis", "beacon")]
+    names = names[:platforms]
+    counts = {"pending": 1_240, "delayed": 12, "processing": 2, "completed": 98_123, "failed": 12}
+    failing = {names[1]: Ends(failed=40, ended=400)} if platforms > 1 else {}
+    found = overview(
+        well=False,
+        problems=[
+            Wrong(f"the gateway refused 2 results {text}", "see 'parcelpost results list --delivery rejected'"),
+            Wrong("there is no backup yet", "run 'parcelpost store backup'"),
+        ],
+        workers=[Opener(id="worker-4711-8a1c66f0", pid=4711, since="2026-11-16T10:00:00.000Z")],
+        sync=Sync(
+            last_upload=Delivered(ago(12), "results", 50),
+            last_download=Delivered(ago(70), "tasks", 100),
+            away=None,
+            denied="",
+            remedy="",
+            held=None,
+        ),
+        paused={names[0]: Pause("2026-11-16T14:30:00.000Z", f"it blocked us {text}")},
+        failures=Failures(failed=40, ended=4_000, platforms=failing, commonest="x"),
+    )
+    wave = tuple(int(20 + 18 * ((n * 7) % 11) / 11) for n in range(60))
+    return Seen(
+        at=AT,
+        store="local_data/parcelpost.db",
+        start=START,
+        overview=found,
+        overview_at=ago(3),
+        queue=QueueDepth(
+            pending=4_960,
+            delayed=48,
+            processing=6,
+            completed=392_492,
+            failed=48,
+            unsynced=118,
+            rejected=2,
+            oldest_unsynced_seconds=380.0,
+        ),
+        platforms=dict.fromkeys(names, counts),
+        presences=(
+            Presence(
+                worker_id=f"host-1a2b3c4d{text}",
+                owner="worker-4711-8a1c66f0",
+                since=ago(3 * 3_600),
+                mode="ondemand",
+                upstream=f"gateway.example.org{text}",
+                slots=8,
+                version="1.0",
+            ),
+        ),
+        running=tuple(
+            RunningTask(
+                task_id=f"31-1S-17-00354-{n:03}-9e75ae1f{text}",
+                platform=names[n % len(names)],
+                state="FL",
+                county=f"columbia{text}",
+                parcel_id=f"31-1S-17-00354-{n:03}{text}",
+                claimed_by="worker-4711-8a1c66f0",
+                started_at=ago(n * 17),
+                retries=n % 3,
+                browser=1 if n == 2 else None,
+            )
+            for n in range(slots)
+        ),
+        browsers=(
+            SeenBrowser(
+                browser_id=1,
+                status="busy",
+                current_task_id=f"31-1S{text}",
+                tasks_completed=41,
+                launches=2,
+                memory_mb=312,
+                pid=4801,
+                created_at=ago(900),
+                restarted_at=None,
+                last_health_check=ago(2),
+                owner="worker-4711-8a1c66f0",
+                owner_lives=True,
+            ),
+            SeenBrowser(
+                browser_id=2,
+                status="crashed",
+                current_task_id=None,
+                tasks_completed=7,
+                launches=3,
+                memory_mb=None,
+                pid=None,
+                created_at=ago(900),
+                restarted_at=ago(60),
+                last_health_check=ago(2),
+                owner="old",
+                owner_lives=False,
+            ),
+        ),
+        rates=Rates(completed=wave, failed=(0,) * 55 + (1, 0, 3, 0, 1), delivered=wave[::-1], fetched=(0, 100) * 30),
+        samples=tuple(
+            TimedSample(
+                timestamp=ago(60 * (30 - n)),
+                sample=Sample(cpu_percent=40.0 + n, ram_percent=35.0, average_execution_time_ms=694 + n),
+            )
+            for n in range(30)
+        ),
+        troubles=(
+            *(_trouble("again", n * 4, f"503 Service Unavailable{text}", names[0], text) for n in range(1, 4)),
+            _trouble("failed", 40, f"the page has no table of values{text}", names[-1], text),
+            _trouble("refused", 300, f"422: amount_due is not a number{text}", names[0], text),
+            Trouble(
+                kind="upload", at=ago(700), platform="", county="", parcel_id="", error=f"did not answer in 30 s{text}"
+            ),
+        ),
+    )
+
+
+def away() -> Seen:
+    seen = busy()
+    gone = Away(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
+    sync = Sync(last_upload=None, last_download=None, away=gone, denied="", remedy="", held=None)
+    return _with(seen, overview=overview(sync=sync, workers=seen.overview.workers if seen.overview else []))
+
+
+def lost_sight() -> Seen:
+    """It was seen a while ago, and cannot be read now."""
+    problem = Problem(error="another program holds the lock", hint="close it", since=ago(9))
+    return _with(busy(), problem=problem)
+
+
+def _with(seen: Seen, **changes: object) -> Seen:
+    from msgspec.structs import replace
+
+    return replace(seen, **changes)
+
+
+def _trouble(kind: str, seconds: float, error: str, platform: str, text: str) -> Trouble:
+    return Trouble(
+        kind=kind, at=ago(seconds), platform=platform, county=f"lee{text}", parcel_id=f"1-2{text}", error=error
+    )

@@ -1,0 +1,134 @@
+"""One frame: it fits, says what it must, and nothing from elsewhere reaches the terminal as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from parcelpost.cli.top.frame import frame
+from parcelpost.cli.top.how import VIEWS, How
+from parcelpost.cli.top.seen import Seen
+from parcelpost.cli.top.text import ansi, cells, plain, width_of
+from tests.cli.top import frames
+
+STATES: dict[str, Callable[[], Seen]] = {
+    "empty": frames.empty,
+    "missing": frames.missing,
+    "damaged": frames.damaged,
+    "busy": frames.busy,
+    "crowded": lambda: frames.busy(platforms=12, slots=60),
+    "away": frames.away,
+    "lost sight": frames.lost_sight,
+    "hostile": lambda: frames.busy(frames.HOSTILE),
+}
+SIZES = [(80, 24), (40, 10), (200, 60), (120, 30), (20, 4), (81, 25), (1, 1), (19, 50), (300, 5)]
+
+
+def text(seen: Seen, width: int = 80, height: int = 24, how: How = How()) -> str:
+    return "\n".join(map(plain, frame(seen, width, height, how)))
+
+
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize("name", STATES)
+def test_a_frame_fits_in_every_size(name: str, ascii_only: bool) -> None:
+    for (width, height), view in product(SIZES, VIEWS):
+        how = How(view=view, ascii_only=ascii_only)
+        lines = frame(STATES[name](), width, height, how)
+        assert len(lines) == (height if width >= 20 and height >= 4 else 1)
+        assert max(map(width_of, lines)) <= width
+        shown = "".join(span.text for line in lines for span in line)
+        assert shown.isprintable()
+        assert shown.isascii() or not ascii_only
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_everything_is_on_one_screen(width: int) -> None:
+    shown = text(frames.busy(), width, 40)
+    for word in (
+        "host-1a2b3c4d · ondemand → gateway.example.org · up 3 h",
+        "Attention: the gateway refused 2 results",
+        "+1 more: key 6",
+        "4,960 to do (48 later) · 6 running · 392,492 done · 48 failed",
+        "118 results to deliver, the oldest for 6 min · 2 rejected",
+        "sent 50 results 12 s ago · got 100 tasks 70 s ago",
+        "22.0 MiB of 1.0 GiB, 2.2 % · 44.0 GiB free on disk · no backup",
+        "scraped ",
+        "slots 6 of 8 busy",
+        "columbia, FL",
+        "platforms 4",
+        "paused until 14:30",
+        "browsers 2",
+        "3x 503 Service Unavailable",
+    ):
+        assert word in shown, word
+    assert re.search(r"scraped +[▁▂▃▄▅▆▇█]{10,} +\d+/min", shown)
+
+
+def test_it_is_the_same_for_the_same_data() -> None:
+    assert frame(frames.busy(), 80, 24) == frame(frames.busy(), 80, 24)
+
+
+def test_all_is_well_and_nothing_to_do() -> None:
+    shown = text(frames.empty())
+    assert "no worker is running" in shown
+    assert "All is well." in shown
+    assert f"No worker is running. Start one with '{frames.START}'" in shown.replace("\n", " ")
+    assert "errors none" in shown
+
+
+def test_a_store_that_is_not_there_is_waited_for() -> None:
+    shown = text(frames.missing(), 60).replace("\n", " ")
+    assert "There is no store at local_data/parcelpost.db yet. A worker makes it:" in shown
+    assert "Waiting for it." in shown
+
+
+def test_a_damaged_store_is_told_with_what_to_do() -> None:
+    shown = text(frames.damaged())
+    assert "The store cannot be read: the file is damaged: page 7" in shown
+    assert "What to do: run 'parcelpost store check'" in shown
+
+
+def test_what_was_seen_stays_while_the_store_cannot_be_read() -> None:
+    shown = text(frames.lost_sight()).replace("\n", " ")
+    assert "For 9 s the store cannot be read: another program holds the lock. What to do: close it." in shown
+    assert "4,960 to do" in shown
+
+
+def test_an_outage_is_told() -> None:
+    assert "sync    backing off, next try in 3 min (4 failures): 503 Service Unavailable" in text(frames.away())
+
+
+def test_each_view_has_the_whole_screen() -> None:
+    crowded = frames.busy(platforms=12, slots=60)
+    assert text(crowded, how=How(view="platforms")).count("paused until") == 1
+    assert "beacon2" in text(crowded, how=How(view="platforms"))
+    slots = text(crowded, 100, 40, How(view="slots"))
+    assert re.search(r"^slots 60 of 8 busy \+\d+ more ─", slots, re.MULTILINE)
+    assert "there is no backup yet" in text(crowded, how=How(view="attention"))
+    assert "tab, right" in text(crowded, how=How(helps=True))
+
+
+def test_a_slow_task_and_what_is_paused_stand_out() -> None:
+    coloured = "\n".join(ansi(line, color=True) for line in frame(frames.busy(), 120, 40, How(paused=True)))
+    assert "\x1b[33m85 s\x1b[0m" in coloured
+    assert "\x1b[33mpaused  \x1b[0m" in coloured
+
+
+def test_without_color_there_is_none() -> None:
+    codes = {
+        code
+        for line in frame(frames.busy(), 120, 40)
+        for code in re.findall(r"\x1b\[([\d;]*)m", ansi(line, color=False))
+    }
+    assert codes <= {"0", "1", "2", "7"}
+
+
+def test_marks_do_not_pile_up_and_wide_letters_count_twice() -> None:
+    how = How()
+    assert how.text("e\u0301\u0301\u0301") == "é"
+    assert how.text("a\u202eb\x1b[2J\n") == "a\\u202eb\\x1b[2J\\n"
+    assert cells("字a") == 3
+    assert How(ascii_only=True).text("字") == "\\u5b57"

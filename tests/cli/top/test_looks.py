@@ -1,0 +1,143 @@
+"""What is looked at, how often, and what a key means; one frame as text or JSON."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from parcelpost.cli.running import looking
+from parcelpost.cli.top.command import can_draw, has_color, has_utf8
+from parcelpost.cli.top.graphs import sparkline
+from parcelpost.cli.top.how import How
+from parcelpost.cli.top.keys import changed, split
+from parcelpost.cli.top.paced import Paced
+from parcelpost.cli.top.rates import PARTS, RateBook
+from parcelpost.clock import ManualClock
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.sync_log import SyncRound
+from tests.cli.support import Run, change, damage, rows
+from tests.storage.making import a_task, claim_one, save_one
+
+
+def test_one_frame_is_printed_where_there_is_no_terminal(full_store: Path, run: Run) -> None:
+    before = rows(full_store)
+    out = run("top", "--once", "--store", full_store).out
+    assert "no worker is running" in out
+    assert "\x1b" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert rows(full_store) == before
+
+
+def test_one_frame_as_json(full_store: Path, run: Run) -> None:
+    found = run("top", "--json", "--store", full_store).document
+    assert (found["queue"]["pending"], found["overview"]["outbox"]["rejected"]) == (2, 1)
+    assert sum(found["rates"]["completed"]) == 3
+    assert {one["kind"] for one in found["troubles"]} == {"failed", "again", "refused"}
+
+
+def test_without_a_terminal_it_says_what_to_do(store: Path, run: Run) -> None:
+    ran = run("top", "--store", store)
+    assert ran.code == 1
+    assert ran.err.splitlines()[0].endswith("its output is not a terminal")
+    assert "'parcelpost top --once' prints one frame" in ran.err
+
+
+def test_a_damaged_store_is_an_error_of_one_frame(full_store: Path, run: Run) -> None:
+    damage(full_store)
+    ran = run("top", "--once", "--store", full_store)
+    assert ran.code == 1
+    assert "hint: run 'parcelpost store check'" in ran.err
+
+
+def test_text_from_pages_is_harmless_in_a_frame(full_store: Path, run: Run) -> None:
+    change(full_store, "UPDATE tasks SET error = 'evil' || char(27) || '[2J' || char(10) WHERE task_id = 'failed'")
+    assert "evil\\x1b[2J\\n" in run("top", "--once", "--store", full_store).out
+
+
+async def test_rates_are_counted_once_however_often_one_looks(tmp_path: Path) -> None:
+    clock = ManualClock()
+    store = tmp_path / "parcelpost.db"
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm, looking(store) as database:
+        book = RateBook()
+        for n in range(4):
+            await save_one(lpm, a_task(f"t{n}", platform=f"p{n}"))
+            if n == 2:
+                await lpm.give_up(await claim_one(lpm, a_task("bad", platform="bad")), "no")
+            sent = SyncRound(direction="upload", record_type="results", record_count=5, success=True)
+            await lpm.sync_log.record(sent)
+            for _ in range(3):
+                await book.look(database, clock.now())
+            clock.advance(10)
+        found = await book.look(database, clock.now() - timedelta(seconds=10))
+        assert len(found.completed) == PARTS
+        assert (found.completed[-4:], found.failed[-4:]) == ((1, 1, 1, 1), (0, 0, 1, 0))
+        assert found.delivered[-4:] == (5, 5, 5, 5)
+        assert await RateBook().look(database, clock.now() - timedelta(seconds=10)) == found
+        clock.advance(-3_600)
+        assert sum((await book.look(database, clock.now())).completed) == 0, "a clock that was set back"
+
+
+async def test_a_costly_look_is_taken_seldom() -> None:
+    clock = ManualClock()
+    taken = 0
+
+    async def look() -> int:
+        nonlocal taken
+        taken += 1
+        clock.advance(0.5)
+        return taken
+
+    paced = Paced(look, 1.0, clock)
+    for _ in range(100):
+        await paced.get()
+        clock.advance(1)
+    assert taken == 2, "half a second of fifty at most"
+
+
+def test_keys_lead_from_view_to_view() -> None:
+    how = How()
+    for keys, view in (
+        ("\t", "slots"),
+        ("\x1b[C", "platforms"),
+        ("\x1b[D\x1b[Z", "all"),
+        ("5", "errors"),
+        ("9x\x1b", "errors"),
+    ):
+        for key in split(keys):
+            how = changed(how, key)
+        assert how.view == view
+    assert split("\x1b[200~pasted") == []
+    assert changed(how, "p").paused
+    assert changed(changed(how, "?"), "\x1b") == how
+
+
+@pytest.mark.parametrize(
+    ("environment", "utf8"),
+    [
+        ({"LANG": "en_US.UTF-8"}, True),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
+        ({"LC_CTYPE": "C.UTF-8"}, False),
+        ({"LC_CTYPE": "C.UTF-8", "LANG": "C.UTF-8"}, True),
+        ({}, False),
+    ],
+)
+def test_ascii_where_the_locale_has_no_utf8(environment: dict[str, str], utf8: bool) -> None:
+    assert has_utf8(environment, "utf-8") is utf8
+    assert not has_utf8(environment, "ascii")
+
+
+def test_what_the_terminal_can_do() -> None:
+    assert can_draw({"TERM": "xterm"})
+    assert not can_draw({"TERM": "dumb"})
+    assert not can_draw({})
+    assert has_color({"NO_COLOR": ""})
+    assert not has_color({"NO_COLOR": "1"})
+
+
+def test_a_graph_shows_its_newest_values() -> None:
+    assert sparkline([0, 1, 4, 8], 4, ascii_only=False) == "·▂▅█"
+    assert sparkline([9, 0, 1, 4, 8], 3, ascii_only=True) == ".=#"
+    assert sparkline([None, 50.0], 4, ascii_only=False, most=100.0) == "···▅"
+    assert sparkline([], 3, ascii_only=False) == "···"
