@@ -42,12 +42,12 @@ UNTIL_TOLD = {
 }
 """What runs until Ctrl-C, and what it says when it is ready."""
 
-ASK = r"parcelpost (gateway requeue|store (requeue|restore|results --retry-rejected)|config|export -).*"
+ASK = r"parcelpost (gateway requeue|store restore|(tasks|results) (retry|reject|forget)|config|export -).*"
 MAY_FAIL = {
     r"parcelpost (doctor|config check).*": "may find that no worker is running",
     r"parcelpost gateway order pause --worker hartford-1": "there is no such worker",
     r"parcelpost browser forget lee": "there is no such profile",
-    r"parcelpost store tasks 7f3a9c": "there is no such task",
+    r"parcelpost (tasks|results) show 7f3a9c.*": "there is no such task",
     r"parcelpost store restore --latest": "a worker has the store open; tests/cli/test_backup.py",
     r"parcelpost export .*": "nothing may fit",
 }

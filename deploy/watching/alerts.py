@@ -90,7 +90,7 @@ WORKER = (
         "5m",
         "warning",
         "The gateway will not take {{ $value }} results of {{ $labels.instance }}.",
-        "See why with 'parcelpost store results --state rejected', send again with --retry-rejected.",
+        "See why with 'parcelpost results list --delivery rejected', send again with 'parcelpost results retry --all'.",
     ),
     Alert(
         "ParcelpostStoreNearlyFull",
@@ -146,7 +146,7 @@ WORKER = (
         "15m",
         "warning",
         "{{ $value | humanizePercentage }} of the tasks of {{ $labels.platform }} fail on {{ $labels.instance }}.",
-        "'parcelpost store tasks --status failed' says why; then 'parcelpost store requeue --failed'.",
+        "'parcelpost tasks list --status failed' says why; then 'parcelpost tasks retry --status failed'.",
     ),
     Alert(
         "ParcelpostAttemptsFail",
@@ -229,7 +229,7 @@ GATEWAY = (
         "0m",
         "warning",
         "Results of {{ $labels.platform }} were not taken.",
-        "The workers that sent them say why: 'parcelpost store results --state rejected'.",
+        "The workers that sent them say why: 'parcelpost results list --delivery rejected'.",
     ),
     Alert(
         "ParcelpostResultsLeft",

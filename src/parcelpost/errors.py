@@ -86,13 +86,15 @@ class NotAllowed(UpstreamError):
 class Refused(UpstreamError):
     """The gateway says that what was sent is bad."""
 
-    hint = "look at 'parcelpost store results --state rejected'; what is refused is kept and can be sent again by hand"
+    hint = (
+        "look at 'parcelpost results list --delivery rejected'; what is refused is kept and can be sent again by hand"
+    )
 
 
 class TooLarge(UpstreamError):
     """The gateway says that what was sent is too large."""
 
-    hint = "raise the gateway's limit on request bodies, then 'parcelpost store results --retry-rejected'"
+    hint = "raise the gateway's limit on request bodies, then 'parcelpost results retry --all'"
 
 
 class NotOffered(UpstreamError):

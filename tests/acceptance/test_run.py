@@ -54,7 +54,7 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
     lines = (tmp_path / "worker.log").read_text().splitlines()
     assert "30 completed, 1 failed, 0 expired; 0 to deliver, 0 rejected" in lines
     assert lines[-1].startswith("1 of 31 tasks since this run began failed, most often: ")
-    assert "parcelpost store tasks --status failed" in lines[-1]
+    assert "parcelpost tasks list --status failed" in lines[-1]
 
 
 async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:

@@ -219,10 +219,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "could not be restored": (backed_up_badly, "parcelpost store backup"),
     "1 page named by no result": (with_orphans, "parcelpost store clean"),
     "1 process died": (left_by_the_dead, "parcelpost store clean"),
-    "the gateway refused 1 result": (refused, "parcelpost store results --retry-rejected"),
+    "the gateway refused 1 result": (refused, "parcelpost results retry --all"),
     "the write-ahead log": (with_a_long_wal, "parcelpost store clean"),
     "are used, so the executor must stop": (above_its_cap, "parcelpost store clean --relieve"),
     "1 task to do and no worker is running": (without_a_worker, "parcelpost run --store"),
-    "1 of 1 task in the last 24 h failed": (failing, "parcelpost store requeue --failed"),
+    "1 of 1 task in the last 24 h failed": (failing, "parcelpost tasks retry --status failed"),
 }
 """By what the doctor says of it: how a store is broken so, and how the command begins that mends it."""

@@ -17,7 +17,7 @@ def add(run: Run, store: Path, *arguments: object) -> Ran:
 
 
 def the_task(run: Run, store: Path) -> Any:
-    (found,) = run("store", "tasks", "--json", "--store", store).document["tasks"]
+    (found,) = run("tasks", "--json", "--store", store).document["tasks"]
     return found
 
 
@@ -61,7 +61,7 @@ def test_adding_again_changes_nothing_and_says_so(tmp_path: Path, run: Run) -> N
 
 @pytest.mark.parametrize(
     ("status", "words", "remedy"),
-    [("completed", "completed 2 h ago", "requeue --completed"), ("failed", "failed 2 h ago", "requeue")],
+    [("completed", "completed 2 h ago", "tasks retry --completed"), ("failed", "failed 2 h ago", "tasks retry")],
 )
 def test_a_task_that_ended_says_how_to_scrape_it_again(
     tmp_path: Path, run: Run, status: str, words: str, remedy: str
@@ -71,7 +71,7 @@ def test_a_task_that_ended_says_how_to_scrape_it_again(
     ended = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-2 hours')"
     change(store, f"UPDATE tasks SET status = '{status}', completed_at = {ended}")
     out = add(run, store).out
-    again = f"parcelpost store {remedy} {task_id} --store {store}"
+    again = f"parcelpost {remedy} {task_id} --store {store}"
     assert out == f"Task {task_id} is already here, {words}; use '{again}' to scrape it again.\n"
     assert run(*again.split()[1:]).out == "1 task pending again.\n"
 

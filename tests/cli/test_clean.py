@@ -36,7 +36,7 @@ def test_what_is_old_and_delivered_goes_and_nothing_else(full_store: Path, run: 
     make_old(full_store)
     removed = run("store", "clean", "--json", "--store", full_store).document["removed"]
     assert (removed["tasks"], removed["results"], removed["files"]) == (1, 1, 2)
-    left = run("store", "tasks", "--json", "--store", full_store).document["tasks"]
+    left = run("tasks", "--json", "--store", full_store).document["tasks"]
     assert {one["task"]["task_id"] for one in left} == {"saved", "refused", "failed", "expired", "later", "waiting"}
 
 
@@ -100,7 +100,7 @@ def test_an_older_store_is_looked_at_only_after_it_was_migrated(full_store: Path
     (copy,) = (full_store.parent / "backups").iterdir()
     assert done.out == f"Migrated from schema version {VERSION} to {VERSION + 1}. The store as it was: {copy}\n"
     assert rows(copy) == before
-    assert newer_program(tmp_path, "store", "tasks", "saved", "--store", full_store).code == 0
+    assert newer_program(tmp_path, "tasks", "show", "saved", "--store", full_store).code == 0
 
 
 def test_a_store_in_use_is_not_migrated(full_store: Path, tmp_path: Path) -> None:

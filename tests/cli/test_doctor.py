@@ -78,7 +78,7 @@ def test_a_finding_has_what_to_do_and_a_command_on_a_line_of_its_own(here: Path,
     assert ran.out.startswith("Attention: 3 things must be mended, and there is 1 warning.\n")
     assert " of the store: local_data/parcelpost.db" in ran.out
     assert "\n                    $ chmod -R go-rwx local_data/parcelpost.db*\n" in ran.out
-    assert "\n                    $ parcelpost store results --retry-rejected --yes\n" in ran.out
+    assert "\n                    $ parcelpost results retry --all --yes\n" in ran.out
 
 
 def test_a_warning_fails_only_where_it_is_asked_for(here: Path, run: Run) -> None:

@@ -120,7 +120,7 @@ def test_filters(run: Run, store: Path, options: list[str], expected: list[str] 
     if expected is None:
         assert (done.code, done.out) == (1, "")
         error, hint = said(done.err)
-        assert (error, hint[:32]) == ("error: nothing that is stored matches", "hint: 'parcelpost store results ")
+        assert (error, hint[:30]) == ("error: nothing that is stored matches", "hint: 'parcelpost results list")
     else:
         assert (done.code, parcels(done.out)) == (0, expected)
 

@@ -25,7 +25,7 @@ def config(store: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "words",
-    [("status",), ("log",), ("store", "status"), ("store", "check"), ("store", "tasks"), ("store", "results"),
+    [("status",), ("log",), ("store", "status"), ("store", "check"), ("tasks",), ("results",), ("top", "--once"),
      ("store", "clean"), ("store", "backup"), ("store", "migrate"), ("reparse", "--dry-run")],
 )  # fmt: skip
 def test_the_store_is_that_of_the_settings_file(config: Path, run: Run, words: tuple[str, ...]) -> None:

@@ -36,7 +36,7 @@ def write(tmp_path: Path, name: str, content: str | bytes) -> Path:
 
 
 def stored(run: Run, store: Path) -> list[Any]:
-    return [one["task"] for one in run("store", "tasks", "--json", "--store", store).document["tasks"]]
+    return [one["task"] for one in run("tasks", "--json", "--store", store).document["tasks"]]
 
 
 def import_(run: Run, store: Path, file: Path, *arguments: object) -> Ran:

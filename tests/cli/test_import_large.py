@@ -92,6 +92,6 @@ def test_ctrl_c_leaves_what_is_stored_and_says_how_to_go_on(tmp_path: Path) -> N
 def _wait_for_tasks(store: Path) -> None:
     """Asks again and again: a command takes long enough to need no pause. The test's own time limit is the end."""
     while True:
-        ran = run_process("store", "tasks", "--json", "--limit", "1", "--store", store)
+        ran = run_process("tasks", "--json", "--limit", "1", "--store", store)
         if ran.code == 0 and ran.document["tasks"]:
             return

@@ -16,7 +16,11 @@ from parcelpost.cli.commands import COMMANDS as LATER
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
 COMMANDS = {later.name or "": later.real() for later in LATER}
-COMMANDS |= {f"store {name}": command for name, command in COMMANDS["store"].commands.items()}
+COMMANDS |= {
+    f"{group} {name}": command
+    for group in ("store", "tasks", "results")
+    for name, command in COMMANDS[group].commands.items()
+}
 
 
 def test_the_version_is_printed(run: Run) -> None:
@@ -33,13 +37,13 @@ def test_every_help_has_examples(run: Run, words: str) -> None:
     assert "\b" not in ran.out
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words.startswith("store ")])
-def test_every_store_command_takes_json_store_and_settings(words: str) -> None:
+@pytest.mark.parametrize("words", [words for words in COMMANDS if words.startswith(("store ", "tasks ", "results "))])
+def test_every_command_on_a_store_takes_json_store_and_settings(words: str) -> None:
     options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
     assert {"--json", "--store", "--config", "--set"} <= options
 
 
-@pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "store tasks", "store results"])
+@pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results forget"])
 def test_help_names_values_in_words(run: Run, words: str) -> None:
     out = run(*words.split(), "--help").out
     assert not re.search(r"\[\[|\.\.\.\}|%Y|--[a-z]+ <(str|int|path)", out), out
@@ -70,7 +74,7 @@ def test_an_error_is_two_lines_and_exit_code_1(tmp_path: Path) -> None:
 
 
 def test_the_store_may_come_from_the_environment(store: Path) -> None:
-    ran = run_process("store", "tasks", "--json", environment={"PARCELPOST_STORE": str(store)})
+    ran = run_process("tasks", "--json", environment={"PARCELPOST_STORE": str(store)})
     assert [one["task"]["task_id"] for one in ran.document["tasks"]] == ["t0", "t1", "t2"]
 
 
@@ -89,7 +93,7 @@ def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path, arguments: 
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
         done = subprocess.run(
-            [COMMAND, "store", "tasks", "--store", store, *arguments],
+            [COMMAND, "tasks", "--store", store, *arguments],
             stdout=pipe,
             stderr=subprocess.PIPE,
             timeout=60,
@@ -101,15 +105,15 @@ def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path, arguments: 
 
 def test_letters_that_the_terminal_lacks_are_escaped(full_store: Path) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    ran = run_process("store", "results", "saved", "--store", full_store, environment=ascii_only)
+    ran = run_process("results", "show", "saved", "--store", full_store, environment=ascii_only)
     assert ran.code == 0
     assert "M\\xfcller" in ran.out
-    as_json = run_process("store", "results", "saved", "--json", "--store", full_store, environment=ascii_only)
+    as_json = run_process("results", "show", "saved", "--json", "--store", full_store, environment=ascii_only)
     assert as_json.document["data"]["owner"] == "Müller, Ann"
 
 
 def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Path) -> None:
-    arguments = [COMMAND, "store", "requeue", "--failed", "--expired", "--store", str(full_store)]
+    arguments = [COMMAND, "tasks", "retry", "--all", "--store", str(full_store)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         asked = b""
@@ -119,7 +123,7 @@ def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Pat
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in err + out
-    failed = run_process("store", "tasks", "failed", "--json", "--store", full_store)
+    failed = run_process("tasks", "show", "failed", "--json", "--store", full_store)
     assert failed.document["status"] == "failed"
 
 

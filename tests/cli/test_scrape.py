@@ -121,7 +121,8 @@ async def test_a_countys_own_field_map_is_used_by_scrape_and_by_a_worker(site: W
     await _done(tmp_path, "add", "arcgis", "A-7", *where)
     code, out, err = await _done(tmp_path, "run", "--until-empty")
     assert "1 completed, 0 failed" in out, err
-    code, out, _ = await _done(tmp_path, "store", "results", "--json")
+    (stored,) = json.loads((await _done(tmp_path, "results", "--json"))[1])["results"]
+    code, out, _ = await _done(tmp_path, "results", "show", stored["task_id"], "--json")
     assert "DOE ANN" in out
 
 

@@ -44,8 +44,8 @@ def test_when_every_task_fails_that_is_said_with_the_reason_and_the_next_step(tm
     store = work(tmp_path / "parcelpost.db", done=0, failed=6)
     (line,) = [line for line in status(run, store).splitlines() if "failed, most often" in line and "Attention" in line]
     assert line.startswith("Attention: 6 of 6 tasks in the last 24 h failed, most often: no table on page ")
-    assert f"'parcelpost store tasks --status failed --store {store}'" in line
-    assert f"'parcelpost store requeue --failed --store {store}'" in line
+    assert f"'parcelpost tasks list --status failed --store {store}'" in line
+    assert f"'parcelpost tasks retry --status failed --store {store}'" in line
     found = json.loads(status(run, store, "--json"))
     assert (found["well"], found["failures"]["failed"], found["failures"]["ended"]) == (False, 6, 6)
     assert "Attention: 6 of 6 tasks" in run("store", "status", "--store", store).out
@@ -60,7 +60,7 @@ def test_a_failure_among_many_is_told_without_an_alarm(tmp_path: Path, run: Run)
 
 def test_what_is_requeued_is_handled(tmp_path: Path, run: Run) -> None:
     store = work(tmp_path / "parcelpost.db", done=0, failed=2)
-    assert run("store", "requeue", "--failed", "--yes", "--store", store).code == 0
+    assert run("tasks", "retry", "--status", "failed", "--yes", "--store", store).code == 0
     assert "most often" not in status(run, store)
 
 

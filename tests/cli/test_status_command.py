@@ -257,7 +257,7 @@ def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: R
     assert [one["warning"] for one in found] == sorted(one["warning"] for one in found)
     assert found[0]["what"].endswith("no worker is running")
     assert found[0]["command"] == "", "the gateway's address is for a person to fill in"
-    assert found[1]["command"].startswith("parcelpost store results --retry-rejected")
+    assert found[1]["command"].startswith("parcelpost results retry --all")
     assert [one["about"] for one in found] == ["work", "delivery", "backups", "work"]
 
 

@@ -16,6 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreBusy
 from parcelpost.model import Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from parcelpost.storage.filtering import Selection
 from tests.storage.making import NOW, a_result, a_task, look
 
 TASKS = 60
@@ -62,7 +63,7 @@ async def test_a_look_at_the_queue_shows_only_what_was_handed_out(busy: LocalPer
     await claim_fast(busy, 5)
     assert (await busy.task_counts())["vgsi"] == {"pending": TASKS - 15, "processing": 15}
     await claim_fast(busy, 5)
-    assert len(await busy.list_tasks(status=TaskStatus.PROCESSING, limit=TASKS)) == 20
+    assert len(await busy.list_tasks(Selection(statuses=(TaskStatus.PROCESSING,)), limit=TASKS)) == 20
 
 
 async def test_a_more_urgent_arrival_goes_before_what_is_held_ahead(busy: LocalPersistenceManager) -> None:

@@ -20,8 +20,12 @@ from parcelpost.storage import (
     backup,
     cache,
     failures,
+    fates,
+    filtering,
+    glimpses,
     health,
     leases,
+    mending,
     metrics,
     outbox,
     queue_state,
@@ -32,6 +36,7 @@ from parcelpost.storage import (
     tasks,
     waiting,
 )
+from parcelpost.storage.filtering import Delivery, Selection
 from parcelpost.storage.metrics import Sample
 from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, deliver, save_one
@@ -115,6 +120,9 @@ def db(filled: Path) -> Iterator[Noting]:
         yield opened
 
 
+Run = Callable[[sqlite3.Connection], object]
+
+
 def claim(db: sqlite3.Connection) -> None:
     request = tasks.ClaimRequest("me", "me:1", LATER, 5, tasks.Wish())
     tasks.claim_each(db, [request])
@@ -133,17 +141,27 @@ def save(db: sqlite3.Connection) -> None:
 
 
 def requeue(db: sqlite3.Connection) -> None:
-    queue_state.requeue(db, LATER, None, TaskStatus.FAILED, "vgsi", True)
+    which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
+    found = fates.find(db, fates.RETRY_TASKS, which, fates.Consent(completed=True), fates.ACTED_ON, 3, 50)
+    mending._apply(db, fates.RETRY_TASKS, found, fates.Consent(), lambda db, rows: mending._retry(db, rows, LATER))
+
+
+def forget(word: fates.Word, change: Any, which: Selection) -> Run:
+    def run(db: sqlite3.Connection) -> None:
+        consent = fates.Consent(unsynced=True)
+        found = fates.find(db, word, which, consent, fates.ACTED_ON, 3, 50)
+        fates.counts(db, word, which, consent)
+        mending._apply(db, word, found, consent, lambda db, rows: change(db, rows, LATER))
+
+    return run
 
 
 def cache_put(db: sqlite3.Connection) -> None:
     cache._put(db, ("new", "html", 9, None, None, LATER, LATER, LATER, b"x"), 2_000)
 
 
-TASK_FILTERS = ("status", "platform", "state", "county", "source", "parcel_id")
-RESULT_FILTERS = ("sync", "platform", "parcel_id", "success")
-
-Run = Callable[[sqlite3.Connection], object]
+REJECTED = Selection(delivery=Delivery.REJECTED)
+UNSYNCED = Selection(delivery=Delivery.UNSYNCED)
 
 # (what it is, how the code does it, the indexes it must use)
 HOT: list[tuple[str, Run, set[str]]] = [
@@ -167,8 +185,21 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("depth and ages", lambda db: queue_state.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
     ("failures lately", lambda db: failures.since(db, NOW), {"tasks_ended"}),
     ("sources of what waits", queue_state.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
-    ("requeue", requeue, {"tasks_ended", "sqlite_autoindex_results_2"}),
-    ("list tasks", lambda db: tasks.search(db, dict.fromkeys(TASK_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("requeue", requeue, {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2"}),
+    ("forget tasks", forget(fates.FORGET_TASKS, mending._forget_tasks, Selection()),
+     {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2", "tasks_children"}),
+    ("forget results", forget(fates.FORGET_RESULTS, mending._forget_results, Selection()),
+     {"INTEGER PRIMARY KEY", "sqlite_autoindex_tasks_1", "results_page_shared"}),
+    ("forget rejected results", forget(fates.FORGET_RESULTS, mending._forget_results, REJECTED), {"results_rejected"}),
+    ("list tasks", lambda db: filtering.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list tasks by id", lambda db: filtering.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
+     {"sqlite_autoindex_tasks_1"}),
+    ("list unsynced results", lambda db: filtering.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
+    ("list rejected results", lambda db: filtering.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
+    ("what runs now", lambda db: glimpses.running(db, 60), {"tasks_held"}),
+    ("what was done lately", lambda db: glimpses.done_since(db, NOW), {"tasks_ended", "sync_log_created"}),
+    ("what went wrong lately", lambda db: glimpses.troubles(db, 60),
+     {"tasks_ended", "tasks_delayed", "results_rejected"}),
     ("save a result", save, {"INTEGER PRIMARY KEY"}),
     ("unsynced results in order", lambda db: waiting.unsynced(db, 50, None), {"results_outbox"}),
     ("one result", lambda db: outbox.get(db, "t1"), {"sqlite_autoindex_results_2"}),
@@ -181,7 +212,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"results_page_owner", "results_page_shared"}),
     ("what a task brought before", lambda db: outbox.remove_earlier(db, "x"),
      {"tasks_children", "sqlite_autoindex_results_2"}),
-    ("list results", lambda db: outbox.search(db, dict.fromkeys(RESULT_FILTERS), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list results", lambda db: filtering.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("cache lookup", lambda db: cache._find(db, "k1", "html"), {"sqlite_autoindex_cache_1"}),
     ("cache access update", lambda db: cache._touch(db, "k1", LATER), {"sqlite_autoindex_cache_1"}),
     ("cache put and eviction", cache_put, {"cache_last_accessed"}),
@@ -208,6 +239,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
 # A scan of the whole table is right where it stops at once: the newest rows by their number.
 NEWEST_ROWS = {
     "recent syncs": {"SCAN sync_log"},
+    "what went wrong lately": {"SCAN sync_log"},
     "metrics window": {"SCAN results"},
     "last change": {"SCAN tasks", "SCAN results"},
 }

@@ -10,6 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Priority, QueueDepth, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.filtering import Selection
 from tests.storage.making import NOW, a_result, a_task, claim_one, save_one, the_result
 
 HOUR = timedelta(hours=1)
@@ -140,12 +141,12 @@ async def test_tasks_are_listed_in_pages(lpm: LocalPersistenceManager) -> None:
 
 FILTERS: list[tuple[dict[str, Any], set[str]]] = [
     ({}, {"completed", "failed", "delayed", "processing", "pending", "expired", "b1", "b2", "odd"}),
-    ({"status": TaskStatus.PENDING}, {"delayed", "pending", "b1", "b2", "odd"}),
-    ({"status": TaskStatus.EXPIRED}, {"expired"}),
+    ({"statuses": (TaskStatus.PENDING,)}, {"delayed", "pending", "b1", "b2", "odd"}),
+    ({"statuses": (TaskStatus.EXPIRED,)}, {"expired"}),
     ({"platform": "b"}, {"b1", "b2"}),
-    ({"platform": "b", "status": TaskStatus.FAILED}, set()),
+    ({"platform": "b", "statuses": (TaskStatus.FAILED,)}, set()),
     ({"state": "FL"}, {"odd"}),
-    ({"county": "lee"}, {"odd"}),
+    ({"county": "Lee", "state": "fl"}, {"odd"}),
     ({"source": Source.LOCAL_FILE}, {"odd"}),
     ({"parcel_id": "99"}, {"odd"}),
     ({"parcel_id": "99", "state": "CT"}, set()),
@@ -160,7 +161,7 @@ async def test_tasks_are_listed_by_each_filter(
     await _one_of_each(lpm, clock)
     odd = a_task("odd", platform="c", state="FL", county="lee", source=Source.LOCAL_FILE, parcel_id="99")
     await lpm.add_task(odd)
-    assert {info.task.task_id for info in await lpm.list_tasks(**filters)} == expected
+    assert {info.task.task_id for info in await lpm.list_tasks(Selection(**filters))} == expected
 
 
 async def test_a_pause_is_replaced_by_the_next(lpm: LocalPersistenceManager) -> None:

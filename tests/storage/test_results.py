@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import OutboxEntry
+from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.filtering import Delivery, Selection
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 
@@ -159,17 +160,17 @@ async def test_a_thousand_are_marked_in_one_call(lpm: LocalPersistenceManager) -
 
 FILTERS: list[tuple[dict[str, Any], list[str]]] = [
     ({}, ["waits", "synced", "rejected", "failed"]),
-    ({"state": "unsynced"}, ["waits", "failed"]),
-    ({"state": "synced"}, ["synced"]),
-    ({"state": "rejected"}, ["rejected"]),
+    ({"delivery": Delivery.UNSYNCED}, ["waits", "failed"]),
+    ({"delivery": Delivery.SYNCED}, ["synced"]),
+    ({"delivery": Delivery.REJECTED}, ["rejected"]),
     ({"platform": "b"}, ["synced"]),
     ({"parcel_id": "77"}, ["rejected"]),
-    ({"success": True}, ["waits", "synced", "rejected"]),
-    ({"success": False}, ["failed"]),
-    ({"success": False, "state": "synced"}, []),
+    ({"statuses": (TaskStatus.COMPLETED,)}, ["waits", "synced", "rejected"]),
+    ({"statuses": (TaskStatus.FAILED,)}, ["failed"]),
+    ({"statuses": (TaskStatus.FAILED,), "delivery": Delivery.SYNCED}, []),
     ({"limit": 2}, ["waits", "synced"]),
     ({"after": 2}, ["rejected", "failed"]),
-    ({"after": 1, "limit": 1, "state": "unsynced"}, ["failed"]),
+    ({"after": 1, "limit": 1, "delivery": Delivery.UNSYNCED}, ["failed"]),
 ]
 
 
@@ -177,11 +178,13 @@ FILTERS: list[tuple[dict[str, Any], list[str]]] = [
 async def test_results_are_listed_by_each_filter(
     lpm: LocalPersistenceManager, filters: dict[str, Any], expected: list[str]
 ) -> None:
+    page = {name: filters[name] for name in ("limit", "after") if name in filters}
+    filters = {name: value for name, value in filters.items() if name not in page}
     await save_one(lpm, "waits")
     await deliver(lpm, (await save_one(lpm, a_task("synced", platform="b"))).result_id)
     await lpm.mark_rejected([(await save_one(lpm, a_task("rejected", parcel_id="77"))).result_id], "no")
     await lpm.give_up(await claim_one(lpm, "failed"), "no such parcel")
-    assert ids(await lpm.list_results(**filters)) == expected
+    assert ids(await lpm.list_results(Selection(**filters), **page)) == expected
 
 
 async def test_a_result_nobody_stored_is_not_there(lpm: LocalPersistenceManager) -> None:

@@ -16,6 +16,7 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import StoreBusy
 from parcelpost.events import AttemptEnded, LoopFailed
 from parcelpost.model import Done, TaskStatus
+from parcelpost.storage.filtering import Selection
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
@@ -130,7 +131,7 @@ async def test_what_still_runs_when_the_time_is_over_goes_back_at_no_cost(tmp_pa
         async with works.looping():
             await begun(works, 4)
             assert await works.executor.drain(0.01) == 4
-        tasks = await works.lpm.list_tasks(status=TaskStatus.PENDING)
+        tasks = await works.lpm.list_tasks(Selection(statuses=(TaskStatus.PENDING,)))
         assert [(task.retries, task.recoveries) for task in tasks] == [(0, 0)] * 4
         assert [event.task_id for event in works.seen(AttemptEnded)] == ["quick"]
         assert await works.step() == 1.0

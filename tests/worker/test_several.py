@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
+from parcelpost.storage.filtering import Delivery, Selection
 from parcelpost.storage.listing import listed
 from tests import traps
 from tests.storage.making import a_task
@@ -48,7 +49,7 @@ async def test_while_the_page_is_not_taken_none_of_them_is_sent(rig: Rig) -> Non
     assert rig.gateway.submissions == {}
     await rig.settle()
     assert len(rig.gateway.submissions) == len(RECORDS)
-    assert await rig.lpm.list_results(state="rejected") == []
+    assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
 
 
 async def test_a_page_that_is_refused_sets_them_all_aside_and_holds_up_nobody(rig: Rig) -> None:

@@ -13,6 +13,7 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
 from parcelpost.model import Page, Result, TaskStatus
+from parcelpost.storage.filtering import Delivery, Selection
 from parcelpost.worker.backoff import Away
 from tests import traps
 from tests.hostile import HostileGateway, Trap
@@ -53,7 +54,7 @@ async def test_when_it_is_over_every_result_is_upstream_once(rig: Rig, name: str
     await rig.settle()
     assert sorted(rig.gateway.submissions) == MANY
     assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(MANY)
-    assert await rig.lpm.list_results(state="rejected") == []
+    assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
     assert rig.seen(EntryRefused) == []
 
 
@@ -91,7 +92,7 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         rig.clock.advance(await rig.sync.step())
         assert set(gateway.submissions) == set(MANY) - BAD
         await rig.settle()
-        rejected = await rig.lpm.list_results(state="rejected")
+        rejected = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
         assert {entry.task_id for entry in rejected} == BAD
         assert all("could not be stored" in (entry.last_error or "") for entry in rejected)
         gateway.behave()
@@ -106,7 +107,7 @@ async def test_more_bad_ones_than_the_gateway_looks_at_hide_no_good_one(rig: Rig
     rig.gateway.play("results", traps.failing(lambda entry: entry["task_id"] in bad), times=None)
     await rig.settle()
     assert set(rig.gateway.submissions) == set(MANY) - bad
-    assert {entry.task_id for entry in await rig.lpm.list_results(state="rejected")} == bad
+    assert {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))} == bad
 
 
 @pytest.mark.parametrize("code", [400, 422])
@@ -115,7 +116,7 @@ async def test_a_batch_refused_for_one_bad_entry_is_taken_apart(rig: Rig, code: 
     rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in BAD, code), times=None)
     await rig.settle()
     assert set(rig.gateway.submissions) == set(MANY) - BAD
-    assert {entry.task_id for entry in await rig.lpm.list_results(state="rejected")} == BAD
+    assert {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))} == BAD
     refusals = [event for event in rig.seen(EntryRefused) if isinstance(event, EntryRefused)]
     assert sum(event.rejected for event in refusals) == len(BAD)
     assert len(refusals) == 5 * len(BAD)
@@ -127,7 +128,7 @@ async def test_a_batch_that_is_too_large_is_halved_until_it_fits(rig: Rig) -> No
     rig.gateway.play("results", traps.too_large(8_000), times=None)
     await rig.settle()
     assert sorted(rig.gateway.submissions) == MANY[:20]
-    assert [entry.task_id for entry in await rig.lpm.list_results(state="rejected")] == ["giant"]
+    assert [entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))] == ["giant"]
 
 
 async def test_nothing_is_at_fault_while_nothing_at_all_is_stored(rig: Rig) -> None:
@@ -192,7 +193,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     assert entry.html_path is not None
     rig.lpm.raw_path(entry.html_path).unlink()
     await rig.settle()
-    (rejected,) = await rig.lpm.list_results(state="rejected")
+    (rejected,) = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
     assert rejected.task_id == "t1"
     assert "gone" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.given import settled
-from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, store_command
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, command_line
 from parcelpost.cli.output import age, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
@@ -101,7 +102,7 @@ def _standing(info: TaskInfo, now: datetime, store: Path) -> str:
     if info.status is TaskStatus.PROCESSING:
         return "already here, a worker is at it"
     option = "--completed " if info.status is TaskStatus.COMPLETED else ""
-    again = store_command(f"requeue {option}{info.task.task_id}", store)
+    again = command_line(f"tasks retry {option}{shlex.quote(info.task.task_id)}", store)
     return f"already here, {info.status} {since} ago; use '{again}' to scrape it again"
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import math
 import os
+import shlex
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from itertools import islice
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.cli.options import store_command
+from parcelpost.cli.options import command_line, store_command
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import CLOCK, looking, openers, options
 from parcelpost.cli.status_report import Problem
@@ -22,6 +23,7 @@ from parcelpost.errors import StoreCorrupt
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import backup, health, opening, outbox
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.filtering import Delivery, Selection, results_page
 from parcelpost.storage.raw_names import inside
 from parcelpost.storage.snapshot import integrity_problems
 
@@ -100,10 +102,9 @@ async def page_problems(database: LocalDatabase, *, deep: bool, most: int | None
 
 
 async def _undelivered(database: LocalDatabase) -> AsyncIterator[list[OutboxEntry]]:
-    for state in ("unsynced", "rejected"):
-        filters = {"sync": state, "platform": None, "parcel_id": None, "success": None}
-        after = 0
-        while entries := await database.read(outbox.search, filters, _ENTRIES_AT_A_TIME, after):
+    for state in (Delivery.UNSYNCED, Delivery.REJECTED):
+        which, after = Selection(delivery=state), 0
+        while entries := await database.read(results_page, which, _ENTRIES_AT_A_TIME, after, with_data=False):
             yield entries
             after = entries[-1].seq
 
@@ -138,7 +139,7 @@ def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journall
         remedy = f"run '{command}': opening the store restores what a dead worker's journal holds"
     else:
         command = ""
-        show = store_command(f"results {entry.task_id}", store)
+        show = command_line(f"results show {shlex.quote(entry.task_id)}", store)
         remedy = f"put {path} back from a copy; the record itself is whole: '{show}'"
     return Problem(f"the page {path} of task {entry.task_id} {what}", remedy, "store", command)
 

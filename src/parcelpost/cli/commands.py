@@ -29,6 +29,22 @@ COMMANDS = (
         takes_settings=True,
     ),
     Later(
+        "top",
+        "top.command:top",
+        "Show a live screen of the worker: queue, slots, outbox, sync, rates, platforms, browsers, errors.",
+        takes_settings=True,
+    ),
+    Later(
+        "tasks",
+        "tasks.group:app",
+        "The tasks of the store: list, show one, try again, reject, forget. Without a command they are listed.",
+    ),
+    Later(
+        "results",
+        "results.group:app",
+        "The results of the store: list, show one, send again, set aside, forget. Without a command they are listed.",
+    ),
+    Later(
         "doctor",
         "doctor.command:doctor",
         "Check store, space, backups, deliveries, settings, clock, gateway and browser; say what mends what is wrong.",

@@ -19,13 +19,12 @@ from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
 from parcelpost.raw_store import RawStore, open_raw_store
-from parcelpost.storage import outbox, queue_state, tasks
+from parcelpost.storage import queue_state
+from parcelpost.storage.filtering import Selection, results_page, tasks_page
 from parcelpost.storage.raw_names import inside
 
 _PAGE_ROWS = 500
 _MOST_VERSIONS = 10
-_ALL_TASKS = dict.fromkeys(("status", "platform", "state", "county", "source", "parcel_id"))
-_ALL_RECORDS = {"sync": None, "platform": None, "parcel_id": None, "success": True}
 
 
 class Line(Struct, frozen=True):
@@ -73,7 +72,7 @@ async def tried_again(files: Files) -> int:
     """How many tasks took more than one attempt because of a site's errors."""
     found, after = 0, 0
     async with looking(files.store) as database:
-        while page := await database.read(tasks.search, _ALL_TASKS, _PAGE_ROWS, after):
+        while page := await database.read(tasks_page, Selection(), _PAGE_ROWS, after):
             after = page[-1].seq
             found += sum(task.retries > 0 for task in page)
     return found
@@ -98,8 +97,9 @@ async def _at_worker(files: Files) -> Mapping[str, _Kept]:
     pages: dict[str, str | None] = {}
     async with looking(files.store) as database:
         after = 0
-        while entries := await database.read(outbox.search, _ALL_RECORDS, _PAGE_ROWS, after):
+        while entries := await database.read(results_page, Selection(), _PAGE_ROWS, after):
             after = entries[-1].seq
+            entries = [entry for entry in entries if entry.success]
             await asyncio.to_thread(_hash_pages, root, entries, pages)
             for entry in entries:
                 found[entry.task_id] = _Kept(_sha256(entry.data or b""), pages.get(entry.html_path or ""))

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.cli.options import store_command
+from parcelpost.cli.options import command_line
 from parcelpost.cli.output import count, moment, print_json, print_lines, printable, size
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import CLOCK, looking
@@ -99,7 +99,7 @@ def _last(store: Path, order: Order) -> tuple[Path | None, HandedOver | None]:
 async def _export(found: Selection, order: Order, meter: Meter, store: Path) -> Exported:
     if not found.count:
         raise InvalidInput(
-            "nothing that is stored matches", hint=f"'{store_command('results', store)}' lists what is there"
+            "nothing that is stored matches", hint=f"'{command_line('results list', store)}' lists what is there"
         )
     options = Options(now=CLOCK.now(), bom=order.bom, guard=order.guard)
     total = found.count

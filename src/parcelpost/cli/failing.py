@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parcelpost.cli.options import store_command
+from parcelpost.cli.options import command_line
 from parcelpost.cli.output import count
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def failures_text(found: Failures, when: str) -> str:
 
 
 def failures_remedy(store: Path) -> str:
-    see = store_command("tasks --status failed", store)
+    see = command_line("tasks list --status failed", store)
     return f"see them with '{see}', and once the cause is mended try them again with '{failures_command(store)}'"
 
 
 def failures_command(store: Path) -> str:
-    return store_command("requeue --failed", store)
+    return command_line("tasks retry --status failed", store)

@@ -59,9 +59,13 @@ SetOptions = Annotated[
 ]
 
 
+def command_line(words: str, store: Path) -> str:
+    """A command that can be pasted as it is: it names the store unless that is understood."""
+    return f"parcelpost {words}{_named(store)}"
+
+
 def store_command(words: str, store: Path) -> str:
-    """A `parcelpost store` command that can be pasted as it is: it names the store unless that is understood."""
-    return f"parcelpost store {words}{_named(store)}"
+    return command_line(f"store {words}", store)
 
 
 OF_AN_UPSTREAM = frozenset({Source.GATEWAY, Source.FIRESTORE})

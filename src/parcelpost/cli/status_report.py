@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli.failing import LATELY, failures_command, failures_remedy, failures_text
-from parcelpost.cli.options import store_command
+from parcelpost.cli.options import command_line, store_command
 from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
@@ -133,8 +133,8 @@ def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
     if not depth.rejected:
         return []
     what = f"the gateway refused {count(depth.rejected, 'result')}"
-    see = store_command("results --state rejected", store)
-    again = store_command("results --retry-rejected", store)
+    see = command_line("results list --delivery rejected", store)
+    again = command_line("results retry --all", store)
     return [Problem(what, f"see why with '{see}', send again with '{again}'", "delivery", f"{again} --yes")]
 
 

@@ -8,10 +8,7 @@ from parcelpost.cli import (
     store_backup,
     store_check,
     store_clean,
-    store_requeue,
-    store_results,
     store_status,
-    store_tasks,
 )
 from parcelpost.cli.given import with_settings
 
@@ -25,7 +22,7 @@ app = typer.Typer(
     \b
       parcelpost store status
       parcelpost store check --deep
-      parcelpost store tasks --status failed
+      parcelpost store backup
     """,
 )
 app.command("status", epilog=store_status.EXAMPLES)(with_settings(store_status.status))
@@ -34,6 +31,3 @@ app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_b
 app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
 app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(with_settings(store_clean.clean))
 app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(with_settings(store_clean.migrate))
-app.command("tasks", epilog=store_tasks.EXAMPLES)(with_settings(store_tasks.tasks))
-app.command("results", epilog=store_results.EXAMPLES)(with_settings(store_results.results))
-app.command("requeue", epilog=store_requeue.EXAMPLES)(with_settings(store_requeue.requeue))

@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
-from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, expiring, opening, outbox, queue_state, rows, tasks, waiting
+from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Task, TaskInfo, TaskStatus
+from parcelpost.storage import adding, checks, expiring, filtering, opening, outbox, queue_state, rows, tasks, waiting
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -21,8 +21,11 @@ from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.failures import FailureLog
+from parcelpost.storage.fates import Consent
+from parcelpost.storage.filtering import Selection
 from parcelpost.storage.janitor import Janitor
 from parcelpost.storage.leases import Leases
+from parcelpost.storage.mending import Mending
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.open_sites import Sites
 from parcelpost.storage.options import StoreOptions
@@ -36,8 +39,6 @@ P = ParamSpec("P")
 
 _MAX_CLAIMS = 10_000
 _LONGEST_DELAY = timedelta(days=3650)
-
-SyncState = Literal["unsynced", "synced", "rejected"]
 
 
 class LocalPersistenceManager:
@@ -71,6 +72,7 @@ class LocalPersistenceManager:
         self.reparsing = Reparsing(database, store.raw, clock)
         self.duties = Duties(store.live)
         self.evidence = Evidence(database, store.raw.root, clock)
+        self.mending = Mending(database, store.raw, self.evidence, clock, self._desk.invalidate)
         self.janitor = Janitor(store, self.evidence, options, clock, emit)
 
     @classmethod
@@ -196,10 +198,9 @@ class LocalPersistenceManager:
         completed: bool = False,
     ) -> int:
         """Failed and expired tasks start anew; with `completed` also completed ones whose result was delivered."""
-        ids = None if task_ids is None else list(task_ids)
-        requeued = await self._db.write(queue_state.requeue, self._now(), ids, status, platform, completed)
-        self._desk.invalidate()
-        return requeued
+        ids, statuses = None if task_ids is None else tuple(task_ids), () if status is None else (status,)
+        which = Selection(task_ids=ids, statuses=statuses, platform=platform)
+        return (await self.mending.retry_tasks(which, Consent(completed=completed))).total()
 
     async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
         """Nobody claims from it until then, or until it is resumed; holds for all processes on the store."""
@@ -238,23 +239,10 @@ class LocalPersistenceManager:
         await self._desk.put_back()
         return await self._db.read(tasks.get, task_id)
 
-    async def list_tasks(
-        self,
-        *,
-        status: TaskStatus | None = None,
-        platform: str | None = None,
-        state: str | None = None,
-        county: str | None = None,
-        source: Source | None = None,
-        parcel_id: str | None = None,
-        limit: int = 100,
-        after: int = 0,
-    ) -> list[TaskInfo]:
+    async def list_tasks(self, which: Selection = Selection(), *, limit: int = 100, after: int = 0) -> list[TaskInfo]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        place = {"platform": platform, "state": state, "county": county, "parcel_id": parcel_id}
-        filters = {"status": status, "source": source, **place}
         await self._desk.put_back()
-        return await self._db.read(tasks.search, filters, checks.whole("limit", limit), after)
+        return await self._db.read(filtering.tasks_page, which, checks.whole("limit", limit), after)
 
     # Results
 
@@ -315,18 +303,10 @@ class LocalPersistenceManager:
         return await self._db.read(outbox.get, task_id)
 
     async def list_results(
-        self,
-        *,
-        state: SyncState | None = None,
-        platform: str | None = None,
-        parcel_id: str | None = None,
-        success: bool | None = None,
-        limit: int = 100,
-        after: int = 0,
+        self, which: Selection = Selection(), *, limit: int = 100, after: int = 0
     ) -> list[OutboxEntry]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        filters = {"sync": state, "platform": platform, "parcel_id": parcel_id, "success": success}
-        return await self._db.read(outbox.search, filters, checks.whole("limit", limit), after)
+        return await self._db.read(filtering.results_page, which, checks.whole("limit", limit), after)
 
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or another of its paths."""

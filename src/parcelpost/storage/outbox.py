@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.json import encode
 
@@ -41,9 +41,7 @@ SELECT lower(hex(randomblob(16))), t.task_id, status = 'completed', parcel_id, p
 FROM tasks AS t LEFT JOIN evidence AS e ON e.task_id = t.task_id WHERE seq = ?
 """
 
-_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r {{}} JOIN tasks AS t ON t.task_id = r.task_id"
-_ONE = _ENTRIES.format("")
-_ALL = _ENTRIES.format("NOT INDEXED")
+_ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id"
 
 
 # One statement for all of them: one each would be a handing over of Python's lock each.
@@ -242,22 +240,8 @@ def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:
 
 
 def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:
-    row = db.execute(f"{_ONE} WHERE r.task_id = ?", (task_id,)).fetchone()
+    row = db.execute(f"{_ENTRIES} WHERE r.task_id = ?", (task_id,)).fetchone()
     return None if row is None else rows.entry(row)
-
-
-def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[OutboxEntry]:
-    query = f"""{_ALL}
-    WHERE r.seq > :after
-        AND (:sync IS NULL
-            OR (:sync = 'unsynced' AND r.synced = 0 AND r.rejected_at IS NULL)
-            OR (:sync = 'synced' AND r.synced = 1)
-            OR (:sync = 'rejected' AND r.rejected_at IS NOT NULL))
-        AND (:platform IS NULL OR r.platform = :platform)
-        AND (:parcel_id IS NULL OR r.parcel_id = :parcel_id)
-        AND (:success IS NULL OR r.success = :success)
-    ORDER BY r.seq LIMIT :limit"""
-    return [rows.entry(row) for row in db.execute(query, {**filters, "limit": limit, "after": after})]
 
 
 def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict[str, tuple[str, str | None]]:

@@ -1,4 +1,4 @@
-"""How the queue stands, what is paused, and the repairs: recovery after a death, requeueing by hand."""
+"""How the queue stands, what is paused, and recovery after a death."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
-from parcelpost.model import QueueDepth, Source, TaskStatus
+from parcelpost.model import QueueDepth, Source
 from parcelpost.storage import outbox
 from parcelpost.storage.tasks import READY_PLATFORMS
 
@@ -182,41 +182,6 @@ def recover_silent(db: sqlite3.Connection, silent_since: str, now: datetime) -> 
                     claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
                 WHERE status = 'processing' AND updated_at < ?"""
     return db.execute(change, (iso(now), silent_since)).rowcount
-
-
-def requeue(
-    db: sqlite3.Connection,
-    now: str,
-    task_ids: list[str] | None,
-    status: TaskStatus | None,
-    platform: str | None,
-    completed: bool,
-) -> int:
-    """Ended tasks go back to pending, as if new.
-
-    A completed one only on demand, and only once all its results are synced; a child only with its parent.
-    """
-    eligible = """
-    SELECT t.seq, t.task_id FROM tasks AS t LEFT JOIN results AS r ON r.task_id = t.task_id
-    WHERE t.completed_at IS NOT NULL AND t.parent_id IS NULL
-        AND (t.status IN ('failed', 'expired') OR (:completed AND t.status = 'completed' AND coalesce(r.synced, 1)
-            AND NOT EXISTS (SELECT 1 FROM tasks AS child JOIN results AS of_child ON of_child.task_id = child.task_id
-                            WHERE child.parent_id = t.task_id AND of_child.synced = 0)))
-        AND (:status IS NULL OR t.status = :status)
-        AND (:platform IS NULL OR t.platform = :platform)"""
-    values = {"completed": completed, "status": status, "platform": platform}
-    if task_ids is None:
-        found = db.execute(eligible, values).fetchall()
-    else:
-        one = f"{eligible} AND t.task_id = :task_id"
-        found = [row for task_id in dict.fromkeys(task_ids) for row in db.execute(one, {**values, "task_id": task_id})]
-    db.executemany("DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0", [(row[1],) for row in found])
-    change = """UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL,
-                    lease_expires_at = NULL, lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL,
-                    updated_at = ?
-                WHERE seq = ?"""
-    db.executemany(change, [(now, row[0]) for row in found])
-    return len(found)
 
 
 def pause(db: sqlite3.Connection, platform: str, until: str | None, reason: str, now: str) -> None:

@@ -94,3 +94,8 @@ def insert(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
 
 def _target(child: Child) -> str:
     return encode({"parcel_id": child.parcel_id, "state": child.state, "county": child.county}).decode()
+
+
+def count_children(db: sqlite3.Connection, task_id: str) -> int:
+    found: int = db.execute("SELECT count(*) FROM tasks WHERE parent_id = ?", (task_id,)).fetchone()[0]
+    return found

@@ -298,17 +298,3 @@ def owners(db: sqlite3.Connection) -> list[str]:
 def get(db: sqlite3.Connection, task_id: str) -> TaskInfo | None:
     row = db.execute(f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE task_id = ?", (task_id,)).fetchone()
     return None if row is None else rows.info(row)
-
-
-def search(db: sqlite3.Connection, filters: dict[str, Any], limit: int, after: int) -> list[TaskInfo]:
-    query = f"""
-    SELECT {rows.INFO_COLUMNS} FROM tasks NOT INDEXED
-    WHERE seq > :after
-        AND (:status IS NULL OR status = :status)
-        AND (:platform IS NULL OR platform = :platform)
-        AND (:state IS NULL OR state = :state)
-        AND (:county IS NULL OR county = :county)
-        AND (:source IS NULL OR source = :source)
-        AND (:parcel_id IS NULL OR parcel_id = :parcel_id)
-    ORDER BY seq LIMIT :limit"""
-    return [rows.info(row) for row in db.execute(query, {**filters, "limit": limit, "after": after})]

@@ -13,6 +13,7 @@ from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.filtering import Selection
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.loop_disk import LoopDisk
@@ -181,5 +182,7 @@ async def test_a_store_that_is_closed_on_a_full_disk_gives_its_claims_back_at_th
             await save_until_full(lpm)
     (loop_disk.path / "filler").unlink()
     async with LocalPersistenceManager.open(store) as lpm:
-        assert [info.task.task_id for info in await lpm.list_tasks(status=TaskStatus.PENDING)][:1] == ["t1"]
+        assert [info.task.task_id for info in await lpm.list_tasks(Selection(statuses=(TaskStatus.PENDING,)))][:1] == [
+            "t1"
+        ]
         assert (await lpm.queue_depth()).processing == 0

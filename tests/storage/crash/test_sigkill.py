@@ -10,6 +10,7 @@ import pytest
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.filtering import Selection
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
 
@@ -43,7 +44,7 @@ async def assert_comes_back_whole(store: Path, acknowledged: Acknowledged) -> No
         depth = await lpm.queue_depth()
         assert depth.processing == 0
         assert depth.pending >= sum(event.tasks_recovered for event in died)
-        assert await lpm.list_tasks(status=TaskStatus.FAILED) == []
+        assert await lpm.list_tasks(Selection(statuses=(TaskStatus.FAILED,))) == []
     assert_whole(store)
     assert acknowledged.missing_rows(store) == []
     assert acknowledged.missing_files(store) == []

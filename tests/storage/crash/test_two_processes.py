@@ -14,6 +14,7 @@ from parcelpost.errors import StoreBusy
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
+from parcelpost.storage.filtering import Selection
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_task, look
@@ -27,7 +28,7 @@ async def fill(store: Path, count: int) -> None:
 
 
 async def held(lpm: LocalPersistenceManager) -> list[str]:
-    found = await lpm.list_tasks(status=TaskStatus.PROCESSING, limit=10_000)
+    found = await lpm.list_tasks(Selection(statuses=(TaskStatus.PROCESSING,)), limit=10_000)
     return sorted(info.task.task_id for info in found)
 
 

@@ -42,7 +42,9 @@ _MODE = (
 )
 _REST = "nothing to do: everything is kept here and sent when Firestore is back"
 _QUOTA = "look at the project's quota and billing; everything is kept here, and tried again later"
-_REJECTED = "look at 'parcelpost store results --state rejected'; what is refused is kept and can be sent again by hand"
+_REJECTED = (
+    "look at 'parcelpost results list --delivery rejected'; what is refused is kept and can be sent again by hand"
+)
 
 _Code = grpc.StatusCode
 

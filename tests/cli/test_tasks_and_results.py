@@ -1,4 +1,4 @@
-"""`parcelpost store tasks` and `results`: filters, pages, details, and rejected results sent again."""
+"""`parcelpost tasks` and `results`: filters, pages, details."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from pathlib import Path
 import pytest
 
 from parcelpost.storage import LocalPersistenceManager
-from tests.cli.support import Run, make_store, run_process, task
+from tests.cli.support import Run, make_store, task
 
 
 def task_ids(run: Run, store: Path, *arguments: str) -> list[str]:
-    document = run("store", "tasks", *arguments, "--json", "--store", store).document
+    document = run("tasks", "list", *arguments, "--json", "--store", store).document
     return [one["task"]["task_id"] for one in document["tasks"]]
 
 
 def result_ids(run: Run, store: Path, *arguments: str) -> list[str]:
-    document = run("store", "results", *arguments, "--json", "--store", store).document
+    document = run("results", "list", *arguments, "--json", "--store", store).document
     return [one["task_id"] for one in document["results"]]
 
 
 TASK_FILTERS = [
     ((), ["saved", "sent", "refused", "failed", "expired", "later", "waiting"]),
-    (("--status", "completed"), ["saved", "sent", "refused"]),
-    (("--status", "pending"), ["later", "waiting"]),
-    (("--platform", "beacon"), ["failed"]),
-    (("--state", "CT", "--county", "hartford", "--status", "expired"), ["expired"]),
-    (("--state", "NY"), []),
-    (("--source", "cli"), []),
-    (("--source", "gateway", "--parcel", "p-sent"), ["sent"]),
+    (("--status", "pending", "--status", "failed", "--since", "1h"), ["failed", "later", "waiting"]),
+    (("--platform", "beacon", "--error", "NO TABLE"), ["failed"]),
+    (("--state", "ct", "--county", "Hartford", "--delivery", "synced"), ["sent"]),
+    (("--source", "gateway", "--parcel", "p-waiting", "--priority", "batch"), ["waiting"]),
+    (("--since", "2099-01-01"), []),
 ]
 
 
@@ -40,12 +38,9 @@ def test_tasks_are_filtered(full_store: Path, run: Run, arguments: tuple[str, ..
 
 RESULT_FILTERS = [
     ((), ["saved", "sent", "refused", "failed", "expired"]),
-    (("--state", "unsynced"), ["saved", "failed", "expired"]),
-    (("--state", "synced"), ["sent"]),
-    (("--state", "rejected"), ["refused"]),
-    (("--failed",), ["failed", "expired"]),
-    (("--platform", "beacon"), ["failed"]),
-    (("--parcel", "p-saved"), ["saved"]),
+    (("--delivery", "unsynced", "--status", "completed"), ["saved"]),
+    (("--delivery", "rejected", "--error", "422"), ["refused"]),
+    (("--platform", "beacon", "--since", "1d"), ["failed"]),
 ]
 
 
@@ -59,7 +54,7 @@ def test_pages_cover_all_tasks_once(tmp_path: Path, run: Run) -> None:
     found: list[str] = []
     after: int | None = 0
     while after is not None:
-        page = run("store", "tasks", "--limit", 2, "--after", after, "--json", "--store", store).document
+        page = run("tasks", "--limit", 2, "--after", after, "--json", "--store", store).document
         found += [one["task"]["task_id"] for one in page["tasks"]]
         after = page["next_after"]
     assert found == ["t0", "t1", "t2", "t3", "t4", "t5"]
@@ -67,49 +62,51 @@ def test_pages_cover_all_tasks_once(tmp_path: Path, run: Run) -> None:
 
 def test_a_list_that_goes_on_says_so(full_store: Path, run: Run) -> None:
     for what in ("tasks", "results"):
-        page = run("store", what, "--limit", 2, "--store", full_store).out.splitlines()
+        page = run(what, "--limit", 2, "--store", full_store).out.splitlines()
         assert len(page) == 4
         assert page[-1].startswith("There are more: --after ")
-        rest = run("store", what, "--after", page[-1].split()[-1], "--store", full_store).out
+        rest = run(what, "--after", page[-1].split()[-1], "--store", full_store).out
         assert "There are more" not in rest
 
 
 def test_an_empty_list_says_so(store: Path, run: Run) -> None:
-    assert run("store", "results", "--store", store).out == "No results.\n"
-    assert run("store", "results", "--json", "--store", store).document == {"results": [], "next_after": None}
+    assert run("results", "--store", store).out == "No results.\n"
+    assert run("results", "--json", "--store", store).document == {"results": [], "next_after": None}
 
 
 def test_a_table_is_never_cut(full_store: Path, run: Run) -> None:
-    header, *lines = run("store", "results", "--store", full_store).out.splitlines()
+    header, *lines = run("results", "--store", full_store).out.splitlines()
     assert header.split()[:4] == ["seq", "task", "end", "delivery"]
     assert [line.split()[1:4] for line in lines][2] == ["refused", "completed", "rejected"]
     assert lines[2].endswith("422: amount_due is not a number")
 
 
 def test_one_task_in_detail(full_store: Path, run: Run) -> None:
-    out = run("store", "tasks", "failed", "--store", full_store).out
+    out = run("tasks", "show", "failed", "--store", full_store).out
     assert "status    failed\n" in out
     assert "url       https://example.org/failed\n" in out
     assert "error     the page has no table\n" in out
-    assert run("store", "tasks", "failed", "--json", "--store", full_store).document["error"] == "the page has no table"
+    assert run("tasks", "show", "failed", "--json", "--store", full_store).document["error"] == "the page has no table"
 
 
 def test_one_result_with_its_data(full_store: Path, run: Run) -> None:
-    out = run("store", "results", "saved", "--store", full_store).out
+    out = run("results", "show", "saved", "--store", full_store).out
     assert "delivery        unsynced\n" in out
     assert '  "owner": "Müller, Ann",\n' in out
     page = next(line for line in out.splitlines() if line.startswith("page  ")).split(maxsplit=1)[1]
     assert Path(page).is_file()
-    document = run("store", "results", "saved", "--json", "--store", full_store).document
+    assert "page is         whole, 43 B\n" in out
+    assert out.index("History\n") < out.index("  record stored\n") < out.index("Record\n")
+    document = run("results", "show", "saved", "--json", "--store", full_store).document
     assert document["data"] == {"owner": "Müller, Ann", "amount_due": "12.50", "task": "saved"}
 
 
 @pytest.mark.parametrize("what", ["tasks", "results"])
 def test_an_unknown_id_is_an_error(full_store: Path, run: Run, what: str) -> None:
-    ran = run("store", what, "nobody", "--store", full_store)
+    ran = run(what, "show", "nobody", "--store", full_store)
     assert ran.code == 1
     assert "'nobody'" in ran.err
-    assert f"hint: list them with 'parcelpost store {what}" in ran.err
+    assert f"hint: list them with 'parcelpost {what} list" in ran.err
 
 
 def test_text_from_elsewhere_cannot_reach_the_terminal(tmp_path: Path, run: Run) -> None:
@@ -123,35 +120,9 @@ def test_text_from_elsewhere_cannot_reach_the_terminal(tmp_path: Path, run: Run)
 
     store = tmp_path / "parcelpost.db"
     asyncio.run(fill(store))
-    out = run("store", "tasks", "--store", store).out
+    out = run("tasks", "--store", store).out
     assert "\x1b" not in out
     assert "evil\\x1b[2J\\n" in out
-
-
-def test_rejected_results_are_sent_again_after_a_yes(full_store: Path, run: Run) -> None:
-    arguments = ("store", "results", "--retry-rejected", "--store", full_store)
-    refused = run_process(*arguments, answer="n\n")
-    assert refused.code == 1
-    assert "Send 1 rejected result again? [y/N]" in refused.err
-    assert "error: not confirmed: nothing was changed" in refused.err
-    assert result_ids(run, full_store, "--state", "rejected") == ["refused"]
-    assert run_process(*arguments, answer="y\n").out == "1 result will be sent again.\n"
-    assert result_ids(run, full_store, "--state", "rejected") == []
-
-
-def test_nobody_to_answer_means_no(full_store: Path) -> None:
-    ran = run_process("store", "results", "--retry-rejected", "refused", "--store", full_store)
-    assert (ran.code, ran.err.splitlines()[-1]) == (1, "hint: answer y, or add --yes to be asked nothing")
-
-
-def test_rejected_results_are_named_by_their_tasks(full_store: Path, run: Run) -> None:
-    wrong = run("store", "results", "--retry-rejected", "--yes", "refused", "saved", "--store", full_store)
-    assert wrong.code == 1
-    assert wrong.err.startswith("error: no rejected result of: saved\nhint: nothing was changed")
-    done = run("store", "results", "--retry-rejected", "--yes", "refused", "--json", "--store", full_store)
-    assert done.document == {"reset": 1}
-    again = run("store", "results", "--retry-rejected", "--store", full_store)
-    assert (again.code, again.out) == (0, "0 results will be sent again.\n")
 
 
 def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, run: Run) -> None:
@@ -165,10 +136,12 @@ def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, 
 
     asyncio.run(fail())
     for what in ("tasks", "results"):
-        shown = dict(line.split(maxsplit=1) for line in run("store", what, "t0", "--store", store).out.splitlines())
+        facts, _, history = run(what, "show", "t0", "--store", store).out.partition("\n\nHistory\n")
+        assert [line.split("UTC  ")[1] for line in history.splitlines()][:2] == ["stored, from gateway", "last started"]
+        shown = dict(line.split(maxsplit=1) for line in facts.splitlines())
         assert Path(shown["screenshot"]).read_bytes().startswith(b"\x89PNG")
         assert Path(shown["log"]).read_text() == "no table"
-    kept = run("store", "tasks", "t0", "--json", "--store", store).document["evidence"]
-    report = run("store", "results", "t0", "--json", "--store", store).document
+    kept = run("tasks", "show", "t0", "--json", "--store", store).document["evidence"]
+    report = run("results", "show", "t0", "--json", "--store", store).document
     assert kept["log_path"] == report["log_path"]
     assert kept["log_path"].startswith("evidence/parcelpost.db/t0~")

@@ -1,0 +1,113 @@
+"""A person's word on many tasks or results: what it would do is counted first, then asked, then done."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from parcelpost.cli.mending.reasons import kept_text, refusal
+from parcelpost.cli.output import confirm, count, print_json, printable
+from parcelpost.cli.progress import Meter
+from parcelpost.cli.running import changing, looking, run
+from parcelpost.errors import InvalidInput
+from parcelpost.storage import fates
+from parcelpost.storage.fates import ACTED_ON, Consent, Fate, Word
+from parcelpost.storage.filtering import Selection
+from parcelpost.storage.mending import Mending, Progress
+
+Counts = Mapping[Fate, int]
+
+
+class Asked(NamedTuple):
+    """What is to be done, and the words for it."""
+
+    word: Word
+    noun: str
+    """task or result."""
+    past: str
+    """retried, rejected, forgotten: also the name in JSON."""
+    change: Callable[[Mending, Selection, Consent, Progress], Awaitable[Counter[Fate]]]
+    question: Callable[[Counts], str]
+    done: Callable[[Counts], str]
+    see: str
+    """A command that shows one."""
+    asks_for_one: bool = True
+
+
+def do(
+    asked: Asked, which: Selection, consent: Consent, store: Path, *, yes: bool, dry_run: bool, as_json: bool
+) -> None:
+    """Raises InvalidInput where an id is named to which it cannot be done, and ParcelpostError for a no."""
+    plan = run(store, _plan(asked, which, consent, store, lets_ask=not yes or dry_run))
+    if dry_run:
+        _tell(asked, plan, plan, as_json=as_json, dry_run=True)
+        return
+    may_be_lost = plan.get(Fate.UNDELIVERED, 0) if asked.past == "forgotten" and not consent.unsynced else 0
+    if not yes:
+        if _acted_on(plan) > (0 if asked.asks_for_one else 1):
+            confirm(asked.question(plan))
+        if may_be_lost:
+            confirm(_loss(may_be_lost))
+            consent = consent._replace(unsynced=True)
+            plan = run(store, _plan(asked, which, consent, store, lets_ask=True))
+    done = run(store, _change(asked, which, consent, store, _acted_on(plan))) if _acted_on(plan) else Counter[Fate]()
+    _tell(asked, done, plan, as_json=as_json, dry_run=False)
+
+
+def _loss(number: int) -> str:
+    if number == 1:
+        return "1 record was never delivered. It is nowhere else, and lost for good. Forget it, too?"
+    return f"{number:,} records were never delivered. They are nowhere else, and lost for good. Forget them, too?"
+
+
+async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *, lets_ask: bool) -> Counts:
+    async with looking(store) as database, Meter(f"counting {asked.noun}s"):
+        if which.task_ids is not None:
+            named = await database.read(fates.named, asked.word, which, consent)
+            found = {task_id: fate for task_id, (fate, _) in named.items()}
+            reasons = [
+                refusal(asked.past, asked.noun, task_id, *named.get(task_id, (None, None)))
+                for task_id in which.task_ids
+                if not _fits(asked, found.get(task_id), lets_ask=lets_ask)
+            ]
+            if reasons:
+                raise InvalidInput(
+                    printable("; ".join(reasons)), hint=f"nothing was changed; see one with '{asked.see}'"
+                )
+        return await database.read(fates.counts, asked.word, which, consent)
+
+
+def _fits(asked: Asked, fate: Fate | None, *, lets_ask: bool) -> bool:
+    may_be_asked = asked.past == "forgotten" and lets_ask and fate is Fate.UNDELIVERED
+    return fate in ACTED_ON or may_be_asked
+
+
+async def _change(asked: Asked, which: Selection, consent: Consent, store: Path, total: int) -> Counter[Fate]:
+    async with changing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
+        return await asked.change(lpm.mending, which, consent, lambda done: meter(done, total))
+
+
+def _acted_on(counts: Counts) -> int:
+    return sum(counts.get(fate, 0) for fate in ACTED_ON)
+
+
+def _tell(asked: Asked, done: Counts, plan: Counts, *, as_json: bool, dry_run: bool) -> None:
+    kept = {fate: number for fate, number in plan.items() if fate not in ACTED_ON and number}
+    if as_json:
+        reported = {"reported": done.get(Fate.REPORTED, 0)} if asked.past == "forgotten" else {}
+        print_json({asked.past: done.get(Fate.DONE, 0), **reported, "kept": kept, "dry_run": dry_run})
+        return
+    if dry_run:
+        print(
+            f"Nothing was changed. It would ask: {asked.question(done)}" if _acted_on(done) else "Nothing would change."
+        )
+    else:
+        print(printable(asked.done(done)))
+    if kept:
+        print(f"Not {asked.past}: {kept_text(kept, asked.past)}.")
+
+
+def number_of(counts: Counts, noun: str) -> str:
+    return count(_acted_on(counts), noun)

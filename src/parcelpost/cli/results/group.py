@@ -1,0 +1,29 @@
+"""The `parcelpost results` commands."""
+
+from __future__ import annotations
+
+import typer
+
+from parcelpost.cli.given import with_settings
+from parcelpost.cli.mending.filters import with_filters
+from parcelpost.cli.mending.options import ListUnlessTold
+from parcelpost.cli.results import looks, words
+
+app = typer.Typer(
+    help="The results of the store: list, show one, send again, set aside, forget. Without a command they are listed.",
+    cls=ListUnlessTold,
+    rich_markup_mode=None,
+    epilog="""
+    Examples:
+
+    \b
+      parcelpost results --delivery rejected
+      parcelpost results show 7f3a9c
+      parcelpost results retry --all
+    """,
+)
+app.command("list", epilog=looks.LIST_EXAMPLES)(with_settings(with_filters(looks.list_)))
+app.command("show", epilog=looks.SHOW_EXAMPLES)(with_settings(looks.show))
+app.command("retry", epilog=words.RETRY_EXAMPLES)(with_settings(with_filters(words.retry)))
+app.command("reject", epilog=words.REJECT_EXAMPLES)(with_settings(with_filters(words.reject)))
+app.command("forget", epilog=words.FORGET_EXAMPLES)(with_settings(with_filters(words.forget)))

@@ -1,0 +1,146 @@
+"""`parcelpost results retry`, `reject` and `forget`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from parcelpost.cli.mending.options import DryRun, Everything, Reason, TaskIds, Unsynced
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, command_line
+
+if TYPE_CHECKING:
+    from parcelpost.cli.mending.asking import Counts
+    from parcelpost.storage.filtering import Selection
+
+RETRY_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost results retry 7f3a9c
+  parcelpost results retry --all
+  parcelpost results retry --platform vgsi --error 422 --yes
+"""
+REJECT_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost results reject 7f3a9c --reason "its amounts are wrong"
+  parcelpost results reject --platform vgsi --since 2h --dry-run
+"""
+FORGET_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost results forget --delivery synced --platform vgsi
+  parcelpost results forget 7f3a9c --unsynced
+  parcelpost results forget --delivery rejected --dry-run
+"""
+
+
+def retry(
+    which: Selection,
+    task_ids: TaskIds = None,
+    everything: Everything = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Send rejected results again. Asks first when more than one would change."""
+    from parcelpost.cli.mending.asking import Asked, do, number_of
+    from parcelpost.cli.mending.filters import meant
+    from parcelpost.storage.fates import RETRY_RESULTS, Consent
+
+    asked = Asked(
+        word=RETRY_RESULTS,
+        noun="result",
+        past="retried",
+        change=lambda mending, which, _consent, progress: mending.retry_results(which, progress),
+        question=lambda counts: f"Send {number_of(counts, 'rejected result')} again?",
+        done=lambda counts: f"{number_of(counts, 'result')} will be sent again.",
+        see=command_line("results show TASK_ID", store),
+        asks_for_one=False,
+    )
+    chosen = meant(which, task_ids, everything=everything, what="rejected result")
+    do(asked, chosen, Consent(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def reject(
+    which: Selection,
+    task_ids: TaskIds = None,
+    everything: Everything = False,
+    reason: Reason = "set aside by a person",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Set results aside that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
+    from parcelpost.cli.mending.asking import Asked, do, number_of
+    from parcelpost.cli.mending.filters import meant
+    from parcelpost.storage.fates import REJECT_RESULTS, Consent
+
+    asked = Asked(
+        word=REJECT_RESULTS,
+        noun="result",
+        past="rejected",
+        change=lambda mending, which, _consent, progress: mending.reject_results(which, reason, progress),
+        question=lambda counts: f"Set {number_of(counts, 'result')} aside, and not send {_them(counts)}?",
+        done=lambda counts: f"{number_of(counts, 'result')} set aside: {reason}.",
+        see=command_line("results show TASK_ID", store),
+    )
+    chosen = meant(which, task_ids, everything=everything, what="result")
+    do(asked, chosen, Consent(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def forget(
+    which: Selection,
+    task_ids: TaskIds = None,
+    everything: Everything = False,
+    unsynced: Unsynced = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Remove results with their pages; their tasks stay. Asks first.
+
+    Records that were never delivered stay, unless a second question is answered with yes or --unsynced is given. Where
+    such a record was an upstream's order, the upstream is told that its task failed.
+    """
+    from parcelpost.cli.mending.asking import Asked, do
+    from parcelpost.cli.mending.filters import meant
+    from parcelpost.storage.fates import FORGET_RESULTS, Consent
+
+    asked = Asked(
+        word=FORGET_RESULTS,
+        noun="result",
+        past="forgotten",
+        change=lambda mending, which, consent, progress: mending.forget_results(which, consent, progress),
+        question=_question,
+        done=_done,
+        see=command_line("results show TASK_ID", store),
+    )
+    chosen = meant(which, task_ids, everything=everything, what="result")
+    do(asked, chosen, Consent(unsynced=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _them(counts: Counts) -> str:
+    return "it" if sum(counts.values()) == 1 else "them"
+
+
+def _question(counts: Counts) -> str:
+    from parcelpost.cli.mending.asking import number_of
+    from parcelpost.storage.fates import Fate
+
+    told = counts.get(Fate.REPORTED, 0)
+    upstream = f" For {told:,} of them the upstream is told that the task failed." if told else ""
+    return f"Forget {number_of(counts, 'result')} with pages?{upstream}"
+
+
+def _done(counts: Counts) -> str:
+    from parcelpost.cli.mending.asking import number_of
+    from parcelpost.storage.fates import Fate
+
+    told = counts.get(Fate.REPORTED, 0)
+    reports = f" In place of {told:,} a report that the task failed is to be delivered." if told else ""
+    return f"{number_of(counts, 'result')} forgotten.{reports}"

@@ -1,0 +1,174 @@
+"""What would become of each task or result, if a person's word were done: one expression for the look and the change.
+
+A fate is a word: what is done to it, or why it stays as it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from parcelpost.storage.filtering import Names, Selection, from_results, from_tasks, of_results, values
+
+
+class Fate(StrEnum):
+    DONE = "done"
+    """As was asked."""
+    REPORTED = "reported"
+    """It was an upstream's order: it ends as failed, which the upstream is told."""
+    HELD = "held"
+    """A worker is at it."""
+    CHILD = "child"
+    """A further record of another task's page."""
+    PENDING = "pending"
+    ENDED = "ended"
+    COMPLETED = "completed"
+    UNDELIVERED = "undelivered"
+    """Its record is nowhere else yet."""
+    REPORT_WAITS = "report_waits"
+    """Its upstream has not been told yet how it ended (I1)."""
+    PAGE_SHARED = "page_shared"
+    """Other results need its page."""
+    DELIVERED = "delivered"
+    WAITING = "waiting"
+    REJECTED = "rejected"
+
+
+ACTED_ON = frozenset({Fate.DONE, Fate.REPORTED})
+
+
+class Word(NamedTuple):
+    """What a person says about tasks or results."""
+
+    of_results: bool
+    fate: str
+    """SQL over `t` and `r`; {sharers} is a condition on other results of the page that stay."""
+
+
+class Consent(NamedTuple):
+    """What the person has agreed to."""
+
+    unsynced: bool = False
+    """Records that were not delivered may be lost."""
+    completed: bool = False
+    """Completed tasks may be scraped once more."""
+    delayed: bool = False
+    """Tasks that wait for another try may be tried now."""
+
+
+_ORDERED = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)"
+_UNSENT_OF_CHILDREN = """EXISTS (SELECT 1 FROM tasks AS c INDEXED BY tasks_children
+    JOIN results AS rc ON rc.task_id = c.task_id WHERE c.parent_id = t.task_id AND rc.synced = 0)"""
+_IS_RECORD = "(r.data IS NOT NULL AND r.synced = 0)"
+_REPORT_WAITS = f"({_ORDERED} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
+
+RETRY_TASKS = Word(
+    of_results=False,
+    fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
+        WHEN t.status = 'processing' THEN 'held'
+        WHEN t.status = 'pending' THEN iif(:delayed AND t.available_at IS NOT NULL, 'done', 'pending')
+        WHEN t.status <> 'completed' THEN 'done'
+        WHEN NOT :completed THEN 'completed'
+        WHEN r.synced = 0 OR {_UNSENT_OF_CHILDREN} THEN 'undelivered'
+        ELSE 'done' END""",
+)
+REJECT_TASKS = Word(
+    of_results=False,
+    fate="""CASE WHEN t.status = 'processing' THEN 'held' WHEN t.status = 'pending' THEN 'done' ELSE 'ended' END""",
+)
+FORGET_TASKS = Word(
+    of_results=False,
+    fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
+        WHEN t.status = 'processing' THEN 'held'
+        WHEN t.status = 'pending' THEN iif({_ORDERED}, 'reported', 'done')
+        WHEN NOT :unsynced AND ({_IS_RECORD} OR {_UNSENT_OF_CHILDREN}) THEN 'undelivered'
+        WHEN {_REPORT_WAITS} THEN 'report_waits'
+        WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
+        ELSE 'done' END""",
+)
+RETRY_RESULTS = Word(
+    of_results=True,
+    fate="CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'waiting' ELSE 'done' END",
+)
+REJECT_RESULTS = Word(
+    of_results=True,
+    fate="CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'done' ELSE 'rejected' END",
+)
+FORGET_RESULTS = Word(
+    of_results=True,
+    fate=f"""CASE WHEN {_REPORT_WAITS} THEN 'report_waits'
+        WHEN NOT :unsynced AND {_IS_RECORD} THEN 'undelivered'
+        WHEN r.json_path IS NOT NULL AND EXISTS (SELECT 1 FROM results AS s CROSS JOIN tasks AS u
+            ON u.task_id = s.task_id WHERE s.html_path = r.html_path AND s.json_path IS NULL AND {{sharers}})
+            THEN 'page_shared'
+        WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
+        ELSE 'done' END""",
+)
+
+
+def counts(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[Fate, int]:
+    """How many would have which fate."""
+    stays = f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
+    query = f"SELECT {word.fate.format(sharers=stays)} {_from(word, which)}"
+    # One by one: SQLite would sort a million of them in memory to group them.
+    found = Counter(fate for (fate,) in db.execute(query, _values(which, consent)))
+    return {Fate(fate): number for fate, number in found.items()}
+
+
+def named(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[str, tuple[Fate, str | None]]:
+    """By task id: its fate, and who holds it. For a selection of a few."""
+    stays = f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
+    query = f"SELECT t.task_id, {word.fate.format(sharers=stays)}, t.claimed_by {_from(word, which)}"
+    return {row[0]: (Fate(row[1]), row[2]) for row in db.execute(query, _values(which, consent))}
+
+
+def find(
+    db: sqlite3.Connection,
+    word: Word,
+    which: Selection,
+    consent: Consent,
+    fates: Collection[Fate],
+    after: int,
+    most: int,
+) -> list[int]:
+    """The next that have one of these fates, by seq. A look: to find few among many takes a while."""
+    seq = "r.seq" if word.of_results else "t.seq"
+    fate = f"SELECT {seq} AS seq, {word.fate.format(sharers='TRUE')} AS fate {_from(word, which)}"
+    wanted = ", ".join(f"'{one}'" for one in sorted(fates))
+    query = f"SELECT seq FROM ({fate}) WHERE fate IN ({wanted}) ORDER BY seq LIMIT :most"
+    return [row[0] for row in db.execute(query, _values(which, consent) | {"after": after, "most": most})]
+
+
+_TASKS_NOW = """FROM json_each(:seqs) AS meant CROSS JOIN tasks AS t ON t.seq = meant.value
+    LEFT JOIN results AS r ON r.task_id = t.task_id"""
+_RESULTS_NOW = """FROM json_each(:seqs) AS meant CROSS JOIN results AS r ON r.seq = meant.value
+    CROSS JOIN tasks AS t ON t.task_id = r.task_id"""
+
+
+class Fated(NamedTuple):
+    seq: int
+    """Of the task."""
+    task_id: str
+    status: str
+    """Of the task."""
+    result_seq: int | None
+    fate: Fate
+
+
+def now_of(db: sqlite3.Connection, word: Word, seqs: str, consent: Consent) -> list[Fated]:
+    """Their fates at this moment, in the transaction that does it: others have written since they were found."""
+    source = _RESULTS_NOW if word.of_results else _TASKS_NOW
+    query = f"SELECT t.seq, t.task_id, t.status, r.seq, {word.fate.format(sharers='TRUE')} {source}"
+    found = db.execute(query, {**consent._asdict(), "seqs": seqs}).fetchall()
+    return [Fated(seq, task_id, status, result, Fate(fate)) for seq, task_id, status, result, fate in found]
+
+
+def _from(word: Word, which: Selection) -> str:
+    return from_results(which) if word.of_results else from_tasks(which)
+
+
+def _values(which: Selection, consent: Consent) -> dict[str, Any]:
+    return values(which) | consent._asdict() | {"after": 0}
