@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from parcelpost.gateway.exporting import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, dollars, guarded
+from parcelpost.export.csv_files import guarded
+from parcelpost.gateway.exporting import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, dollars
 from parcelpost.gateway.words import Lien, LienRow, ParcelKey, ParcelRecord, ParcelRow
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ from parcelpost.export.columns import Kind
 from parcelpost.export.tables import Parcel, Row, Table, rows
 
 _BOM = b"\xef\xbb\xbf"
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
-_FORMULA = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - some spreadsheets take these too
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - some spreadsheets take these too
 
 
 def guarded(text: str) -> str:

@@ -83,8 +83,8 @@ class ExcelSink:
 
     def abandon(self) -> None:
         for sheet in self._book.worksheets():
-            if not sheet.row_data_fh.closed:
-                sheet.row_data_fh.close()
+            if rows := getattr(sheet, "row_data_fh", None):  # it has no public way to be thrown away
+                rows.close()
 
 
 class _Sheets:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, TypeVar
@@ -12,6 +11,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
+from parcelpost.export.csv_files import guarded
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRecord
 
@@ -152,15 +152,6 @@ class LienJsonl:
             )
             for row in rows
         )
-
-
-_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
-def guarded(text: str) -> str:
-    """A cell that a spreadsheet takes as text: a page may hold `=HYPERLINK(...)` where an owner's name belongs."""
-    return f"'{text}" if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
 def dollars(cents: int | None) -> str:
