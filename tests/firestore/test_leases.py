@@ -13,8 +13,9 @@ from parcelpost.errors import NotNow
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, Source, TaskStatus
 from tests.client.making import a_beat, an_end, an_entry
 from tests.firestore.conftest import ROOT, Open
+from tests.firestore.documents import Code
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
-from tests.firestore.server import FirestoreServer, lost
+from tests.firestore.server import FirestoreServer, fails, lost
 
 NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
 MINUTE = timedelta(minutes=1)
@@ -153,6 +154,19 @@ async def test_a_lease_that_is_over_is_looked_at_once_more_before_the_task_comes
 
 def _expired(lease: Lease) -> OutboxEntry:
     return an_end(lease.task_id, TaskStatus.EXPIRED, lease_id=lease.lease_id)
+
+
+async def test_a_conflict_over_leases_does_not_keep_a_worker_from_its_commands(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    add_tasks(server, "t1")
+    leases = await _take(client)
+    server.documents.ahead = 8 * MINUTE
+    server.put({f"{ROOT}/workers/w-1/commands/c1": {"command": "pause", "ordered_at": server.documents.now()}})
+    server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=4)
+    heard = await client.heartbeat(a_beat_with(leases))
+    assert (heard.commands, heard.leases) == (["pause"], [])
+    assert len((await client.heartbeat(a_beat_with(leases))).leases) == 1
 
 
 async def test_no_lease_is_extended_for_longer_than_a_day(server: FirestoreServer, client: FirestoreClient) -> None:

@@ -97,7 +97,16 @@ async def test_without_credentials_it_says_how_to_name_them(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "place", ["gs://", "s3://", "ftp://host/folder", "/dev/null/x", "memory:///", "https://host/raw?sig=SECRET"]
+    "place",
+    [
+        "gs://",
+        "s3://",
+        "ftp://host/folder",
+        "/dev/null/x",
+        "memory:///",
+        "https://host/raw?sig=SECRET",
+        "https://me:SECRET@host/raw",
+    ],
 )
 async def test_a_raw_store_that_is_none_is_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(InvalidSettings, match=r"firestore\.raw(?!.*SECRET)"):

@@ -82,3 +82,19 @@ async def test_a_task_that_is_granted_once_more_has_the_new_leases_name(
     assert end.lease_id == "b"
     assert await lpm.requeue(["t1"]) == 1
     assert (await the_task(lpm, "t1")).task.lease_id == "", "it is done for its own sake"
+
+
+async def test_a_new_lease_counts_though_our_clock_was_set_back(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    await lpm.add_tasks([a_task("open", lease_expires_at=LATER, lease_id="a")])
+    await lpm.add_tasks([a_task("expired", lease_expires_at=SOON, lease_id="a")])
+    clock.advance(11 * 60)
+    assert await lpm.expire_tasks() == 1
+    clock.advance(-3_600)
+    earlier = SOON - 30 * MINUTE
+    for lease_id in ("b", "b", "c", "c"):
+        granted = [a_task(name, lease_expires_at=earlier, lease_id=lease_id) for name in ("open", "expired")]
+        await lpm.add_tasks(granted, granted=True)
+    assert {(lease.lease_id, lease.expires_at) for lease in await lpm.leases.named()} == {("c", earlier)}
+    assert await lpm.get_unsynced_results() == []

@@ -8,18 +8,20 @@ from typing import Any
 
 from parcelpost.storage import tasks
 
-_LONGER = """
+_IS_NEW = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
+"""A lease with another name is a new one, whatever our clock makes of its end."""
+_LONGER = f"""
 UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id, updated_at = :now
-WHERE task_id = :task_id AND status IN ('pending', 'processing') AND lease_expires_at < :lease
+WHERE task_id = :task_id AND status IN ('pending', 'processing') AND {_IS_NEW}
 """
-_NOT_HEARD_OF = """
+_NOT_HEARD_OF = f"""
 DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
-    AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND lease_expires_at < :lease)
+    AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW})
 """
-_AGAIN = """
+_AGAIN = f"""
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
     lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now
-WHERE task_id = :task_id AND status IN ('failed', 'expired') AND lease_expires_at < :lease
+WHERE task_id = :task_id AND status IN ('failed', 'expired') AND {_IS_NEW}
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
 """
 

@@ -21,8 +21,8 @@ _of_account: Any = service_account.Credentials.from_service_account_info
 _SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
 _SETTING = "firestore.credentials_file"
 _OF_ACCOUNT = "service_account"
-_FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
-"""What the library raises for a file whose fields are not what it expects. Its words are not for a log."""
+FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
+"""What the library raises for a file, or an answer, that is not what it expects. Its words are not for a log."""
 _HOW = f"name a service account's key with {_SETTING} or {KEY_VARIABLE}, or run 'gcloud auth application-default login'"
 
 
@@ -34,7 +34,7 @@ def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any
     named = environment.get(KEY_VARIABLE, "")
     try:
         credentials, project = google.auth.default(scopes=_SCOPES)
-    except _FAULTS:
+    except FAULTS:
         problem = f"{KEY_VARIABLE} {named} cannot be used" if named else "there are no credentials for Firestore"
         raise InvalidSettings(problem, hint=_HOW) from None
     return credentials, project or ""
@@ -65,5 +65,5 @@ def _content(name: str, file: str) -> dict[str, object]:
 def _account(what: str, content: dict[str, object]) -> Any:
     try:
         return _of_account(content, scopes=_SCOPES)
-    except _FAULTS:
+    except FAULTS:
         raise InvalidSettings(f"{what} cannot be used: it is no service account's key", hint=_HOW) from None

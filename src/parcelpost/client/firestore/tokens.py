@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.exceptions import TransportError
 from google.auth.transport.grpc import AuthMetadataPlugin
 from google.auth.transport.requests import Request
 
+from parcelpost.client.firestore.credentials import FAULTS
 from parcelpost.client.firestore.failures import NOT_RENEWED, NOT_TAKEN
 
 _of_google: Any = AuthMetadataPlugin
-_FAULTS = (GoogleAuthError, ValueError, TypeError, AttributeError, LookupError, OSError)
-"""What the library raises where an answer to it is not what it expects."""
 
 
 class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
@@ -25,7 +24,7 @@ class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
     def __call__(self, context: Any, callback: Any) -> None:
         try:
             self._plugin(context, callback)
-        except _FAULTS as error:
+        except FAULTS as error:
             is_passing = isinstance(error, TransportError | OSError) or getattr(error, "retryable", False)
             callback((), NoToken(f"{NOT_RENEWED if is_passing else NOT_TAKEN} ({type(error).__name__})"))
 
