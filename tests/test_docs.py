@@ -50,7 +50,8 @@ def _commands(command: Any, words: str) -> dict[str, Any]:
     below = getattr(command, "commands", {})
     found = {} if below and " " in words else {words: command}
     for name, one in below.items():
-        found |= _commands(one, f"{words} {name}")
+        if not one.hidden:  # another name of one that is documented
+            found |= _commands(one, f"{words} {name}")
     return found
 
 

@@ -20,6 +20,7 @@ COMMANDS |= {
     f"{group} {name}": command
     for group in ("store", "tasks", "results")
     for name, command in COMMANDS[group].commands.items()
+    if not command.hidden
 }
 
 

@@ -37,12 +37,12 @@ COMMANDS = (
     Later(
         "tasks",
         "tasks.group:app",
-        "The tasks of the store: list, show one, try again, reject, forget. Without a command they are listed.",
+        "The tasks of the store: list, show one, try again, reject, forget.",
     ),
     Later(
         "results",
         "results.group:app",
-        "The results of the store: list, show one, send again, set aside, forget. Without a command they are listed.",
+        "The results of the store: list, show one, send again, set aside, forget.",
     ),
     Later(
         "doctor",

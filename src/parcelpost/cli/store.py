@@ -8,9 +8,12 @@ from parcelpost.cli import (
     store_backup,
     store_check,
     store_clean,
+    store_requeue,
     store_status,
 )
 from parcelpost.cli.given import with_settings
+from parcelpost.cli.results import group as results
+from parcelpost.cli.tasks import group as tasks
 
 app = typer.Typer(
     help="Look at and care for the local store.",
@@ -31,3 +34,6 @@ app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_b
 app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
 app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(with_settings(store_clean.clean))
 app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(with_settings(store_clean.migrate))
+app.command("requeue", epilog=store_requeue.EXAMPLES, hidden=True)(with_settings(store_requeue.requeue))
+app.add_typer(tasks.app, name="tasks", hidden=True)
+app.add_typer(results.app, name="results", hidden=True)
