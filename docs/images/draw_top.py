@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from draw import save
+from draw import HERE, save
 from rich.console import Console
 from rich.text import Text
 
@@ -110,7 +110,7 @@ def main(seconds: float) -> None:
         frame = one_frame(folder)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(frame.replace("\r\n", "\n").rstrip()))
-    save(console, "top", "parcelpost top")
+    save(console, "parcelpost top", HERE / "top.svg")
 
 
 if __name__ == "__main__":

@@ -75,10 +75,11 @@ class Files(Struct, frozen=True):
     def lines(self, *, all_stay: bool) -> list[str]:
         pairs = [("spreadsheets", f"{self.parcels}, {self.liens}")]
         if all_stay:
-            logs = ", ".join(str(self.log(name)) for name in ("county", "gateway", "worker"))
+            logs = ", ".join(str(self.log(name)) for name in ("county", "add", "gateway", "worker"))
             pairs += [
                 ("worker's store", f"{self.store}, pages in {self.store.parent / 'data'}"),
                 ("gateway's ledger", f"{self.ledger}, pages in {self.raw}"),
+                ("what it was given", f"{self.counties}, {self.tasks}"),
                 ("logs", logs),
             ]
         return fields(pairs)
