@@ -32,16 +32,16 @@ print(json.dumps(loaded))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_its_help_is_the_first_sentence_of_its_own(command: Later) -> None:
+def test_each_is_there_under_its_name(command: Later) -> None:
     own = command.real()
-    assert own.name == command.name
-    assert command.help == own.get_short_help_str(1_000)
-    assert not own.hidden
+    assert (own.name, own.hidden) == (command.name, False)
+    assert own.help
 
 
 def test_the_list_of_commands_is_complete_and_in_columns(run: Run) -> None:
     lines = run("--help").out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in lines if not line.startswith("   ")] == [one.name for one in COMMANDS]
+    assert [line.split()[0] for line in lines] == [one.name for one in COMMANDS]
+    assert [line for line in lines if len(line) > 80 or line.endswith("...")] == []
 
 
 def test_a_value_that_is_no_plain_text_is_still_typers_to_judge(run: Run, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from parcelpost.cli.plain_values import spare_pydantic
 class Later(TyperCommand):
     """Stands for a command of `parcelpost.cli`, or a group of them, until it is run.
 
-    `place` is `module:name` there: of a function, whose module has EXAMPLES, or of a Typer. `help` is the first
-    paragraph of its own help.
+    `place` is `module:name` there: of a function, whose module has EXAMPLES, or of a Typer. `help` is what the
+    program's list of commands says of it, in half a line.
     """
 
     def __init__(self, name: str, place: str, help: str, *, takes_settings: bool = False) -> None:  # noqa: A002
