@@ -23,6 +23,7 @@ _DOWN_SECONDS = 3.0
 _ATTEMPTS = 5
 
 _WORKER_SETTINGS = {
+    "worker.id": "demo",
     **demo_counties.WORKER_SETTINGS,
     "resources.slow_percent": "100",  # a few seconds' work on whatever machine this is
     "executor.slots": "8",
