@@ -23,7 +23,7 @@ LOCK_ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
 
-# $(call install,FILE): .venv, with the packages of that lock in it.
+# $(call install,FILES): .venv, with the packages of those locks in it, and the project itself.
 define install
 @python="$(PYTHON)"; \
 if ! "$${python:-none}" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then \
@@ -37,9 +37,11 @@ set -e; \
 if [ -n "$$uv" ]; then \
 	$(BIN)/python $(IS_NEW_ENOUGH) >/dev/null 2>&1 || "$$uv" venv --quiet --clear --python "$$python" $(VENV); \
 	"$$uv" pip sync --quiet --python $(BIN)/python --require-hashes $(1); \
+	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 else \
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(1); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(1)); \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 fi
 endef
 
@@ -47,23 +49,18 @@ setup: $(STAMP) ## build .venv from the lock (PYTHON=... picks a new one's inter
 
 $(STAMP): pyproject.toml requirements-dev.txt
 	$(call install,requirements-dev.txt)
-	@if [ -n "$(UV)" ]; then \
-		"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
-	else \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
-	fi
 	@touch $@
 
 # To run it takes a third of what it takes to work on it: a first demo does not wait for linters, servers and peers.
-RUN_LOCK := deploy/container/requirements.txt
+RUN_LOCKS := deploy/container/requirements.txt deploy/container/build-requirements.txt
 
-$(VENV)/.run-stamp: $(RUN_LOCK)
-	$(call install,$(RUN_LOCK))
+$(VENV)/.run-stamp: pyproject.toml $(RUN_LOCKS)
+	$(call install,$(RUN_LOCKS))
 	@touch $@
 
 demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four invented counties into demo_data (DEMO_ARGS=--stay keeps the dashboard up)
 	@rm -rf demo_data
-	@PYTHONPATH="$(CURDIR)/src" $(BIN)/python -m parcelpost demo --dir demo_data $(DEMO_ARGS)
+	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 
 # One more than there are processors: many tests wait for other processes most of their time.
 TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
