@@ -118,6 +118,25 @@ async def test_a_scrape_of_the_future_hides_no_later_one(server: FirestoreServer
     assert parcel["task_id"] == "t2"
 
 
+STRANGE: list[dict[str, Any]] = [
+    {"note": "made by hand"},
+    {"scraped_at": "2020-01-01T00:00:00Z", "task_id": "zzz"},
+    {"scraped_at": None, "received_at": NOW},
+]
+
+
+@pytest.mark.parametrize("there", STRANGE, ids=["nothing", "text", "null"])
+async def test_i2_a_document_that_names_no_moment_hides_no_result(
+    server: FirestoreServer, client: FirestoreClient, there: dict[str, Any]
+) -> None:
+    add_tasks(server, "t1")
+    server.put({f"{ROOT}/results/t1": there, f"{ROOT}/parcels/echo~CT~hartford~parcel-t1": there})
+    answer = await client.submit_results([_result("t1", {"v": 1})])
+    assert answer.receipts["t1"].stored
+    assert server.all(f"{ROOT}/results")["t1"]["data"] == {"v": 1}
+    assert server.all(f"{ROOT}/parcels")["echo~CT~hartford~parcel-t1"]["task_id"] == "t1"
+
+
 async def test_every_field_that_is_written_is_told_in_the_layout(
     server: FirestoreServer, client: FirestoreClient
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 
 import msgspec
@@ -21,6 +21,7 @@ from parcelpost.model import Json, OutboxEntry
 
 _WRITES_A_RESULT = 3
 _A_PARCEL_BYTES = 8 * 1024  # of the two documents beside the record's, at most
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 _LOOKED_AT = ("status", "scraped_at", "received_at", "task_id", "idempotency_key")
 
 
@@ -152,8 +153,11 @@ def _is_newest(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
 
 
 def _scraped(known: Found) -> datetime:
-    """No later than it arrived: a worker whose clock is in the future hides nothing that comes after it."""
-    return min(when(known, "scraped_at"), when(known, "received_at"))
+    """No later than it arrived: a worker whose clock is in the future hides nothing that comes after it.
+
+    A document that names no moment, which no worker wrote, is older than any scrape.
+    """
+    return min(when(known, "scraped_at", _LONG_AGO), when(known, "received_at"))
 
 
 def _groups(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:

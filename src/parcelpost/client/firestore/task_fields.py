@@ -41,10 +41,10 @@ def turn(found: Found) -> tuple[float, datetime, str]:
     return priority if isinstance(priority, int | float) else 0.0, when(found, "created_at"), found.name
 
 
-def when(found: Found, name: str) -> datetime:
-    """Never, where the field holds no moment."""
+def when(found: Found, name: str, otherwise: datetime = _NEVER) -> datetime:
+    """`otherwise`, where the field holds no moment."""
     moment = found.fields.get(name)
-    return moment if isinstance(moment, datetime) else _NEVER
+    return moment if isinstance(moment, datetime) else otherwise
 
 
 def is_held(found: Found, lease_id: str | None) -> bool:
