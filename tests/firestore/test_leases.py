@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from parcelpost.client.firestore import FirestoreClient
+from parcelpost.clock import SystemClock
 from parcelpost.errors import NotNow
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, Source, TaskStatus
 from tests.client.making import a_beat, an_end, an_entry
-from tests.firestore.conftest import ROOT, Open
+from tests.firestore.conftest import ROOT, Open, ServersClock
 from tests.firestore.documents import Code
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
@@ -214,31 +215,78 @@ async def test_a_clock_that_jumps_takes_nobodys_task(server: FirestoreServer, op
     assert (task(server, "t1")["worker"], task(server, "t1")["attempts"]) == ("w-1", 1)
 
 
-async def test_a_worker_that_has_nothing_gives_back_what_it_never_got(
-    server: FirestoreServer, client: FirestoreClient
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_what_was_claimed_and_never_arrived_is_given_back_at_the_next_beat(
+    server: FirestoreServer, client: FirestoreClient, is_busy: bool
 ) -> None:
-    add_tasks(server, "t1")
+    add_tasks(server, "here")
+    here = await _take(client)
+    add_tasks(server, "t1", "t2")
     server.play("Commit", lost())
     with pytest.raises(NotNow):
         await _ids(client)
     assert task(server, "t1")["status"] == "leased"
-    await client.heartbeat(NOTHING)
-    assert task(server, "t1")["status"] == "leased", "it may be on its way still"
-    server.documents.ahead = MINUTE
-    await client.heartbeat(NOTHING)
+    server.play("Commit", fails(Code.ABORTED), times=4)
+    beat = a_beat_with(here) if is_busy else NOTHING
+    await client.heartbeat(beat)
+    assert task(server, "t1")["status"] == "leased", "others were at it"
+    await client.heartbeat(beat)
     assert (task(server, "t1")["status"], task(server, "t1")["attempts"]) == ("queued", 1)
-    assert await _ids(client) == ["t1"]
+    assert task(server, "here")["status"] == "leased"
+    assert await _ids(client) == ["t1", "t2"]
+    await client.heartbeat(beat)
+    assert task(server, "t1")["status"] == "leased", "it is given back once"
 
 
 async def test_what_others_have_by_now_is_not_given_back(server: FirestoreServer, open_worker: Open) -> None:
     add_tasks(server, "t1")
     async with open_worker("w-1") as client:
-        await _take(client)
-        server.documents.ahead = MINUTE
+        server.play("Commit", lost())
+        with pytest.raises(NotNow):
+            await _ids(client)
         taken = {**task(server, "t1"), "worker": "w-2", "lease_id": "another"}
-        server.meanwhile("RunQuery", lambda: server.put({f"{ROOT}/tasks/t1": taken}))
+        server.put({f"{ROOT}/tasks/t1": taken})
         await client.heartbeat(NOTHING)
     assert task(server, "t1") == taken
+
+
+async def test_a_claim_is_never_given_back_because_it_is_slow_to_be_stored(
+    server: FirestoreServer, open_worker: Open
+) -> None:
+    """Neither by who has it, nor by another worker of the same name: no beat that knows of nothing takes a task."""
+    add_tasks(server, "t1")
+
+    def later() -> None:
+        server.documents.ahead += MINUTE
+
+    async with open_worker("w-1") as slow, open_worker("w-1") as namesake, open_worker("w-2") as other:
+        await slow.heartbeat(NOTHING)
+        server.meanwhile("BeginTransaction", later)
+        server.meanwhile("Commit", later)
+        (lease,) = await _take(slow)
+        assert task(server, "t1")["leased_at"] > datetime.now(UTC) + MINUTE / 2, (
+            "since it was read, not since asked for"
+        )
+        for worker in (slow, namesake):
+            server.documents.ahead += MINUTE
+            await worker.heartbeat(NOTHING)
+        assert await _ids(other) == []
+        assert task(server, "t1")["lease_id"] == lease.lease_id
+
+
+async def test_a_machine_that_slept_extends_by_firestores_time(
+    server: FirestoreServer, open_worker: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its monotonic clock stood meanwhile."""
+    add_tasks(server, "t1")
+    monkeypatch.setattr(ServersClock, "monotonic", SystemClock.monotonic)
+    async with open_worker("w-1") as client:
+        leases = await _take(client)
+        server.documents.ahead = 14 * MINUTE
+        (kept,) = (await client.heartbeat(a_beat_with(leases))).leases
+    until = datetime.now(UTC) + 29 * MINUTE
+    assert abs(task(server, "t1")["lease_expires_at"] - until) < MINUTE
+    assert abs(kept.expires_at - until) < MINUTE
 
 
 async def test_a_task_that_cannot_be_read_fails_alone(server: FirestoreServer, client: FirestoreClient) -> None:

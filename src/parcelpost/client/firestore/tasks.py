@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from parcelpost.client.firestore.calls import Calls, Found, change, query
+from parcelpost.client.firestore.failures import Conflict
 from parcelpost.client.firestore.layout import TASKS, Layout
 from parcelpost.client.firestore.leases import Leases
 from parcelpost.client.firestore.task_fields import (
@@ -84,19 +85,26 @@ class Tasks:
     async def _take(self, paths: Sequence[str]) -> list[Task | BadTask]:
         """Those that are still there, in one transaction: no other worker gets one of them.
 
-        Should its answer be lost, nobody ever names their lease, and it ends.
+        Should its answer be lost, nobody ever names their lease: a heartbeat gives them back, or it ends.
         """
-        now, lease_id = self._calls.now(), secrets.token_hex(16)
-        until = self._calls.here(now + self._leases.length)
+        lease_id = secrets.token_hex(16)
 
         async def take(transaction: bytes) -> tuple[list[Task | BadTask], list[Message]]:
             there = await self._calls.get(paths, transaction=transaction)
+            now = self._calls.now()  # as this answer says: it may have taken long
+            until = self._calls.here(now + self._leases.length)
             found = [there[path] for path in paths if path in there and there[path].fields.get("status") == QUEUED]
             tasks = [read(one, lease_id, until) for one in found]
             writes = [change(one.path, self._claimed(one, task, now)) for one, task in zip(found, tasks, strict=True)]
             return tasks, writes
 
-        return await self._calls.transact(take)
+        try:
+            return await self._calls.transact(take)
+        except Conflict:
+            raise
+        except BaseException:
+            self._leases.never_arrived(lease_id, paths)
+            raise
 
     def _claimed(self, found: Found, task: Task | BadTask, now: datetime) -> Fields:
         """What cannot be read would be handed out for ever."""
