@@ -17,6 +17,7 @@ from tests.client.making import an_end
 from tests.firestore.conftest import Open, ServersClock
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
+from tests.storage.making import a_result
 
 MINUTE = timedelta(minutes=1)
 
@@ -68,3 +69,20 @@ async def test_what_the_store_believes_to_hold_is_held(
                 await client.report_end(end)
             assert (task(server, "kept")["worker"], task(server, "lost")["worker"]) == ("w-1", "w-2")
             assert (await other.get_work(5, ["echo"])).tasks[0].task_id == "lost", "w-2 was silent for 16 minutes"
+
+
+async def test_a_task_that_is_ordered_again_is_done_again(
+    server: FirestoreServer, client: FirestoreClient, tmp_path: Path
+) -> None:
+    clock = ServersClock(server)
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
+        for order in range(2):
+            server.documents.ahead = order * timedelta(days=1)
+            add_tasks(server, "t1")
+            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, granted=True)
+            (claim,) = await lpm.claim()
+            await lpm.save_result(claim, a_result())
+            (entry,) = await lpm.get_unsynced_results()
+            await client.submit_results([entry])
+            await lpm.mark_synced([entry.result_id])
+            assert task(server, "t1")["status"] == "done", "though the record is the same as before"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import TaskStatus
+from parcelpost.model import Listed, Target, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.making import NOW, a_result, a_task, claim_one, the_result, the_task
 
@@ -59,6 +60,34 @@ async def test_a_completed_one_stays(lpm: LocalPersistenceManager, delivered: bo
         await lpm.mark_synced([(await the_result(lpm)).result_id])
     assert (await lpm.add_tasks([a_task(lease_expires_at=LONG)], granted=True)).known == 1
     assert (await the_task(lpm)).status is TaskStatus.COMPLETED
+
+
+async def test_a_completed_one_whose_lease_has_another_name_is_ordered_again(lpm: LocalPersistenceManager) -> None:
+    claim = await claim_one(lpm, a_task(lease_expires_at=LONG, lease_id="a"))
+    await lpm.save_result(claim, a_result())
+    target = Target(parcel_id="2", state="CT", county="x")
+    anew = msgspec.structs.replace(a_task(lease_expires_at=SHORT, lease_id="b"), target=target)
+    assert (await lpm.add_tasks([anew], granted=True)).known == 1, "its result is on its way, and ends that task, too"
+    await lpm.mark_synced([(await the_result(lpm)).result_id])
+    assert (await lpm.add_tasks([a_task(lease_expires_at=LONG, lease_id="a")], granted=True)).known == 1
+    assert (await lpm.add_tasks([anew], granted=True)).new == 1
+    (claim,) = await lpm.claim()
+    assert (claim.task.lease_id, claim.task.target.parcel_id) == ("b", "2")
+    await lpm.save_result(claim, a_result())
+    (entry,) = await lpm.get_unsynced_results()
+    assert (entry.task_id, entry.lease_id) == ("t1", "b")
+
+
+async def test_a_page_whose_records_are_not_all_delivered_is_not_done_again(lpm: LocalPersistenceManager) -> None:
+    claim = await claim_one(lpm, a_task(lease_expires_at=LONG, lease_id="a"))
+    more = (Listed(parcel_id="2", county="", key="2", data={"a": 1}),)
+    await lpm.save_result(claim, msgspec.structs.replace(a_result(), more=more))
+    first, second = await lpm.get_unsynced_results()
+    await lpm.mark_synced([first.result_id])
+    anew = a_task(lease_expires_at=LONG, lease_id="b")
+    assert (await lpm.add_tasks([anew], granted=True)).known == 1
+    await lpm.mark_synced([second.result_id])
+    assert (await lpm.add_tasks([anew], granted=True)).new == 1
 
 
 async def test_the_same_answer_twice_changes_nothing(lpm: LocalPersistenceManager, clock: ManualClock) -> None:

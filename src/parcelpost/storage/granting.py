@@ -8,6 +8,10 @@ from typing import Any
 
 from parcelpost.storage import tasks
 
+_OF_A_ROW = (
+    *("task_id", "source", "type", "platform", "state", "county", "parcel_id", "target", "priority", "max_retries"),
+    *("created_at", "now", "lease", "lease_id"),
+)
 _IS_NEW = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
 """A lease with another name is a new one, whatever our clock makes of its end."""
 _LONGER = f"""
@@ -18,11 +22,17 @@ _NOT_HEARD_OF = f"""
 DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
     AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW})
 """
+_IS_ANOTHER_ORDER = "(status = 'completed' AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
+"""Where leases have names, a result that was taken has ended its task: who hands it out again wants it anew."""
 _AGAIN = f"""
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
-    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now
-WHERE task_id = :task_id AND status IN ('failed', 'expired') AND {_IS_NEW}
+    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now,
+    type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
+    target_json = :target, priority = :priority, max_retries = :max_retries
+WHERE task_id = :task_id AND ((status IN ('failed', 'expired') AND {_IS_NEW}) OR {_IS_ANOTHER_ORDER})
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
+    AND NOT EXISTS (SELECT 1 FROM results AS r JOIN tasks AS child ON child.task_id = r.task_id
+        WHERE child.parent_id = :task_id AND r.synced = 0)
 """
 
 
@@ -30,14 +40,15 @@ def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
     """How many there are to do by this: new ones, and known ones that are to be done once more.
 
     One that is open here has the new lease. One that expired, or failed and was reported, is pending as if new: the
-    upstream would wait for it in vain, as nobody else has its lease. A completed one stays: its result says enough.
+    upstream would wait for it in vain, as nobody else has its lease. A completed one stays, as its result says enough,
+    unless that was delivered and the lease has another name: then it is ordered again, perhaps with another target.
     """
     new = tasks.add(db, task_rows)
     return new if new == len(task_rows) else new + sum(_again(db, row) for row in task_rows)
 
 
 def _again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    values = {"task_id": row[0], "now": row[-3], "lease": row[-2], "lease_id": row[-1]}
+    values = dict(zip(_OF_A_ROW, row, strict=True))
     if db.execute(_LONGER, values).rowcount:
         return 0
     db.execute(_NOT_HEARD_OF, values)
