@@ -39,10 +39,10 @@ def test_a_root_is_a_document_or_nothing(loading: Load, root: str) -> None:
 
 
 def test_leases_must_outlast_heartbeats(loading: Load, refused: Refused) -> None:
-    short = {"firestore.lease_seconds": "59", "worker.upstream": "firestore"}
-    assert "twice heartbeat.seconds" in refused(flags=short)
+    short = {"firestore.lease_seconds": "119", "worker.upstream": "firestore"}
+    assert "4 times heartbeat.seconds" in refused(flags=short)
     loading(flags={**short, "heartbeat.seconds": "29"})
-    loading(flags={"firestore.lease_seconds": "59"})
+    loading(flags={"firestore.lease_seconds": "119"})
 
 
 def test_a_worker_needs_a_place_for_raw_files_and_no_gateway(loading: Load) -> None:

@@ -19,6 +19,8 @@ _FORMS = (
         "(default)",
     ),
 )
+_BEATS_A_LEASE = 4
+"""A lease is extended by the first beat in its second half: so there is time for another, should that one fail."""
 _NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
 
 
@@ -35,9 +37,12 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
         )
     for what, remedy in _faults_of_raw(values["firestore.raw"]):
         yield Problem(what=f"{origins['firestore.raw']}: firestore.raw {what}", remedy=remedy)
-    if values["worker.upstream"] == "firestore" and values["firestore.lease_seconds"] < 2 * values["heartbeat.seconds"]:
+    if (
+        values["worker.upstream"] == "firestore"
+        and values["firestore.lease_seconds"] < _BEATS_A_LEASE * values["heartbeat.seconds"]
+    ):
         yield Problem(
-            what="firestore.lease_seconds must be at least twice heartbeat.seconds: heartbeats extend the leases",
+            what="firestore.lease_seconds must be at least 4 times heartbeat.seconds: heartbeats extend the leases",
             remedy="change one of the two",
         )
 
