@@ -188,7 +188,7 @@ def _check_document(document: Message) -> None:
 
 
 def _is_name(part: str) -> bool:
-    return 0 < len(part.encode()) <= MOST_NAME_BYTES and not re.fullmatch(r"\.|\.\.|__.*__", part, re.DOTALL)
+    return 0 < len(part.encode()) <= MOST_NAME_BYTES and not re.fullmatch(r"\.|\.\.|__(?!id\d+__).*__", part, re.DOTALL)
 
 
 def _size_of_fields(fields: Message, depth: int) -> int:

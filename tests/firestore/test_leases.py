@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from parcelpost.client.firestore import FirestoreClient
+from parcelpost.client.firestore.values import size
 from parcelpost.clock import SystemClock
 from parcelpost.errors import NotNow
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, Source, TaskStatus
 from tests.client.making import a_beat, an_end, an_entry
 from tests.firestore.conftest import ROOT, Open, ServersClock
-from tests.firestore.documents import Code
+from tests.firestore.documents import MOST_DOCUMENT_BYTES, Code
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
 
@@ -300,6 +301,33 @@ async def test_a_task_that_cannot_be_read_fails_alone(server: FirestoreServer, c
     assert task(server, "a-bad")["status"] == "failed"
     assert task(server, "a-bad")["error"] == "the task cannot be read: target is not an object"
     assert task(server, "c-unordered")["status"] == "queued", "Firestore leaves it out of the query"
+
+
+@pytest.mark.parametrize("room", [1, 5_000])
+async def test_a_task_without_room_for_a_lease_stands_in_nobodys_way(
+    server: FirestoreServer, client: FirestoreClient, room: int
+) -> None:
+    add_tasks(server, "big", notes="")
+    empty = size(task(server, "big")) + len("parcelpost/main/tasks/big/") + 16 + 32
+    add_tasks(server, "big", notes="x" * (MOST_DOCUMENT_BYTES - empty - room))
+    add_tasks(server, "good", notes=[{"numbers": list(range(1_000)), "at": BEGIN}, None, True])
+    work = await client.get_work(10, ["echo"])
+    assert [one.task_id for one in work.tasks] == ["good"]
+    ((bad, problem),) = [(one.task_id, one.problem) for one in work.bad]
+    assert (bad, "no room for the fields of a lease" in problem) == ("big", True)
+    assert task(server, "big")["status"] == "failed"
+
+
+@pytest.mark.parametrize("name", ["税" * 500, "__id7__"], ids=["1,500 bytes", "a number"])
+async def test_a_task_of_any_name_that_firestore_takes_is_extended_and_ended(
+    server: FirestoreServer, client: FirestoreClient, name: str
+) -> None:
+    add_tasks(server, name)
+    leases = await _take(client)
+    server.documents.ahead = 8 * MINUTE
+    assert [lease.task_id for lease in (await client.heartbeat(a_beat_with(leases))).leases] == [name]
+    await client.submit_results([an_entry(name)])
+    assert task(server, name)["status"] == "done"
 
 
 async def test_more_platforms_than_a_query_takes(server: FirestoreServer, client: FirestoreClient) -> None:

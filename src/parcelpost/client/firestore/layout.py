@@ -1,4 +1,4 @@
-"""Where each document is. `layout/README.md` tells the same to people."""
+"""Where each document is. `shipped/README.md` tells the same to people."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ SELECTORS, SIGNAL_BATCHES = "selectors", "signal_batches"
 COMMANDS, METRICS = "commands", "metrics"
 """Below a worker."""
 
-_MOST_ID_BYTES = 1_000  # Firestore takes 1,500
+_MOST_ID_BYTES = 1_500
 _KEPT_CHARS = 200
+_NUMBER = re.compile(r"__id-?\d+__", re.ASCII)
+"""How Firestore shows the id of a document that was made with a number for a name."""
 _UNUSABLE = re.compile(r"[/\x00-\x1f\x7f]|^\.{1,2}$|^__.*__$", re.DOTALL)
 
 
@@ -36,7 +38,8 @@ class Layout(Struct, frozen=True):
         return self._path(WORKERS, self.worker_id)
 
     def task(self, task_id: str) -> str:
-        return self._path(TASKS, task_id)
+        """Under the very name that its maker gave it."""
+        return f"{self.parent}/{TASKS}/{task_id}" if _NUMBER.fullmatch(task_id) else self._path(TASKS, task_id)
 
     def result(self, task_id: str) -> str:
         """A task has one result, and a further record of its page has a task id of its own."""

@@ -9,7 +9,7 @@ import msgspec
 
 from parcelpost import wire
 from parcelpost.client.firestore.calls import Found
-from parcelpost.client.firestore.values import Plain
+from parcelpost.client.firestore.values import MOST_DOCUMENT_BYTES, Plain, size
 from parcelpost.client.upstream import BadTask
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Source, Task
@@ -21,12 +21,20 @@ OF_A_LEASE = ("status", "worker", "lease_id", "leased_at", "lease_expires_at", "
 
 _OF_A_TASK = ("type", "platform", "target", "priority", "max_retries")
 _MOST_ERROR_CHARS = 4_000
+_NO_ROOM = f"its document has more than {MOST_DOCUMENT_BYTES:,} bytes, and no room for the fields of a lease"
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 Fields = Mapping[str, Plain]
 
 
+def has_room(found: Found) -> bool:
+    """For what is written into it until it ends."""
+    return size(found.fields) <= MOST_DOCUMENT_BYTES
+
+
 def read(found: Found, lease_id: str, lease_expires_at: datetime) -> Task | BadTask:
+    if not has_room(found):
+        return BadTask(task_id=found.name, problem=_NO_ROOM)
     told = {name: found.fields[name] for name in _OF_A_TASK if name in found.fields}
     try:
         task = wire.read_task(msgspec.json.encode({**told, "task_id": found.name}))

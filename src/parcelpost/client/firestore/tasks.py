@@ -18,6 +18,7 @@ from parcelpost.client.firestore.task_fields import (
     QUEUED,
     Fields,
     ended,
+    has_room,
     is_held,
     leased,
     queued_again,
@@ -107,7 +108,9 @@ class Tasks:
             raise
 
     def _claimed(self, found: Found, task: Task | BadTask, now: datetime) -> Fields:
-        """What cannot be read would be handed out for ever."""
+        """What cannot be read would be handed out for ever. Where there is no room, not even a reason is written."""
+        if not has_room(found):
+            return {"status": FAILED}
         if isinstance(task, BadTask):
             return ended(FAILED, now, f"the task cannot be read: {task.problem}")
         return leased(found, self._layout.worker_id, task.lease_id, now, self._leases.length)

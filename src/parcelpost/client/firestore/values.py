@@ -18,7 +18,7 @@ Plain = Json | datetime | bytes
 new_value: Any = types.Value.pb()
 
 MOST_DOCUMENT_BYTES = 1024 * 1024 - 16 * 1024
-"""What `burden` may say of a record. The rest is for the document's name and its other fields."""
+"""What `burden` may say of a record, or `size` of a task. The rest is for the document's name and our own fields."""
 
 _MOST_DEPTH = 18  # Firestore's 20, less the document itself
 _MOST_NAME_BYTES = 1_500
@@ -108,3 +108,20 @@ def _list(plain: Sequence[Json], depth: int) -> int:
     if any(isinstance(one, list | tuple) for one in plain):
         raise Unfit("a list stands directly in a list")
     return sum(burden(one, depth + 1) for one in plain)
+
+
+def size(plain: Plain) -> int:
+    """As Firestore counts it in a document that is there."""
+    match plain:
+        case None | bool():
+            return 1
+        case int() | float() | datetime():
+            return 8
+        case str():
+            return len(plain.encode()) + 1
+        case bytes():
+            return len(plain)
+        case Mapping():
+            return sum(len(name.encode()) + 1 + size(one) for name, one in plain.items())
+        case _:
+            return sum(size(one) for one in plain)
