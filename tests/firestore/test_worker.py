@@ -8,8 +8,10 @@ from pathlib import Path
 from parcelpost.client.firestore import FirestoreClient
 from parcelpost.clock import Clock
 from parcelpost.model import TaskStatus
-from parcelpost.settings.keys import HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.settings.keys import CollectorSettings, HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
 from parcelpost.worker.resources import Resources
@@ -86,3 +88,33 @@ async def test_a_task_that_is_ordered_again_is_done_again(
             await client.submit_results([entry])
             await lpm.mark_synced([entry.result_id])
             assert task(server, "t1")["status"] == "done", "though the record is the same as before"
+
+
+def _collector(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Collector:
+    return Collector(
+        lpm,
+        client,
+        CollectorSettings(),
+        SyncSettings(),
+        Control(),
+        platforms=lambda: ["echo"],
+        level=lambda: Level.FINE,
+        arrived=lambda: None,
+        clock=clock,
+        emit=lambda _: None,
+    )
+
+
+async def test_a_task_that_the_store_refuses_is_failed_at_once(
+    server: FirestoreServer, client: FirestoreClient, tmp_path: Path
+) -> None:
+    clock = ServersClock(server)
+    large = {"parcel_id": "1", "state": "CT", "county": "x", "notes": "x" * 300_000}
+    async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
+        add_tasks(server, "good")
+        add_tasks(server, "large", target=large)
+        await _collector(lpm, client, clock).step()
+        assert [claim.task.task_id for claim in await lpm.claim(2)] == ["good"]
+    found = task(server, "large")
+    assert (found["status"], found["attempts"]) == ("failed", 1)
+    assert found["error"].startswith("the worker cannot store the task: target takes 300,")

@@ -19,6 +19,7 @@ from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
 from parcelpost.worker.loop_names import COLLECTOR
+from parcelpost.worker.refused import refused
 
 
 class Collector:
@@ -128,8 +129,7 @@ class Collector:
         self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
         added = await self._lpm.add_tasks(work.tasks, granted=True)
         self._unstored = ()
-        for task_id, problem in added.refusals:
-            self._emit(TaskSkipped(task_id=task_id, problem=problem))
+        await self._skip(work.tasks, added.refusals)
         bad_count = len(work.bad) + added.refused
         if not self.offers_nothing:
             self._emit(TasksReceived(new=added.new, known=added.known, bad=bad_count))
@@ -142,6 +142,15 @@ class Collector:
             pause = max(work.rest, work.retry_after, self._settings.poll_seconds)
         self._not_before = self._clock.monotonic() + pause
         return pause
+
+    async def _skip(self, tasks: Sequence[Task], refusals: Sequence[tuple[str, str]]) -> None:
+        """The store would refuse them again. Where their leases have names the upstream is told, as well as can be."""
+        named = {task.task_id: task for task in tasks if task.lease_id}
+        for task_id, problem in refusals:
+            self._emit(TaskSkipped(task_id=task_id, problem=problem))
+            if task := named.get(task_id):
+                with contextlib.suppress(UpstreamError):
+                    await self._upstream.report_end(refused(task, problem, self._clock.now()))
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
         self.offers_nothing = False
