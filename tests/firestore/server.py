@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import grpc
@@ -60,6 +60,8 @@ class FirestoreServer:
         self._secure = credentials
         self.documents = Documents()
         self.calls: Counter[str] = Counter()
+        self.looked_at_bytes = 0
+        """In the answers to queries."""
         self.credentials: list[str] = []
         """What came as `authorization`."""
         self._staged: list[_Staged] = []
@@ -195,9 +197,8 @@ class FirestoreServer:
                 answer.missing = path
             else:
                 answer.found.CopyFrom(found)
-                for name in list(found.fields) if request.HasField("mask") else ():
-                    if name not in request.mask.field_paths:
-                        del answer.found.fields[name]
+                if request.HasField("mask"):
+                    _leave(answer.found, request.mask.field_paths)
             answers.append(answer)
         return answers
 
@@ -205,10 +206,21 @@ class FirestoreServer:
         now = self.documents.now()
         found = self.documents.find(request.parent, request.structured_query, request.transaction)
         answers = [types.RunQueryResponse.pb()(document=document) for document in found]
+        if request.structured_query.HasField("select"):
+            seen = [field.field_path for field in request.structured_query.select.fields]
+            for answer in answers:
+                _leave(answer.document, seen)
         answers = answers or [types.RunQueryResponse.pb()()]
         for answer in answers:
             answer.read_time.FromDatetime(now)
+        self.looked_at_bytes += sum(answer.ByteSize() for answer in answers)
         return answers
+
+
+def _leave(document: Message, fields: Sequence[str]) -> None:
+    """Of the document only these."""
+    for name in set(document.fields) - set(fields):
+        del document.fields[name]
 
 
 def _bytes(message: Message) -> bytes:

@@ -32,6 +32,8 @@ TABLE: list[tuple[grpc.StatusCode, str, type[UpstreamError]]] = [
     (Code.CANCELLED, "", NotNow),
     (Code.DATA_LOSS, "", NotNow),
     (Code.RESOURCE_EXHAUSTED, "Quota exceeded.", NotNow),
+    (Code.RESOURCE_EXHAUSTED, "Write rate exceeds the limit for this project", NotNow),
+    (Code.RESOURCE_EXHAUSTED, "Bandwidth exceeds the maximum allowed", NotNow),
     (Code.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 4)", TooLarge),
     (Code.INVALID_ARGUMENT, "Request payload size exceeds the limit: 10485760 bytes.", TooLarge),
     (Code.INVALID_ARGUMENT, "Transaction too big. Decrease transaction size.", TooLarge),
@@ -158,6 +160,14 @@ async def test_a_conflict_is_tried_again_a_few_times(server: FirestoreServer, cl
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=100)
     with pytest.raises(NotNow, match="contention"):
         await client.submit_results([an_entry("t2")])
+
+
+@pytest.mark.parametrize("code", [Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION])
+async def test_a_transaction_that_took_too_long_is_tried_again(
+    server: FirestoreServer, client: FirestoreClient, code: grpc.StatusCode
+) -> None:
+    server.play("Commit", fails(code, "The referenced transaction has expired or is no longer valid."))
+    assert (await client.submit_results([an_entry()])).stored == 1
 
 
 async def test_a_conflict_over_dead_workers_tasks_does_not_keep_others_from_theirs(

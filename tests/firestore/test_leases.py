@@ -330,6 +330,15 @@ async def test_a_task_of_any_name_that_firestore_takes_is_extended_and_ended(
     assert task(server, name)["status"] == "done"
 
 
+async def test_who_looks_for_tasks_is_sent_no_whole_document(server: FirestoreServer, open_worker: Open) -> None:
+    add_tasks(server, "t1", notes="x" * 100_000)
+    async with open_worker("w-1") as dead, open_worker("w-2") as other:
+        assert await _ids(dead) == ["t1"]
+        server.documents.ahead = 16 * MINUTE
+        assert await _ids(other) == ["t1"]
+    assert server.looked_at_bytes < 10_000
+
+
 async def test_more_platforms_than_a_query_takes(server: FirestoreServer, client: FirestoreClient) -> None:
     for number in range(70):
         add_tasks(server, f"t{number:02}", platform=f"platform-{number}", priority=1 + number % 4)

@@ -118,6 +118,15 @@ async def test_a_scrape_of_the_future_hides_no_later_one(server: FirestoreServer
     assert parcel["task_id"] == "t2"
 
 
+async def test_of_two_scrapes_at_one_moment_the_same_one_stays_however_often_they_are_sent(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    one, other = (_result("t1", {"v": key}, idempotency_key=key) for key in ("a", "b"))
+    for entry in (one, other, one, other, one):
+        await client.submit_results([entry])
+    assert server.all(f"{ROOT}/results")["t1"]["data"] == {"v": "b"}
+
+
 STRANGE: list[dict[str, Any]] = [
     {"note": "made by hand"},
     {"scraped_at": "2020-01-01T00:00:00Z", "task_id": "zzz"},

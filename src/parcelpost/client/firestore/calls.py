@@ -192,8 +192,13 @@ class Calls:
 
 
 def query(
-    collection: str, *conditions: tuple[str, str, Plain], order: Sequence[str] = (), most: int
+    collection: str,
+    *conditions: tuple[str, str, Plain],
+    order: Sequence[str] = (),
+    fields: Sequence[str] = (),
+    most: int,
 ) -> types.StructuredQuery:
+    """For documents with these `fields`, or all."""
     filters = [
         _Query.Filter(
             field_filter=_Query.FieldFilter(
@@ -205,7 +210,9 @@ def query(
         for name, operator, value in conditions
     ]
     every = _Query.CompositeFilter(op=_Query.CompositeFilter.Operator.AND, filters=filters)
+    seen = [_Query.FieldReference(field_path=name) for name in fields]
     return _Query(
+        select=_Query.Projection(fields=seen) if seen else None,
         from_=[_Query.CollectionSelector(collection_id=collection)],
         where=_Query.Filter(composite_filter=every) if filters else None,
         order_by=[

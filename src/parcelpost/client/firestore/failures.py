@@ -19,9 +19,9 @@ QUOTA_REST_SECONDS = 300.0
 _MOST_SAID_CHARS = 300
 _MOST_OF_A_LINK_CHARS = 4_000
 """What is said of a missing index ends with the address that makes it, which is of no use without its end."""
-_TOO_LARGE = re.compile(
-    r"larger than max|too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE
-)
+_TOO_LARGE = re.compile(r"too (large|big)|exceeds the (maximum|limit)|maximum .{0,40}size", re.IGNORECASE)
+_LARGE_MESSAGE = re.compile(r"message larger than max", re.IGNORECASE)
+"""What gRPC itself says as RESOURCE_EXHAUSTED; of Firestore, that is a quota, whatever it exceeds."""
 _LOST_TRANSACTION = re.compile(r"transaction.{0,40}(expired|no longer valid|closed)|invalid transaction", re.IGNORECASE)
 
 NOT_RENEWED = "the credentials could not be renewed"
@@ -70,9 +70,9 @@ def _translated(call: str, error: GoogleAPICallError, may_refuse: bool, needs_in
     code, text = error.grpc_status_code or _Code.UNKNOWN, str(error.message or "")
     most = _MOST_SAID_CHARS if code is not _Code.FAILED_PRECONDITION else _MOST_OF_A_LINK_CHARS
     said = _say(call, code.name.lower().replace("_", " "), text, most)
-    if code is _Code.ABORTED or (code is _Code.INVALID_ARGUMENT and _LOST_TRANSACTION.search(text)):
+    if code is _Code.ABORTED or (code in _OF_A_TRANSACTION and _LOST_TRANSACTION.search(text)):
         return Conflict(said, hint=_REST)
-    if code in _BAD_REQUEST and _TOO_LARGE.search(text):
+    if (code in _BAD_REQUEST and _TOO_LARGE.search(text)) or _LARGE_MESSAGE.search(text):
         return TooLarge(said, hint=_REJECTED) if may_refuse else NotAllowed(said, hint=_WHO)
     if code in {_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE, _Code.ALREADY_EXISTS} and may_refuse:
         return Refused(said, hint=_REJECTED)
@@ -85,7 +85,8 @@ def _translated(call: str, error: GoogleAPICallError, may_refuse: bool, needs_in
     return NotNow(said, retry_after=_asked_wait(error), hint=_REST)
 
 
-_BAD_REQUEST = {_Code.INVALID_ARGUMENT, _Code.RESOURCE_EXHAUSTED, _Code.OUT_OF_RANGE}
+_BAD_REQUEST = {_Code.INVALID_ARGUMENT, _Code.OUT_OF_RANGE}
+_OF_A_TRANSACTION = {_Code.INVALID_ARGUMENT, _Code.FAILED_PRECONDITION}
 _A_PERSON_MUST_LOOK = {
     _Code.PERMISSION_DENIED,
     _Code.UNAUTHENTICATED,

@@ -55,7 +55,8 @@ class Leases:
         Where others do the same at this moment, it is left to them.
         """
         now = self._calls.now()
-        over = query(TASKS, ("status", "==", LEASED), ("lease_expires_at", "<=", now), order=_BY_END, most=_A_TIME)
+        conditions = (("status", "==", LEASED), ("lease_expires_at", "<=", now))
+        over = query(TASKS, *conditions, order=_BY_END, fields=_BY_END, most=_A_TIME)
 
         def back(found: Found) -> Fields | None:
             is_over = found.fields.get("status") == LEASED and when(found, "lease_expires_at") <= now

@@ -137,11 +137,15 @@ def _place(entry: OutboxEntry) -> dict[str, Plain]:
 
 
 def _is_news(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
-    """Not what is stored already, nor an older scrape of the same task."""
+    """Not what is stored already, nor an older scrape of the same task.
+
+    Of two at the same moment, the one with the greater key counts as the newer: sent again, neither ousts the other.
+    """
     if known is None:
         return True
-    is_another = known.fields.get("idempotency_key") != entry.idempotency_key
-    return is_another and min(entry.scraped_at, now) >= _scraped(known)
+    before = known.fields.get("idempotency_key")
+    is_later = (min(entry.scraped_at, now), entry.idempotency_key) > (_scraped(known), str(before))
+    return is_later and before != entry.idempotency_key
 
 
 def _is_newest(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:

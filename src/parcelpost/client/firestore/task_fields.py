@@ -19,6 +19,8 @@ QUEUED, LEASED, DONE, FAILED = "queued", "leased", "done", "failed"
 OF_A_LEASE = ("status", "worker", "lease_id", "leased_at", "lease_expires_at", "attempts")
 """The fields that decide about one."""
 
+OF_A_TURN = ("priority", "created_at")
+
 _OF_A_TASK = ("type", "platform", "target", "priority", "max_retries")
 _MOST_ERROR_CHARS = 4_000
 _NO_ROOM = f"its document has more than {MOST_DOCUMENT_BYTES:,} bytes, and no room for the fields of a lease"

@@ -15,6 +15,7 @@ from parcelpost.client.firestore.task_fields import (
     DONE,
     FAILED,
     OF_A_LEASE,
+    OF_A_TURN,
     QUEUED,
     Fields,
     ended,
@@ -74,7 +75,7 @@ class Tasks:
         for start in range(0, len(platforms), _PLATFORMS_A_QUERY):
             conditions = (("status", "==", QUEUED), ("platform", "in", list(platforms[start:][:_PLATFORMS_A_QUERY])))
             most = wanted * (_WIDER if is_crowded else 1)
-            look = query(TASKS, *conditions, order=("priority", "created_at"), most=most)
+            look = query(TASKS, *conditions, order=OF_A_TURN, fields=OF_A_TURN, most=most)
             found += await self._calls.query(self._layout.parent, look)
         if is_crowded:
             random.shuffle(found)
