@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from parcelpost.client.firestore import FirestoreClient
 from parcelpost.clock import Clock
+from parcelpost.errors import StoreBusy
 from parcelpost.model import TaskStatus
 from parcelpost.settings.keys import CollectorSettings, HeartbeatSettings, ResourcesSettings, SyncSettings
 from parcelpost.storage.health import Level
@@ -20,11 +25,12 @@ from tests.firestore.conftest import Open, ServersClock
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
 from tests.storage.making import a_result
+from tests.worker.rig import SOON_BUSY
 
 MINUTE = timedelta(minutes=1)
 
 
-def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Heartbeat:
+def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock, active: int = 1) -> Heartbeat:
     resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=lambda _: None)
     return Heartbeat(
         lpm,
@@ -36,7 +42,7 @@ def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clo
         version="1",
         platforms=lambda: ["echo"],
         known_platforms=lambda: ["echo"],
-        active=lambda: 1,
+        active=lambda: active,
         disk_free=lambda: 1,
         load=lambda: resources.load,
         broken=lambda: (),
@@ -118,3 +124,25 @@ async def test_a_task_that_the_store_refuses_is_failed_at_once(
     found = task(server, "large")
     assert (found["status"], found["attempts"]) == ("failed", 1)
     assert found["error"].startswith("the worker cannot store the task: target takes 300,")
+
+
+async def test_what_the_store_cannot_take_yet_is_no_other_workers(
+    server: FirestoreServer, open_worker: Open, tmp_path: Path
+) -> None:
+    add_tasks(server, "t1")
+    clock = ServersClock(server)
+    async with (
+        LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=SOON_BUSY) as lpm,
+        open_worker("w-1") as client,
+        open_worker("w-2") as other,
+    ):
+        collector, heartbeat = _collector(lpm, client, clock), _heartbeat(lpm, client, clock, active=0)
+        with closing(sqlite3.connect(lpm.path, isolation_level=None)) as holder:
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreBusy):
+                await collector.step()
+        server.documents.ahead = 2 * MINUTE
+        await heartbeat.step()
+        assert not (await other.get_work(5, ["echo"])).tasks
+        await collector.step()
+        assert [claim.task.task_id for claim in await lpm.claim()] == ["t1"]
