@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from parcelpost.client.firestore import FirestoreClient
-from parcelpost.client.firestore.values import size
 from parcelpost.clock import SystemClock
 from parcelpost.errors import NotNow
-from parcelpost.model import Lease, OutboxEntry, QueueDepth, Source, TaskStatus
+from parcelpost.model import Lease, OutboxEntry, QueueDepth, TaskStatus
 from tests.client.making import a_beat, an_end, an_entry
 from tests.firestore.conftest import ROOT, Open, ServersClock
-from tests.firestore.documents import MOST_DOCUMENT_BYTES, Code
+from tests.firestore.documents import Code
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
 
@@ -290,62 +289,6 @@ async def test_a_machine_that_slept_extends_by_firestores_time(
     assert abs(kept.expires_at - until) < MINUTE
 
 
-async def test_a_task_that_cannot_be_read_fails_alone(server: FirestoreServer, client: FirestoreClient) -> None:
-    add_tasks(server, "a-bad", target="none")
-    add_tasks(server, "b-good", "c-unordered", target={"parcel_id": 7.0, "state": "CT", "county": ""})
-    add_tasks(server, "c-unordered", priority=...)
-    work = await client.get_work(10, ["echo"])
-    assert [(bad.task_id, bad.problem) for bad in work.bad] == [("a-bad", "target is not an object")]
-    (good,) = work.tasks
-    assert (good.task_id, good.target.parcel_id, good.source) == ("b-good", "7", Source.FIRESTORE)
-    assert task(server, "a-bad")["status"] == "failed"
-    assert task(server, "a-bad")["error"] == "the task cannot be read: target is not an object"
-    assert task(server, "c-unordered")["status"] == "queued", "Firestore leaves it out of the query"
-
-
-@pytest.mark.parametrize("room", [1, 5_000])
-async def test_a_task_without_room_for_a_lease_stands_in_nobodys_way(
-    server: FirestoreServer, client: FirestoreClient, room: int
-) -> None:
-    add_tasks(server, "big", notes="")
-    empty = size(task(server, "big")) + len("parcelpost/main/tasks/big/") + 16 + 32
-    add_tasks(server, "big", notes="x" * (MOST_DOCUMENT_BYTES - empty - room))
-    add_tasks(server, "good", notes=[{"numbers": list(range(1_000)), "at": BEGIN}, None, True])
-    work = await client.get_work(10, ["echo"])
-    assert [one.task_id for one in work.tasks] == ["good"]
-    ((bad, problem),) = [(one.task_id, one.problem) for one in work.bad]
-    assert (bad, "no room for the fields of a lease" in problem) == ("big", True)
-    assert task(server, "big")["status"] == "failed"
-
-
-@pytest.mark.parametrize("name", ["税" * 500, "__id7__"], ids=["1,500 bytes", "a number"])
-async def test_a_task_of_any_name_that_firestore_takes_is_extended_and_ended(
-    server: FirestoreServer, client: FirestoreClient, name: str
-) -> None:
-    add_tasks(server, name)
-    leases = await _take(client)
-    server.documents.ahead = 8 * MINUTE
-    assert [lease.task_id for lease in (await client.heartbeat(a_beat_with(leases))).leases] == [name]
-    await client.submit_results([an_entry(name)])
-    assert task(server, name)["status"] == "done"
-
-
-async def test_who_looks_for_tasks_is_sent_no_whole_document(server: FirestoreServer, open_worker: Open) -> None:
-    add_tasks(server, "t1", notes="x" * 100_000)
-    async with open_worker("w-1") as dead, open_worker("w-2") as other:
-        assert await _ids(dead) == ["t1"]
-        server.documents.ahead = 16 * MINUTE
-        assert await _ids(other) == ["t1"]
-    assert server.looked_at_bytes < 10_000
-
-
-async def test_more_platforms_than_a_query_takes(server: FirestoreServer, client: FirestoreClient) -> None:
-    for number in range(70):
-        add_tasks(server, f"t{number:02}", platform=f"platform-{number}", priority=1 + number % 4)
-    work = await client.get_work(5, [f"platform-{number}" for number in range(70)])
-    assert [task.task_id for task in work.tasks] == ["t00", "t04", "t08", "t12", "t16"]
-
-
 async def test_hundreds_of_leases_are_looked_after(server: FirestoreServer, client: FirestoreClient) -> None:
     add_tasks(server, *(f"t{number:04}" for number in range(500)))
     taken = [lease for _ in range(5) for lease in await _take(client)]
@@ -354,7 +297,3 @@ async def test_hundreds_of_leases_are_looked_after(server: FirestoreServer, clie
     assert len((await client.heartbeat(a_beat_with(taken))).leases) == 500
     until = min(one["lease_expires_at"] for one in server.all(f"{ROOT}/tasks").values())
     assert until > datetime.now(UTC) + 20 * MINUTE
-
-
-async def test_an_empty_queue_is_left_alone_for_a_while(client: FirestoreClient) -> None:
-    assert (await client.get_work(10, ["echo"])).retry_after == 30.0
