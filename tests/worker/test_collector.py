@@ -226,6 +226,17 @@ async def test_tasks_that_could_not_be_stored_are_an_offer(scene: Scene, rig: Ri
     assert not scene.collector.offers_nothing
 
 
+async def test_tasks_that_could_not_be_stored_are_in_hand(scene: Scene, rig: Rig) -> None:
+    """So says the heartbeat, or their leases would be taken for lost ones."""
+    rig.gateway.offer(a_task("t1"))
+    with nobody_writes(rig), pytest.raises(StoreBusy):
+        await scene.collector.step()
+    found = [(scene.collector.unstored, await ready(rig.lpm, 100))]
+    await scene.collector.step()
+    found += [(scene.collector.unstored, await ready(rig.lpm, 100))]
+    assert found == [(1, 0), (0, 1)]
+
+
 async def test_a_store_that_takes_no_task_does_not_keep_the_worker_from_leaving(scene: Scene, rig: Rig) -> None:
     rig.gateway.offer(a_task("t1"))
     with nobody_writes(rig):

@@ -97,6 +97,11 @@ class Collector:
         ]
 
     @property
+    def unstored(self) -> int:
+        """Tasks that are ours, and that the store could not take yet."""
+        return len(self._unstored)
+
+    @property
     def is_asking(self) -> bool:
         return not self._idle.is_set()
 

@@ -131,7 +131,7 @@ class Worker:
             version=tools.version,
             platforms=self.platforms,
             known_platforms=tools.factory.names,
-            active=lambda: self.executor.active,
+            active=lambda: self.executor.active + self.collector.unstored,
             disk_free=lambda: self.watch.usage.disk_free if self.watch.usage else 0,
             load=lambda: self.resources.load,
             broken=lambda: self.learning.broken,
