@@ -51,7 +51,7 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	$(call install,requirements-dev.txt)
 	@touch $@
 
-# To run it takes a third of what it takes to work on it: a first demo does not wait for linters, servers and peers.
+# To run it, exports included, takes half of what it takes to work on it: a demo waits for no linters, servers and peers.
 RUN_LOCKS := deploy/container/requirements.txt deploy/container/build-requirements.txt
 
 $(VENV)/.run-stamp: pyproject.toml $(RUN_LOCKS)
@@ -92,7 +92,7 @@ lock: ## resolve what is installed anew (LOCK_ARGS=--upgrade for newer versions;
 		--no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 		$(LOCK_ARGS) pyproject.toml -o requirements-dev.txt
 	"$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes --constraints requirements-dev.txt \
-		--extra browser --extra firestore --extra gateway --extra postgres \
+		--extra browser --extra export --extra firestore --extra gateway --extra postgres \
 		--no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command "make lock" \
 		pyproject.toml -o deploy/container/requirements.txt
 	echo hatchling | "$(UV)" pip compile --quiet --universal --python-version 3.11 --generate-hashes \

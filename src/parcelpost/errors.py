@@ -48,6 +48,11 @@ class ParcelpostError(Exception):
             self.hint = hint
 
 
+def extra_hint(extra: str) -> str:
+    """Parcelpost is on no index: an extra is installed from the clone that it came from."""
+    return f"in the project's clone: pip install '.[{extra}]'"
+
+
 class InvalidInput(ParcelpostError):
     """The value cannot be stored as it is."""
 

@@ -134,5 +134,5 @@ def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None
     assert process.returncode == 1
     assert err.splitlines() == [
         "error: the gateway needs the package fastapi, which is not installed",
-        "hint: pip install 'parcelpost[gateway]'",
+        "hint: in the project's clone: pip install '.[gateway]'",
     ]

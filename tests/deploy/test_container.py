@@ -61,7 +61,7 @@ def test_every_dependency_of_worker_and_gateway_is_pinned() -> None:
     extras = project["optional-dependencies"]
     wanted = [
         *project["dependencies"],
-        *(one for name in ("gateway", "postgres", "browser", "firestore") for one in extras[name]),
+        *(one for name in ("gateway", "postgres", "browser", "export", "firestore") for one in extras[name]),
     ]
     pins = {name.lower() for name, _ in PIN.findall(CONTAINERFILE.with_name("requirements.txt").read_text())}
     assert {re.match(r"[A-Za-z0-9_.-]+", one)[0].lower() for one in wanted} - pins == set()  # type: ignore[index]

@@ -75,5 +75,5 @@ async def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ParcelpostError, match=f"needs the package {package}") as missing:
         await exported(tmp_path / name, an_entry())
-    assert "pip install 'parcelpost[export]'" in missing.value.hint
+    assert "pip install '.[export]'" in missing.value.hint
     assert list(tmp_path.iterdir()) == []

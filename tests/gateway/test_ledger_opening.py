@@ -126,7 +126,7 @@ async def test_postgresql_without_its_driver_says_what_to_install(monkeypatch: p
     with pytest.raises(InvalidSettings) as caught:
         async with opened("postgresql://localhost/x"):
             pass
-    assert "parcelpost[postgres]" in caught.value.hint
+    assert "pip install '.[postgres]'" in caught.value.hint
 
 
 async def test_a_server_that_refuses_is_told_from_one_that_is_away(postgres_server: PostgresServer) -> None:

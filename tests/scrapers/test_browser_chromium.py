@@ -88,7 +88,7 @@ async def test_without_playwright_the_pool_says_what_to_install(
         )
         async with opened as pool:
             for _ in range(2):
-                with pytest.raises(NoBrowser, match=r"Playwright is not installed .*parcelpost\[browser\]") as caught:
+                with pytest.raises(NoBrowser, match=r"Playwright is not installed .*'\.\[browser\]'") as caught:
                     async with pool.lend("t1"):
                         pass
                 assert caught.value.after_seconds > 30

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from parcelpost.cli.given import settled
-from parcelpost.errors import LedgerError, ParcelpostError
+from parcelpost.errors import LedgerError, ParcelpostError, extra_hint
 
 if TYPE_CHECKING:
     from parcelpost.gateway.ledger import Ledger
@@ -37,7 +37,7 @@ def needed_packages() -> Iterator[None]:
         extras = ",".join(dict.fromkeys(("gateway", _IN_EXTRA.get(error.name or "", "gateway"))))
         raise ParcelpostError(
             f"the gateway needs the package {error.name}, which is not installed",
-            hint=f"pip install 'parcelpost[{extras}]'",
+            hint=extra_hint(extras),
         ) from error
 
 

@@ -14,7 +14,7 @@ from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import InvalidSettings, extra_hint
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
 
@@ -72,7 +72,7 @@ def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
         are = "are" if len(missing) > 1 else "is"
         raise InvalidSettings(
             f"worker.upstream is firestore, and {' and '.join(missing)} {are} not installed",
-            hint="pip install 'parcelpost[firestore]'",
+            hint=extra_hint("firestore"),
         )
     _keep_grpc_quiet()
     from parcelpost.client.firestore import EMULATOR_VARIABLE, read_named

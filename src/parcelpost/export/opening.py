@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from parcelpost.errors import ParcelpostError
+from parcelpost.errors import ParcelpostError, extra_hint
 from parcelpost.export.format_names import Format
 from parcelpost.export.places import Place
 from parcelpost.export.planning import Plan
@@ -28,7 +28,7 @@ def open_sink(what: Plan, place: Place, options: Options) -> Sink:
     except ModuleNotFoundError as error:
         raise ParcelpostError(
             f"{what.format} needs the package {error.name}, which is not installed",
-            hint="pip install 'parcelpost[export]'; csv, jsonl, gpkg and geojson need no further package",
+            hint=f"{extra_hint('export')}; csv, jsonl, gpkg and geojson need no further package",
         ) from error
 
 

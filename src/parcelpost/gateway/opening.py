@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings, LedgerAway
+from parcelpost.errors import InvalidSettings, LedgerAway, extra_hint
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
@@ -58,7 +58,7 @@ async def _postgres(url: str, max_attempts: int, clock: Clock) -> AsyncIterator[
     except ModuleNotFoundError as error:
         raise InvalidSettings(
             f"server.database is PostgreSQL, and {error.name} is not installed",
-            hint="install it with: pip install 'parcelpost[postgres]'",
+            hint=extra_hint("postgres"),
         ) from error
     async with AsyncExitStack() as stack:
         with _at_the_start(url):

@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from parcelpost.errors import extra_hint
 from parcelpost.scrapers.browsers.options import BrowserOptions
 
 _NAMES = (
@@ -60,7 +61,7 @@ def find(options: BrowserOptions = BrowserOptions(), *, with_window: bool = Fals
     `with_window`: one that people can use.
     """
     if importlib.util.find_spec("playwright") is None:
-        return Missing(reason="Playwright is not installed", hint="pip install 'parcelpost[browser]'")
+        return Missing(reason="Playwright is not installed", hint=extra_hint("browser"))
     if options.executable:
         path = shutil.which(options.executable)
         if path is None:
