@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.cli.doctor.bundle import words
 from parcelpost.clock import SystemClock
 from parcelpost.model import Page, Result, Source, Target, Task
 from parcelpost.storage import LocalPersistenceManager
@@ -166,6 +167,14 @@ def test_what_a_helper_needs_is_in_it(here: Path, run: Run) -> None:
     errors = [one["error"] for one in members["errors.json"]["newest"]]
     assert "the page has no table" in errors
     assert any(one["about"] == "delivery" and one["state"] == "wrong" for one in members["findings.json"]["checks"])
+
+
+def test_what_another_user_compiled_is_not_read(tmp_path: Path) -> None:
+    """It may be closed to us; a bundle needs the sources only."""
+    (tmp_path / "worker" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "worker" / "__pycache__" / "left.py").write_text("zzunheardof")
+    (tmp_path / "worker" / "loops.py").write_text("zzheardof")
+    assert words.sources(tmp_path) == ["zzheardof"]
 
 
 def test_the_same_parcel_has_the_same_name_in_every_bundle(here: Path, run: Run) -> None:

@@ -36,6 +36,7 @@ class Child:
         """Its process id. In a session of its own: a Ctrl-C reaches the demonstration only, which then ends it."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
         environment["PARCELPOST_CONFIG"] = os.devnull  # the settings of whoever looks on are for real work
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled under that umask nobody else could read
         with _appended(self._log) as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "parcelpost.cli.demo_child", *self._arguments,

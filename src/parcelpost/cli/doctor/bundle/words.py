@@ -49,7 +49,7 @@ TimeoutException TimeoutError HTTP HTTPS TLS SSL DNS JSON UTC SQLite WAL
 def vocabulary() -> frozenset[str]:
     root = files("parcelpost")
     own = (root.joinpath(*name.split("/")) for name in (*_OWN, *(f"scrapers/{name}" for name in _OF_SCRAPERS)))
-    texts = [text for place in own for text in _sources(place)]
+    texts = [text for place in own for text in sources(place)]
     systems = [*(os.strerror(number) for number in errno.errorcode), *(status.phrase for status in HTTPStatus)]
     return frozenset(
         {
@@ -61,7 +61,9 @@ def vocabulary() -> frozenset[str]:
     )
 
 
-def _sources(place: Traversable) -> list[str]:
+def sources(place: Traversable) -> list[str]:
+    if place.name == "__pycache__":  # may be another user's, and not ours to read
+        return []
     if place.is_dir():
-        return [text for below in place.iterdir() for text in _sources(below)]
+        return [text for below in place.iterdir() for text in sources(below)]
     return [place.read_text(encoding="utf-8")] if place.name.endswith(".py") else []
