@@ -104,6 +104,16 @@ def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path, arguments: 
     assert done.returncode == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_an_output_that_is_full_is_an_error_in_one_line(store: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, "status", "--store", store], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.stderr == b"error: what it prints cannot be written: No space left on device\n"
+    assert done.returncode == 1
+
+
 def test_letters_that_the_terminal_lacks_are_escaped(full_store: Path) -> None:
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     ran = run_process("results", "show", "saved", "--store", full_store, environment=ascii_only)

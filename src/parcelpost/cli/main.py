@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -16,6 +17,9 @@ from parcelpost.cli.commands import COMMANDS
 from parcelpost.cli.output import printable
 from parcelpost.cli.plain_values import spare_pydantic
 from parcelpost.errors import ParcelpostError
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Of an output that is a file on a full disk, or a terminal that is gone."""
 
 
 class _Program(TyperGroup):
@@ -78,10 +82,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # Nobody reads any more. What is still buffered goes nowhere, so that the exit does not fail on it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # nobody reads any more
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
+            raise
+        _drop_output()
+        print(f"error: what it prints cannot be written: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     sys.exit(0)
+
+
+def _drop_output() -> None:
+    """What is still buffered goes nowhere, so that the exit does not fail on it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: Sequence[str] | None) -> None:
