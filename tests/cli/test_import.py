@@ -54,6 +54,13 @@ def test_a_state_or_county_that_is_nowhere_is_said(tmp_path: Path, store: Path, 
     assert "No column" not in import_(run, store, file, "--platform", "vgsi", "--county", "x", "--map", "state=ST").out
 
 
+def test_an_id_is_nothing_that_a_command_line_takes_for_an_option(tmp_path: Path, store: Path, run: Run) -> None:
+    assert import_(run, store, write(tmp_path, "p.csv", "pin\n#1-3\n---\n"), "--platform", "vgsi").code == 0
+    ids = [one["task_id"] for one in stored(run, store)]
+    assert len(ids) == 2 and ids[0].startswith("1-3-")
+    assert [run("tasks", "show", one, "--store", store).code for one in ids] == [0, 0]
+
+
 def test_a_header_maps_itself(tmp_path: Path, store: Path, run: Run) -> None:
     ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi")
     assert (ran.code, ran.err) == (0, "")

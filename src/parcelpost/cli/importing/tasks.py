@@ -74,15 +74,15 @@ def make(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -
 def derived_id(platform: str, target: Target) -> str:
     """The same for the same parcel of the same platform, however often and from wherever it is added.
 
-    It begins with the parcel: a person recognizes it, and a sorted file goes into the store's index in that order.
+    It begins with the parcel: a person recognizes it, and a sorted file goes into the store's index in that order. It
+    does not begin with `-`, which a command line takes for an option.
     """
     try:
         content = _encode((*_place(platform, target), target.parcel_id, target.url, target.extra))
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"target is not JSON: {error}") from None
-    return (
-        f"{_NOT_PLAIN.sub('-', target.parcel_id[:_ID_PARCEL_CHARS])}-{hashlib.sha256(content).hexdigest()[:_ID_DIGITS]}"
-    )
+    parcel = _NOT_PLAIN.sub("-", target.parcel_id[:_ID_PARCEL_CHARS])
+    return f"{parcel}-{hashlib.sha256(content).hexdigest()[:_ID_DIGITS]}".lstrip("-")
 
 
 def is_same(one: Task, other: Task) -> bool:
