@@ -51,6 +51,14 @@ async def test_a_geopackage_is_a_layer_of_parcels_with_their_liens_beside(tmp_pa
     ]
 
 
+async def test_coordinates_of_zero_are_none(tmp_path: Path) -> None:
+    """Or every parcel whose place a site does not know lies in the sea off Africa."""
+    file = tmp_path / "map.geojson"
+    done = await exported(file, an_entry(), an_entry(ANN | {"latitude": 0, "longitude": 0}, "2"))
+    assert "parcels without coordinates, which no map shows: 1" in done.notes
+    assert [one["geometry"] is None for one in json.loads(file.read_bytes())["features"]] == [False, True]
+
+
 async def test_a_geopackage_says_what_it_is(tmp_path: Path) -> None:
     file = tmp_path / "map.gpkg"
     await exported(file, an_entry(), an_entry(ANN | {"latitude": 40, "longitude": -73}, "2"))

@@ -153,3 +153,4 @@ def test_values_that_do_not_fit(kind: Kind, value: Any) -> None:
 def test_what_a_terminal_or_xml_cannot_take_is_replaced() -> None:
     assert clean("O'Brien, 東京 \U0001f600") == "O'Brien, 東京 \U0001f600"
     assert clean("\x1b]0;title\x07\ufffe") == "\ufffd]0;title\ufffd\ufffd"
+    assert clean("a\u202egpj.exe\u2066\u200f\u061c") == "a\ufffdgpj.exe\ufffd\ufffd\ufffd", "nor read backwards"

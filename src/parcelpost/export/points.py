@@ -11,12 +11,14 @@ from parcelpost.export.values import FITTED
 
 
 def point(parcel: Parcel) -> tuple[Decimal, Decimal] | None:
-    """Longitude and latitude, in degrees (WGS 84)."""
+    """Longitude and latitude, in degrees (WGS 84). 0/0 is in the sea, and how sites write that they know none."""
     try:
         x, y = (FITTED[Kind.NUMBER](parcel.fields.get(name)) for name in ("longitude", "latitude"))
     except ValueError:
         return None
     if not isinstance(x, Decimal) or not isinstance(y, Decimal) or abs(x) > 180 or abs(y) > 90:
+        return None
+    if not x and not y:
         return None
     return x, y
 

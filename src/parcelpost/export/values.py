@@ -18,12 +18,16 @@ _MOST_WHOLE = 10**15
 _MOST_MONEY = Decimal(10) ** 14
 _CENTS, _FINEST = Decimal("0.01"), Decimal("0.0001")
 
-_UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_UNSHOWABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def clean(text: str) -> str:
-    """Without what would move a terminal's cursor, or what XML cannot hold; tabs and line ends stay."""
+    """Without what would move a terminal's cursor, make a text read backwards, or what XML cannot hold; tabs and line
+    ends stay.
+    """
     if text.isprintable():
         return text
     return _UNSHOWABLE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
