@@ -118,7 +118,7 @@ async def gather(store: Path) -> Overview:
         (
             *room,
             *_held_problems(sync),
-            *_denials(sync),
+            *denials(sync),
             *_idleness(status, workers),
             *wait_problems(waits),
             *pause_problems(status),
@@ -172,6 +172,18 @@ async def _sync(store: Path, held: Held | None) -> Sync:
             away=aways[0] if aways else None,
             held=held,
         )
+
+
+def remark(found: Overview, now: datetime) -> str:
+    """What a person should know though nothing is wrong: why nothing is delivered, or done."""
+    if found.workers and (away := found.sync.away) is not None:
+        since = age((now - away.since).total_seconds())
+        return f"; {upstream_name()} has been away for {since}, and everything is kept here until it is back"
+    busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
+    if busy and busy <= found.paused.keys():
+        resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"
+        return f"; what is to do is paused, and goes on after '{resume}'"
+    return ""
 
 
 async def _last(log: SyncLog, direction: str, kind: str) -> Delivered | None:
@@ -271,7 +283,7 @@ def broken_text(field: Broken) -> str:
     return printable(f"{field.platform} {field.state}/{field.county}: {field.field} is found {how}; failing: {failing}")
 
 
-def _denials(sync: Sync) -> list[Problem]:
+def denials(sync: Sync) -> list[Problem]:
     if not sync.denied:
         return []
     return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy, "delivery")]

@@ -13,10 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.cli.given import settled
+from parcelpost.cli.options import store_command
 from parcelpost.cli.output import count
 from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotAStore, StoreCorrupt, StoreFull, StoreNotFound
+from parcelpost.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreNotFound
 from parcelpost.events import Event, OwnerDied
 from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
@@ -50,8 +51,19 @@ def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     except BrokenPipeError:
         raise
+    except StoreError as error:
+        named(error, store)
+        raise
     except OSError as error:
         raise os_error(error, Path(error.filename or store)) from error
+
+
+def named(error: StoreError, store: Path) -> StoreError:
+    """With the store's name in what to do about damage: it is told where other stores may be meant."""
+    if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
+        check, restore = store_command("check", store), store_command("restore", store)
+        error.hint = f"run '{check}', then '{restore}' with the newest good backup"
+    return error
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,27 +137,15 @@ def lines(found: Overview | Unseen, now: datetime) -> Iterator[str]:
     if isinstance(found, Unseen):
         yield from attention_lines(found.problems)
         return
-    yield from attention_lines(found.problems, _but(found, now))
+    from parcelpost.cli.overview import remark
+
+    yield from attention_lines(found.problems, remark(found, now))
     yield ""
     yield from fields(_facts(found, now))
     yield ""
     yield from queue_lines(found.queue, found.platforms if len(found.platforms) > 1 else {})
     yield from pause_lines(found.paused)
     yield from selector_lines(found.broken)
-
-
-def _but(found: Overview, now: datetime) -> str:
-    """What a person should know though nothing is wrong: why nothing is delivered, or done."""
-    from parcelpost.cli.options import upstream_name
-
-    if found.workers and (away := found.sync.away) is not None:
-        since = age((now - away.since).total_seconds())
-        return f"; {upstream_name()} has been away for {since}, and everything is kept here until it is back"
-    busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
-    if busy and busy <= found.paused.keys():
-        resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"
-        return f"; what is to do is paused, and goes on after '{resume}'"
-    return ""
 
 
 def selector_lines(broken: list[BrokenField]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.cli.top.frame import frame
 from parcelpost.cli.top.how import VIEWS, How
@@ -99,6 +100,19 @@ def test_what_was_seen_stays_while_the_store_cannot_be_read() -> None:
 
 def test_an_outage_is_told() -> None:
     assert "sync    backing off, next try in 3 min (4 failures): 503 Service Unavailable" in text(frames.away())
+
+
+def test_while_the_gateway_is_away_all_is_well_but_for_that() -> None:
+    wanted = "All is well; the gateway has been away for 7 min, and everything is kept here until it is back."
+    for how in (How(), How(view="attention")):
+        assert wanted in text(frames.away(), how=how).replace("\n", " ")
+
+
+def test_the_view_of_errors_shows_all_of_a_long_one() -> None:
+    long = " ".join(f"word{n}" for n in range(60))
+    seen = replace(frames.busy(), troubles=(replace(frames.busy().troubles[0], error=long), *frames.busy().troubles))
+    assert "word59" not in text(seen, 80, 24)
+    assert "word59" in text(seen, 80, 40, How(view="errors"))
 
 
 def test_each_view_has_the_whole_screen() -> None:

@@ -48,7 +48,7 @@ def test_a_damaged_store_is_an_error_of_one_frame(full_store: Path, run: Run) ->
     damage(full_store)
     ran = run("top", "--once", "--store", full_store)
     assert ran.code == 1
-    assert "hint: run 'parcelpost store check'" in ran.err
+    assert f"hint: run 'parcelpost store check --store {full_store}'" in ran.err
 
 
 def test_text_from_pages_is_harmless_in_a_frame(full_store: Path, run: Run) -> None:

@@ -13,7 +13,7 @@ from parcelpost.cli import overview
 from parcelpost.cli.browser_seen import seen_in
 from parcelpost.cli.options import run_command
 from parcelpost.cli.overview import Overview
-from parcelpost.cli.running import CLOCK, looking
+from parcelpost.cli.running import CLOCK, looking, named
 from parcelpost.cli.top.paced import Paced
 from parcelpost.cli.top.rates import RateBook
 from parcelpost.cli.top.seen import MOST_ROWS, Problem, Seen
@@ -114,7 +114,7 @@ def _identity(store: Path) -> tuple[int, int] | None:
 
 
 def _problem(error: StoreError | OSError, store: Path, before: Problem | None) -> Problem:
-    known = os_error(error, store) if isinstance(error, OSError) else error
+    known = named(os_error(error, store) if isinstance(error, OSError) else error, store)
     return Problem(
         error=str(known),
         hint=known.hint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parcelpost.cli.output import age, count, record_noun, size
-from parcelpost.cli.overview import Delivered, Overview
+from parcelpost.cli.overview import Delivered, Overview, remark
 from parcelpost.cli.top.how import How
 from parcelpost.cli.top.seen import Seen
 from parcelpost.cli.top.text import Line, Span, Style, cells, wrapped
@@ -53,7 +53,7 @@ def verdict(seen: Seen, width: int, most: int, how: How) -> list[Line]:
         return []
     problems = seen.overview.problems
     if not problems:
-        return [(Span("All is well.", "good"), *_as_of(seen))]
+        return _well(remark(seen.overview, seen.at), seen, width, most, how)
     more = f" (+{len(problems) - 1} more{': key 6' if how.is_live else ''})" if len(problems) > 1 else ""
     text = how.text(f"Attention: {problems[0].what}. What to do: {problems[0].remedy}.")
     lines = wrapped(text, width - cells(more) if most == 1 else width, most)
@@ -62,6 +62,13 @@ def verdict(seen: Seen, width: int, most: int, how: How) -> list[Line]:
     found: list[Line] = [(Span(part, "bad"),) for part in lines]
     found[-1] = (*found[-1], Span(more, "warn"))
     return found
+
+
+def _well(but: str, seen: Seen, width: int, most: int, how: How) -> list[Line]:
+    """And what is no fault but worth a word."""
+    if not but:
+        return [(Span("All is well.", "good"), *_as_of(seen))]
+    return [(Span(part, "warn"),) for part in wrapped(how.text(f"All is well{but}."), width, most)]
 
 
 def _hint(seen: Seen, how: How) -> str:

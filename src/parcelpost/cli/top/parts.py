@@ -7,19 +7,21 @@ from datetime import datetime
 
 from parcelpost.cli.browser_seen import SeenBrowser
 from parcelpost.cli.output import age, count
+from parcelpost.cli.overview import remark
 from parcelpost.cli.store_status import attention_lines
 from parcelpost.cli.top.graphs import sparkline
 from parcelpost.cli.top.grid import Cell, grid, heading
 from parcelpost.cli.top.how import How
 from parcelpost.cli.top.rates import PART_SECONDS, PARTS
 from parcelpost.cli.top.seen import Seen
-from parcelpost.cli.top.text import Line, Span, Style, wrapped
+from parcelpost.cli.top.text import Line, Span, Style, cells, width_of, wrapped
 from parcelpost.storage.glimpses import RunningTask, Trouble
 
 _PER_MINUTE_PARTS = 60 // PART_SECONDS
 _LABEL = 10
 _WIDE_SLOTS = 90
 _SLOT_COLUMNS = ("for", "platform", "county", "parcel", "task", "try", "browser")
+_MOST_WHY_LINES = 8
 _KINDS: dict[str, tuple[str, Style]] = {
     "failed": ("failed", "bad"),
     "again": ("to retry", "warn"),
@@ -179,14 +181,31 @@ def errors(seen: Seen, width: int, how: How) -> list[Line]:
     top = heading("errors", "the newest first" if alike else "none", width, ascii_only=how.ascii_only)
     if not alike:
         return [top]
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[tuple[str, Span, str, str]] = []
     for one, number in alike:
         kind, style = _KINDS.get(one.kind, (one.kind, "plain"))
         where = how.text(" ".join(part for part in (one.platform, one.county) if part) or "-")
         times = f"{number}x " if number > 1 else ""
         ago = age((seen.at - one.at).total_seconds())
-        rows.append((ago, Span(kind, style), where, times + how.text(one.error or "no reason was given")))
+        why = times + how.text(one.error or "no reason was given")
+        rows.append((ago, Span(kind, style), where, why))
+    if how.view == "errors":
+        return [top, *_in_full(rows, width)]
     return [top, *grid(("ago", "what", "where", "why"), rows, width)[1:]]
+
+
+def _in_full(rows: list[tuple[str, Span, str, str]], width: int) -> list[Line]:
+    """Each with all of its reason below it, where that is longer than the line."""
+    found: list[Line] = []
+    for row in rows:
+        *_, why = row
+        (short,) = grid(("ago", "what", "where"), [row[:3]], width)[1:]
+        room = width - width_of(short) - 2
+        if cells(why) <= room:
+            found.append((*short, Span(f"  {why}")))
+        else:
+            found += [short, *((Span(f"  {part}"),) for part in wrapped(why, width - 2, _MOST_WHY_LINES))]
+    return found
 
 
 def _alike(troubles: tuple[Trouble, ...]) -> list[tuple[Trouble, int]]:
@@ -201,7 +220,7 @@ def attention(seen: Seen, width: int, how: How) -> list[Line]:
     problems = seen.overview.problems if seen.overview else []
     top = heading("attention", f"{len(problems):,}", width, ascii_only=how.ascii_only)
     lines: list[Line] = []
-    for text in attention_lines(problems):
+    for text in attention_lines(problems, remark(seen.overview, seen.at) if seen.overview else ""):
         lines += [(Span(part, "bad" if problems else "good"),) for part in wrapped(how.text(text), width, 20)]
         lines.append(())
     return [top, *lines]
