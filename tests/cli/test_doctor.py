@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -17,6 +19,10 @@ from parcelpost.cli.doctor.report import Answer, Case, Report, State
 from parcelpost.cli.given import using
 from parcelpost.clock import SystemClock, iso
 from parcelpost.settings.sources import look
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.backoff import Away
+from parcelpost.worker.loop_names import SYNC
+from parcelpost.worker.presence import PRESENCE_STATE, Presence
 from tests import traps
 from tests.cli.doctoring import told
 from tests.cli.support import Run, change, damage, holder, make_full_store, make_store, rows
@@ -182,6 +188,58 @@ async def test_a_token_that_is_refused_is_told_without_the_token(here: Path, mon
     assert "401" in problem.what
     assert "PARCELPOST_GATEWAY_TOKEN" in problem.remedy
     assert "an-old-token" not in problem.what
+
+
+@asynccontextmanager
+async def a_worker(store: Path, url: str) -> AsyncIterator[LocalPersistenceManager]:
+    """As `parcelpost run --gateway URL` leaves word of itself."""
+    async with LocalPersistenceManager.open(store, clock=SystemClock(), worker="worker") as lpm:
+        presence = Presence(
+            worker_id="w",
+            owner=lpm.owner_id,
+            since=SystemClock().now(),
+            mode="ondemand",
+            upstream="a gateway",
+            slots=8,
+            version="1",
+            gateway_url=url,
+        )
+        await lpm.state.put(f"{PRESENCE_STATE}w", presence)
+        yield lpm
+
+
+async def test_a_gateway_that_only_the_worker_was_told_of_is_asked_and_no_fault(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        async with a_worker(here / "parcelpost.db", gateway.url):
+            found = await examined(here / "parcelpost.db")
+        assert found.well, found.checks
+        (settings,) = [one for one in found.checks if one.about == "settings"]
+        assert (settings.state, settings.problems[0].command) == (State.WARNING, "parcelpost init")
+        assert f"{gateway.url} answers" in next(one.said for one in found.checks if one.about == "gateway")
+        gone = await examined(here / "parcelpost.db")
+    assert not gone.well, "a worker is wanted that nobody could start without the address"
+
+
+async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SystemClock().now()
+    refusal = Away(since=now, until=now, failures=1, reason="401 from the gateway", denied=True, remedy="set a token")
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        async with a_worker(here / "parcelpost.db", gateway.url) as lpm:
+            await lpm.state.put(SYNC, refusal)
+            working = await examined(here / "parcelpost.db", gateway__url=gateway.url)
+        ended = await examined(here / "parcelpost.db", gateway__url=gateway.url)
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")
+        refused = await examined(here / "parcelpost.db", gateway__url=gateway.url)
+    delivery = [next(one for one in found.checks if one.about == "delivery") for found in (working, ended, refused)]
+    assert [one.state for one in delivery] == [State.WARNING, State.WELL, State.WRONG]
+    assert "started anew" in delivery[0].problems[0].remedy
 
 
 @pytest.mark.parametrize("trap", [traps.silence(), traps.html(), traps.status(503), traps.endless(), traps.drip()])

@@ -125,6 +125,7 @@ async def _present(
         upstream="" if isinstance(upstream, Nowhere) else upstream_host(settings),
         slots=settings.executor.slots,
         version=__version__,
+        gateway_url="" if isinstance(upstream, Nowhere) else settings.gateway.url,
     )
     with contextlib.suppress(StoreError):  # a worker starts on a full disk, too
         await lpm.state.put(f"{PRESENCE_STATE}{worker_id}", presence)

@@ -22,3 +22,5 @@ class Presence(Struct, frozen=True, kw_only=True):
     """Its host, or its name; '': none."""
     slots: int
     version: str
+    gateway_url: str = ""
+    """The address that it was given, for whoever looks on; '': none."""

@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from parcelpost import __version__
 from parcelpost.cli.doctor import (
     of_backups,
@@ -49,13 +51,13 @@ _CHECKS = (
     _Check("store", "checking the database file", of_store.wholeness),
     _Check("store", "checking files and folders", of_files.permissions, needs_store=False),
     _Check("store", "checking pages", of_store.pages, tells_progress=True),
-    _Check("space", "looking at the worker", of_work.look),
     _Check("space", "looking at the write-ahead log", of_store.wal, needs_store=False),
     _Check("backups", "checking the newest backup", of_backups.newest, needs_store=False),
     _Check("settings", "checking the settings", of_settings.look, needs_store=False),
     _Check("clock", "checking the clock", of_clock.look, needs_store=False),
     _Check("clock", "comparing the clock with the store", of_clock.against_store),
     _Check("gateway", "asking the upstream", of_upstream.look, needs_store=False),
+    _Check("space", "looking at the worker", of_work.look),  # after the upstream, whose word is newer than the store's
     _Check("browser", "looking for a browser", of_browser.look, needs_store=False, tells_progress=True),
 )
 
@@ -75,7 +77,7 @@ async def examine(case: Case) -> Report:
     for check in _CHECKS:
         if check.needs_store and not _opened(answers):
             continue
-        answers += await _within_its_time(check, case)
+        answers += await _within_its_time(check, replace(case, let_in=_let_in(answers)))
     found = [checked(one) for one in answers]
     problems = [problem for one in found for problem in one.problems]
     wrong = sum(not one.warning for one in problems)
@@ -93,6 +95,11 @@ async def examine(case: Case) -> Report:
 def _opened(answers: list[Answer]) -> bool:
     """What the first check says: the others that need the store have nothing to say without it."""
     return checked(answers[0]).state is State.WELL
+
+
+def _let_in(answers: list[Answer]) -> bool:
+    asked = [checked(one).state for one in answers if one.about in ("gateway", "firestore")]
+    return asked == [State.WELL]
 
 
 async def _within_its_time(check: _Check, case: Case) -> list[Answer]:

@@ -6,30 +6,40 @@ import os
 import shlex
 
 from parcelpost.cli.config import judge
+from parcelpost.cli.doctor import started
 from parcelpost.cli.doctor.report import Answer, Case
 from parcelpost.cli.status_report import Problem
 from parcelpost.settings import Settings
 
 _ASKED = "there is no token for the gateway"
 """Whether it wants one is asked of itself."""
+_LACKS_URL = "needs gateway.url"
 _KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 async def look(case: Case) -> list[Answer]:
     problems, warnings = judge(case.found)
     file = case.found.loaded.file if case.found.loaded else None
+    is_new = case.found.loaded is not None and file is None
+    does_without = any(_LACKS_URL in one.what for one in problems) and await _does_without_url(case)
     found = [
-        *(_wrong(one.what, one.remedy, is_new=case.found.loaded is not None and file is None) for one in problems),
+        *(_wrong(one.what, one.remedy, is_new=is_new, does_without_url=does_without) for one in problems),
         *(_warning(text, case.settings) for text in warnings if not text.startswith(_ASKED)),
     ]
     return [Answer("settings", f"of {file}" if file else "no settings file: defaults and the environment", found)]
 
 
-def _wrong(what: str, remedy: str, *, is_new: bool) -> Problem:
-    if is_new and "needs gateway.url" in what:
-        init = "parcelpost init"
-        return Problem(what, f"'{init}' asks what is needed and writes it down; or {remedy}", "settings", init)
-    return Problem(what, remedy, "settings")
+async def _does_without_url(case: Case) -> bool:
+    """A worker that runs was told on its command line; where none ever had a gateway, none may be wanted."""
+    alive, gone = await started.workers(case)
+    return bool(alive) or not any(one.upstream for one in gone)
+
+
+def _wrong(what: str, remedy: str, *, is_new: bool, does_without_url: bool) -> Problem:
+    is_url = _LACKS_URL in what
+    init = "parcelpost init" if is_new and is_url else ""
+    asks = f"'{init}' asks what is needed and writes it down; or " if init else ""
+    return Problem(what, f"{asks}{remedy}", "settings", init, warning=is_url and does_without_url)
 
 
 def _warning(text: str, settings: Settings) -> Problem:

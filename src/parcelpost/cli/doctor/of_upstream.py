@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
+from parcelpost.cli.doctor import started
 from parcelpost.cli.doctor.of_clock import against_gateway
 from parcelpost.cli.doctor.report import Answer, Case
 from parcelpost.cli.output import printable
@@ -18,6 +19,7 @@ from parcelpost.cli.upstreams import check_firestore, upstream_of
 from parcelpost.client.probing import Probed, probe
 from parcelpost.errors import InvalidSettings, NotNow, UpstreamError
 from parcelpost.settings.checks import url_problem
+from parcelpost.settings.keys import GatewaySettings
 from parcelpost.settings.secrets import read_token
 
 _PATIENCE_SECONDS = 10.0
@@ -30,15 +32,33 @@ async def look(case: Case) -> list[Answer]:
         return [await _firestore(case)]
     url = case.settings.gateway.url
     if not url:
+        return await _of_the_worker(case)
+    return await _asked(case, case.settings.gateway)
+
+
+async def _of_the_worker(case: Case) -> list[Answer]:
+    """The settings name none. A worker that runs may have been given one, and its token with it."""
+    alive, _ = await started.workers(case)
+    given = next((one for one in alive if one.upstream), None)
+    if given is None:
         return [Answer("gateway", "none is set: results stay here", skipped=True)]
+    if not given.gateway_url:
+        return [Answer("gateway", printable(f"none is set; a worker delivers to {given.upstream}"), skipped=True)]
+    if read_token(case.settings.gateway, os.environ).secret is None and not is_own_machine(given.gateway_url):
+        said = f"{given.gateway_url} of the worker is not asked: there is no token for it here"
+        return [Answer("gateway", printable(said), skipped=True)]
+    return await _asked(case, replace(case.settings.gateway, url=given.gateway_url))
+
+
+async def _asked(case: Case, settings: GatewaySettings) -> list[Answer]:
+    url = settings.url
     try:
-        secret = read_token(case.settings.gateway, os.environ).secret
+        secret = read_token(settings, os.environ).secret
     except InvalidSettings:
         return [Answer("gateway", "not asked: the token cannot be used", skipped=True)]
     if url_problem(url):  # it may hold a password
         return [Answer("gateway", "not asked: gateway.url cannot be used", skipped=True)]
-    patience = min(case.settings.gateway.timeout_seconds, _PATIENCE_SECONDS)
-    gateway = replace(case.settings.gateway, timeout_seconds=patience)
+    gateway = replace(settings, timeout_seconds=min(settings.timeout_seconds, _PATIENCE_SECONDS))
     began = CLOCK.monotonic()
     found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, case.settings.worker.id or _ID, CLOCK.now)
     seconds = CLOCK.monotonic() - began

@@ -7,6 +7,7 @@ from parcelpost.cli.doctor.report import Answer, Case
 from parcelpost.cli.output import age, count, size
 from parcelpost.cli.overview import Overview
 from parcelpost.cli.running import CLOCK
+from parcelpost.cli.status_report import Problem
 from parcelpost.cli.store_status import opener_text, outbox_text, used_text
 
 
@@ -19,16 +20,26 @@ async def look(case: Case) -> list[Answer]:
         "work": _work(found),
         "browser": "",
     }
-    answers = [
-        Answer(about, text, [one for one in found.problems if one.about == about]) for about, text in said.items()
-    ]
+    problems = _as_of_now(found) if case.let_in else found.problems
+    answers = [Answer(about, text, [one for one in problems if one.about == about]) for about, text in said.items()]
     return [one for one in answers if one.said or one.problems]
+
+
+def _as_of_now(found: Overview) -> list[Problem]:
+    """We are let in: what the store says of a refusal is over, unless a worker goes on with what was refused."""
+    over = overview.denials(found.sync)
+    kept = [one for one in found.problems if one not in over]
+    if not over or not found.workers:
+        return kept
+    what = f"the worker was not let in when it tried last: {found.sync.denied}; the token that is set here is taken"
+    remedy = "it tries again by itself; one that was started with another token is started anew"
+    return [*kept, Problem(what, remedy, "delivery", warning=True)]
 
 
 def _delivery(found: Overview) -> str:
     last = found.sync.last_upload
-    when = f", the last {age((CLOCK.now() - last.at).total_seconds())} ago" if last else ", none yet"
-    return f"{outbox_text(found.queue)}{when}"
+    when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
+    return f"{outbox_text(found.queue)}; {when}"
 
 
 def _work(found: Overview) -> str:

@@ -24,6 +24,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """Before anybody looked: to open a store may shorten it."""
     limit_seconds: float
     """No check takes longer."""
+    let_in: bool = False
+    """The upstream was asked just now, and knows us."""
 
     @property
     def settings(self) -> Settings:

@@ -1,0 +1,20 @@
+"""What the workers of the store were started as: a command line may have told them what no settings file says."""
+
+from __future__ import annotations
+
+from parcelpost.cli.doctor.report import Case
+from parcelpost.cli.running import CLOCK, looking, openers
+from parcelpost.errors import StoreError
+from parcelpost.storage.state import WorkerState
+from parcelpost.worker.presence import PRESENCE_STATE, Presence
+
+
+async def workers(case: Case) -> tuple[list[Presence], list[Presence]]:
+    """Those that live, and those that are gone. None, where the store cannot be read: another check says so."""
+    try:
+        async with looking(case.store) as database:
+            told = await WorkerState(database, CLOCK).named(PRESENCE_STATE, Presence)
+        alive = {one.id for one in (await openers(case.store))[0]}
+    except (StoreError, OSError):
+        return [], []
+    return [one for one in told if one.owner in alive], [one for one in told if one.owner not in alive]
