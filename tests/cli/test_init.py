@@ -67,6 +67,17 @@ def test_what_is_given_is_written_and_the_next_commands_follow(here: Path, run: 
     assert stat.S_IMODE((here / "sub").stat().st_mode) == 0o700
 
 
+def test_of_a_token_that_is_set_nothing_is_said(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = ("http://127.0.0.1:8700", "https://gateway.example.org")
+    assert all("token" in _init(run, url).split("parcelpost doctor")[0] for url in urls)
+    monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "s3cret")
+    assert not any("token" in _init(run, url).split("parcelpost doctor")[0] for url in urls)
+
+
+def _init(run: Run, url: str) -> str:
+    return run("init", "--yes", "--force", "--gateway", url).out
+
+
 def test_every_key_is_in_it_and_at_its_default_without_its_comment_sign(here: Path) -> None:
     text = settings_file({})
     assert written(here, text) == Settings()

@@ -67,7 +67,8 @@ def _notes(url: str) -> Iterator[str]:
     if not url:
         return
     if is_own_machine(url):
-        yield "the gateway is on this machine: it may serve you without a token"
+        if not _has_token():
+            yield "the gateway is on this machine: it may serve you without a token"
         return
     if urlsplit(url).scheme == "http":
         yield "http:// sends token and records as anybody on the way can read them; https:// does not"
@@ -79,11 +80,16 @@ def _notes(url: str) -> Iterator[str]:
         yield "the gateway has a private address: workers reach it from that network only"
 
 
+def _has_token() -> bool:
+    """In the environment: a new settings file names none."""
+    return any(os.environ.get(name) for name in (TOKEN_VARIABLE, KEYS["gateway.token_file"].variable))
+
+
 def _steps(folder: Path, chosen: Mapping[str, str]) -> Iterator[str]:
     if folder.absolute() != Path.cwd():
         yield f"cd {shlex.quote(str(folder))}"
     url = chosen.get("gateway.url", "")
-    if url and not is_own_machine(url):
+    if url and not is_own_machine(url) and not _has_token():
         yield f"export {TOKEN_VARIABLE}=...    # or a file: gateway.token_file"
     if chosen["worker.mode"] == "standalone":
         yield "parcelpost import parcels.csv --platform NAME    # see 'parcelpost platforms'"
