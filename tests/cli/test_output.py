@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from parcelpost.cli.output import age, count, printable, size, table
+from parcelpost.cli.output import age, count, fitted, printable, size, table
 from parcelpost.cli.progress import Meter
 from parcelpost.clock import ManualClock
 
@@ -42,6 +42,15 @@ def test_counts() -> None:
         "2,000 tasks",
         "0 processes",
     )
+
+
+def test_a_long_line_breaks_between_words_and_goes_on_below_its_column() -> None:
+    assert list(fitted(["  vgsi   an assessor's pages", "one two three"], 20)) == [
+        "  vgsi   an",
+        "         assessor's",
+        "         pages",
+        "one two three",
+    ]
 
 
 def test_what_is_not_printable_is_escaped() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.output import print_lines, table
+from parcelpost.cli.output import fitted, print_lines, table, terminal_width
 
 if TYPE_CHECKING:
     from parcelpost.cli.demo_files import Files
@@ -58,7 +58,7 @@ def demo(
         if not keep:
             files.keep_spreadsheets_only()
             what = "The rest of the temporary folder" if files.folder.exists() else "The temporary folder"
-            print(f"{what} is removed; --keep leaves it in place.")
+            print_lines(fitted([f"{what} is removed; --keep leaves it in place."], terminal_width()))
 
 
 def _show(files: Files, parcels: int, *, all_stay: bool, stay: bool) -> None:
@@ -92,7 +92,7 @@ async def _tell(story: Story, *, all_stay: bool, stay: bool) -> None:
             print()
             print_lines(_fitting(preview(sheet, file)))
         print()
-        print_lines(files.lines(all_stay=all_stay))
+        print_lines(fitted(files.lines(all_stay=all_stay), terminal_width()))
         print("Nothing is missing." if story.is_whole else "Something is missing.", flush=True)
         if stay:
             await story.stay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AsyncExitStack
 from types import TracebackType
 
@@ -10,7 +11,7 @@ from parcelpost.cli.demo_compare import Line, compare, tried_again
 from parcelpost.cli.demo_files import Files
 from parcelpost.cli.demo_processes import Child, free_port, listening
 from parcelpost.cli.demo_progress import Bars
-from parcelpost.cli.output import count
+from parcelpost.cli.output import count, fitted, print_lines, terminal_width
 from parcelpost.cli.running import CLOCK, looking
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
@@ -173,4 +174,5 @@ def _errors(again: int) -> str:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    print_lines(fitted([line], terminal_width()))
+    sys.stdout.flush()

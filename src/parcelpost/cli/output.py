@@ -56,7 +56,7 @@ def fitted(lines: Iterable[str], width: int | None) -> Iterator[str]:
         if width is None or len(line) <= width:
             yield line
             continue
-        column = re.match(r"\S+( \S+)* {2,}(?=\S)", line)
+        column = re.match(r" *\S+( \S+)* {2,}(?=\S)", line)
         yield from wrapped("", line, " " * (column.end() if column else 2), width)
 
 
