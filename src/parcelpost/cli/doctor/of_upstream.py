@@ -63,15 +63,16 @@ async def _asked(case: Case, settings: GatewaySettings) -> list[Answer]:
     found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, case.settings.worker.id or _ID, CLOCK.now)
     seconds = CLOCK.monotonic() - began
     clock = [against_gateway(found.date, CLOCK.now())] if found.date else []
-    return [_gateway(url, found, seconds), *clock]
+    return [_gateway(url, found, seconds, has_token=secret is not None), *clock]
 
 
-def _gateway(url: str, found: Probed, seconds: float) -> Answer:
+def _gateway(url: str, found: Probed, seconds: float, *, has_token: bool) -> Answer:
     if found.error is not None:
         return Answer("gateway", "", [_problem(url, found.error)])
     language = "the contract with its extensions" if found.extended else "the plain contract, without extensions"
     version = f", version {found.version}" if found.version else ""
-    said = f"{url} answers ({seconds * 1_000:,.0f} ms), takes our token, and speaks {language}{version}"
+    token = "takes our token" if has_token else "asks for no token"
+    said = f"{url} answers ({seconds * 1_000:,.0f} ms), {token}, and speaks {language}{version}"
     return Answer("gateway", printable(said))
 
 
