@@ -65,6 +65,7 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
     assert run(*arguments, "--unsynced", "--json").document == {
         "forgotten": 0,
         "reported": 2,
+        "undelivered_records": 2,
         "kept": {"report_waits": 4},
         "dry_run": False,
     }

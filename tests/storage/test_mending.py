@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Listed, Result, Source, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, mending
+from parcelpost.storage import LocalPersistenceManager, fates, mending
 from parcelpost.storage.fates import Consent, Fate
 from parcelpost.storage.filtering import Delivery, Selection
 from tests.storage.making import (
@@ -166,6 +168,16 @@ async def test_of_a_list_only_the_order_itself_is_reported(lpm: LocalPersistence
     assert await lpm.mending.forget_results(ALL, LOSE) == {Fate.DONE: 2, Fate.REPORTED: 1}
     (report,) = await lpm.list_results()
     assert (report.task_id, report.data) == (parent, None)
+
+
+async def test_what_others_have_changed_since_it_was_found_is_no_longer_meant(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    await lpm.give_up(await claim_one(lpm, a_task(source=LOCAL)), "no")
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        for status, number in ((TaskStatus.PENDING, 0), (TaskStatus.FAILED, 1)):
+            which = Selection(statuses=(status,))
+            assert len(fates.now_of(db, fates.FORGET_TASKS, which, "[1]", LOSE)) == number
 
 
 async def test_results_are_set_aside_and_sent_again(lpm: LocalPersistenceManager, clock: ManualClock) -> None:

@@ -8,6 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,8 @@ def save(db: sqlite3.Connection) -> None:
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
     found = fates.find(db, fates.RETRY_TASKS, which, fates.Consent(completed=True), fates.ACTED_ON, 3, 50)
-    mending._apply(db, fates.RETRY_TASKS, found, fates.Consent(), lambda db, rows: mending._retry(db, rows, LATER))
+    change = partial(mending._retry, now=LATER)
+    mending._apply(db, fates.RETRY_TASKS, which, found, fates.Consent(), change)
 
 
 def forget(word: fates.Word, change: Any, which: Selection) -> Run:
@@ -151,7 +153,8 @@ def forget(word: fates.Word, change: Any, which: Selection) -> Run:
         consent = fates.Consent(unsynced=True)
         found = fates.find(db, word, which, consent, fates.ACTED_ON, 3, 50)
         fates.counts(db, word, which, consent)
-        mending._apply(db, word, found, consent, lambda db, rows: change(db, rows, LATER))
+        fates.records_lost(db, word, which)
+        mending._apply(db, word, which, found, consent, lambda db, rows: change(db, rows, LATER))
 
     return run
 

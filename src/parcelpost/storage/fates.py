@@ -11,7 +11,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from parcelpost.storage.filtering import Names, Selection, from_results, from_tasks, of_results, values
+from parcelpost.storage.filtering import Names, Selection, from_results, from_tasks, of_results, of_tasks, values
 
 
 class Fate(StrEnum):
@@ -46,6 +46,8 @@ class Word(NamedTuple):
     of_results: bool
     fate: str
     """SQL over `t` and `r`; {sharers} is a condition on other results of the page that stay."""
+    records: str = "0"
+    """SQL: how many records that were never delivered are lost with it."""
 
 
 class Consent(NamedTuple):
@@ -60,9 +62,14 @@ class Consent(NamedTuple):
 
 
 _ORDERED = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)"
-_UNSENT_OF_CHILDREN = """EXISTS (SELECT 1 FROM tasks AS c INDEXED BY tasks_children
-    JOIN results AS rc ON rc.task_id = c.task_id WHERE c.parent_id = t.task_id AND rc.synced = 0)"""
+_OF_CHILDREN = """FROM tasks AS c INDEXED BY tasks_children
+    JOIN results AS rc ON rc.task_id = c.task_id WHERE c.parent_id = t.task_id AND rc.synced = 0"""
+_UNSENT_OF_CHILDREN = f"EXISTS (SELECT 1 {_OF_CHILDREN})"
 _IS_RECORD = "(r.data IS NOT NULL AND r.synced = 0)"
+# A consent is about what was known when it was asked for.
+_MAY_NOT_GO = "(NOT :unsynced OR {0}.seq > :result_seq OR {0}.created_at > :result_at)"
+_KEEPS_OWN = f"({_IS_RECORD} AND {_MAY_NOT_GO.format('r')})"
+_KEEPS_OF_CHILDREN = f"EXISTS (SELECT 1 {_OF_CHILDREN} AND {_MAY_NOT_GO.format('rc')})"
 _REPORT_WAITS = f"({_ORDERED} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
 
 RETRY_TASKS = Word(
@@ -83,11 +90,12 @@ FORGET_TASKS = Word(
     of_results=False,
     fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
         WHEN t.status = 'processing' THEN 'held'
-        WHEN t.status = 'pending' THEN iif({_ORDERED}, 'reported', 'done')
-        WHEN NOT :unsynced AND ({_IS_RECORD} OR {_UNSENT_OF_CHILDREN}) THEN 'undelivered'
+        WHEN t.status = 'pending' AND {_ORDERED} THEN 'reported'
+        WHEN {_KEEPS_OWN} OR {_KEEPS_OF_CHILDREN} THEN 'undelivered'
         WHEN {_REPORT_WAITS} THEN 'report_waits'
         WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
         ELSE 'done' END""",
+    records=f"iif(t.status = 'pending' AND {_ORDERED}, 0, {_IS_RECORD} + (SELECT count(*) {_OF_CHILDREN}))",
 )
 RETRY_RESULTS = Word(
     of_results=True,
@@ -100,28 +108,38 @@ REJECT_RESULTS = Word(
 FORGET_RESULTS = Word(
     of_results=True,
     fate=f"""CASE WHEN {_REPORT_WAITS} THEN 'report_waits'
-        WHEN NOT :unsynced AND {_IS_RECORD} THEN 'undelivered'
+        WHEN {_KEEPS_OWN} THEN 'undelivered'
         WHEN r.json_path IS NOT NULL AND EXISTS (SELECT 1 FROM results AS s CROSS JOIN tasks AS u
             ON u.task_id = s.task_id WHERE s.html_path = r.html_path AND s.json_path IS NULL AND {{sharers}})
             THEN 'page_shared'
         WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
         ELSE 'done' END""",
+    records=_IS_RECORD,
 )
 
 
 def counts(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[Fate, int]:
-    """How many would have which fate."""
-    stays = f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
-    query = f"SELECT {word.fate.format(sharers=stays)} {_from(word, which)}"
+    """How many would have which fate. What goes along with another one that is meant does not count."""
+    query = f"SELECT {word.fate.format(sharers=_stays(which))} {_from(word, which)}"
+    if not word.of_results:
+        query += f""" AND NOT EXISTS (SELECT 1 FROM tasks AS p LEFT JOIN results AS rp ON rp.task_id = p.task_id
+            WHERE p.task_id = t.parent_id AND {of_tasks(which, Names("p", "rp"))})"""
     # One by one: SQLite would sort a million of them in memory to group them.
     found = Counter(fate for (fate,) in db.execute(query, _values(which, consent)))
     return {Fate(fate): number for fate, number in found.items()}
 
 
+def records_lost(db: sqlite3.Connection, word: Word, which: Selection) -> int:
+    """How many records that were never delivered would go, if the person agreed to it."""
+    fate = word.fate.format(sharers=_stays(which))
+    each = f"SELECT {fate} AS fate, {word.records} AS records {_from(word, which)}"
+    query = f"SELECT coalesce(sum(records), 0) FROM ({each}) WHERE fate IN ({_listed(ACTED_ON)})"
+    return int(db.execute(query, _values(which, Consent(unsynced=True))).fetchone()[0])
+
+
 def named(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[str, tuple[Fate, str | None]]:
     """By task id: its fate, and who holds it. For a selection of a few."""
-    stays = f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
-    query = f"SELECT t.task_id, {word.fate.format(sharers=stays)}, t.claimed_by {_from(word, which)}"
+    query = f"SELECT t.task_id, {word.fate.format(sharers=_stays(which))}, t.claimed_by {_from(word, which)}"
     return {row[0]: (Fate(row[1]), row[2]) for row in db.execute(query, _values(which, consent))}
 
 
@@ -137,8 +155,7 @@ def find(
     """The next that have one of these fates, by seq. A look: to find few among many takes a while."""
     seq = "r.seq" if word.of_results else "t.seq"
     fate = f"SELECT {seq} AS seq, {word.fate.format(sharers='TRUE')} AS fate {_from(word, which)}"
-    wanted = ", ".join(f"'{one}'" for one in sorted(fates))
-    query = f"SELECT seq FROM ({fate}) WHERE fate IN ({wanted}) ORDER BY seq LIMIT :most"
+    query = f"SELECT seq FROM ({fate}) WHERE fate IN ({_listed(fates)}) ORDER BY seq LIMIT :most"
     return [row[0] for row in db.execute(query, _values(which, consent) | {"after": after, "most": most})]
 
 
@@ -158,16 +175,27 @@ class Fated(NamedTuple):
     fate: Fate
 
 
-def now_of(db: sqlite3.Connection, word: Word, seqs: str, consent: Consent) -> list[Fated]:
-    """Their fates at this moment, in the transaction that does it: others have written since they were found."""
-    source = _RESULTS_NOW if word.of_results else _TASKS_NOW
-    query = f"SELECT t.seq, t.task_id, t.status, r.seq, {word.fate.format(sharers='TRUE')} {source}"
-    found = db.execute(query, {**consent._asdict(), "seqs": seqs}).fetchall()
+def now_of(db: sqlite3.Connection, word: Word, which: Selection, seqs: str, consent: Consent) -> list[Fated]:
+    """Of those that are meant still, the fates at this moment, in the transaction that does it.
+
+    Others have written since they were found.
+    """
+    meant = f"{_RESULTS_NOW} WHERE {of_results(which)}" if word.of_results else f"{_TASKS_NOW} WHERE {of_tasks(which)}"
+    query = f"SELECT t.seq, t.task_id, t.status, r.seq, {word.fate.format(sharers='TRUE')} {meant}"
+    found = db.execute(query, _values(which, consent) | {"seqs": seqs}).fetchall()
     return [Fated(seq, task_id, status, result, Fate(fate)) for seq, task_id, status, result, fate in found]
 
 
 def _from(word: Word, which: Selection) -> str:
     return from_results(which) if word.of_results else from_tasks(which)
+
+
+def _stays(which: Selection) -> str:
+    return f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
+
+
+def _listed(fates: Collection[Fate]) -> str:
+    return ", ".join(f"'{one}'" for one in sorted(fates))
 
 
 def _values(which: Selection, consent: Consent) -> dict[str, Any]:

@@ -24,6 +24,15 @@ class Delivery(StrEnum):
     REJECTED = "rejected"
 
 
+class Known(Struct, frozen=True, kw_only=True):
+    """The newest of a store at a moment. By place and by age: the place of a row that went is given to another."""
+
+    task_seq: int
+    task_at: str
+    result_seq: int
+    result_at: str
+
+
 class Selection(Struct, frozen=True, kw_only=True):
     """Those that fit all that is said here. None, and an empty tuple of statuses: whatever it is."""
 
@@ -43,6 +52,8 @@ class Selection(Struct, frozen=True, kw_only=True):
     """A part of what went wrong with the task, the result or its delivery; capitals of ASCII do not matter."""
     since: datetime | None = None
     """Tasks that have changed since, results that were stored since."""
+    known: Known | None = None
+    """Only what was stored by then."""
 
 
 class Names(NamedTuple):
@@ -65,12 +76,14 @@ _OF_TASKS = _EITHER | {
     "county": "{t}.county = :county COLLATE NOCASE",
     "parcel_id": "{t}.parcel_id = :parcel_id",
     "since": "{t}.updated_at >= :since",
+    "known": "{t}.seq <= :task_seq AND {t}.created_at <= :task_at",
 }
 _OF_RESULTS = _EITHER | {
     "state": "{r}.state = :state COLLATE NOCASE",
     "county": "{r}.county = :county COLLATE NOCASE",
     "parcel_id": "{r}.parcel_id = :parcel_id",
     "since": "{r}.created_at >= :since",
+    "known": "{r}.seq <= :result_seq AND {r}.created_at <= :result_at",
 }
 _DELIVERY = {
     Delivery.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
@@ -114,7 +127,14 @@ def values(which: Selection) -> dict[str, Any]:
         "priority": which.priority and int(which.priority),
         "error": which.error,
         "since": which.since and iso(which.since),
+        **({name: getattr(which.known, name, None) for name in Known.__struct_fields__}),
     }
+
+
+def known(db: sqlite3.Connection) -> Known:
+    newest = "SELECT coalesce(max(seq), 0), coalesce(max(created_at), '') FROM"
+    tasks, results = db.execute(f"{newest} tasks").fetchone(), db.execute(f"{newest} results").fetchone()
+    return Known(task_seq=tasks[0], task_at=tasks[1], result_seq=results[0], result_at=results[1])
 
 
 def from_tasks(which: Selection) -> str:

@@ -120,7 +120,7 @@ class Mending:
         after = 0
         while seqs := await self._db.read(fates.find, word, which, consent, fates.ACTED_ON, after, _BATCH):
             after = seqs[-1]
-            fated, gone = await self._db.write(_apply, word, seqs, consent, change)
+            fated, gone = await self._db.write(_apply, word, which, seqs, consent, change)
             await self._raw.discard(gone.pages)
             await self._evidence.discard(gone.evidence)
             done.update(fated)
@@ -130,9 +130,9 @@ class Mending:
 
 
 def _apply(
-    db: sqlite3.Connection, word: Word, seqs: Collection[int], consent: Consent, change: Change
+    db: sqlite3.Connection, word: Word, which: Selection, seqs: Collection[int], consent: Consent, change: Change
 ) -> tuple[list[Fate], Gone]:
-    now = fates.now_of(db, word, encode(list(seqs)).decode(), consent)
+    now = fates.now_of(db, word, which, encode(list(seqs)).decode(), consent)
     fated = [one for one in now if one.fate in fates.ACTED_ON]
     return [one.fate for one in fated], change(db, fated)
 

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from parcelpost.cli.mending.reasons import kept_text, refusal
 from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
@@ -14,7 +16,7 @@ from parcelpost.cli.running import changing, looking, run
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import fates
 from parcelpost.storage.fates import ACTED_ON, Consent, Fate, Word
-from parcelpost.storage.filtering import Selection
+from parcelpost.storage.filtering import Selection, known
 from parcelpost.storage.mending import Mending, Progress
 
 Counts = Mapping[Fate, int]
@@ -42,28 +44,42 @@ def do(
     """Raises InvalidInput where an id is named to which it cannot be done, and ParcelpostError for a no."""
     plan = run(store, _plan(asked, which, consent, store, lets_ask=not yes or dry_run))
     if dry_run:
-        _tell(asked, plan, plan, as_json=as_json, dry_run=True)
+        _tell(asked, plan.counts, plan, as_json=as_json, dry_run=True)
         return
-    may_be_lost = plan.get(Fate.UNDELIVERED, 0) if asked.past == "forgotten" and not consent.unsynced else 0
     if not yes:
-        if _acted_on(plan) > (0 if asked.asks_for_one else 1):
-            confirm(asked.question(plan))
-        if may_be_lost:
-            confirm(_loss(may_be_lost))
-            consent = consent._replace(unsynced=True)
-            plan = run(store, _plan(asked, which, consent, store, lets_ask=True))
-    done = run(store, _change(asked, which, consent, store, _acted_on(plan))) if _acted_on(plan) else Counter[Fate]()
+        if _acted_on(plan.counts) > (0 if asked.asks_for_one else 1):
+            confirm(_question(asked, plan))
+        if plan.records and not consent.unsynced:
+            confirm(f"{_loss(plan.records)} Forget {'it' if plan.records == 1 else 'them'}, too?")
+            plan = run(store, _plan(asked, plan.which, consent._replace(unsynced=True), store, lets_ask=True))
+    done = run(store, _change(asked, plan, store)) if _acted_on(plan.counts) else Counter[Fate]()
     _tell(asked, done, plan, as_json=as_json, dry_run=False)
+
+
+class _Plan(NamedTuple):
+    which: Selection
+    """What was in the store when it was counted, and no more: nobody was asked about the rest."""
+    consent: Consent
+    counts: Counts
+    records: int
+    """That were never delivered: lost, or kept for want of consent."""
+
+
+def _question(asked: Asked, plan: _Plan) -> str:
+    lost = f" {_loss(plan.records)}" if plan.records and plan.consent.unsynced else ""
+    return f"{asked.question(plan.counts)}{lost}"
 
 
 def _loss(number: int) -> str:
     if number == 1:
-        return "1 record was never delivered. It is nowhere else, and lost for good. Forget it, too?"
-    return f"{number:,} records were never delivered. They are nowhere else, and lost for good. Forget them, too?"
+        return "1 record was never delivered. It is nowhere else, and lost for good."
+    return f"{number:,} records were never delivered. They are nowhere else, and lost for good."
 
 
-async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *, lets_ask: bool) -> Counts:
+async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *, lets_ask: bool) -> _Plan:
     async with looking(store) as database, Meter(f"counting {asked.noun}s"):
+        if which.known is None:
+            which = replace(which, known=await database.read(known))
         if which.task_ids is not None:
             named = await database.read(fates.named, asked.word, which, consent)
             found = {task_id: fate for task_id, (fate, _) in named.items()}
@@ -76,7 +92,9 @@ async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *
                 raise InvalidInput(
                     printable("; ".join(reasons)), hint=f"nothing was changed; see one with '{asked.see}'"
                 )
-        return await database.read(fates.counts, asked.word, which, consent)
+        counts = await database.read(fates.counts, asked.word, which, consent)
+        records = await database.read(fates.records_lost, asked.word, which)
+        return _Plan(which, consent, counts, records)
 
 
 def _fits(asked: Asked, fate: Fate | None, *, lets_ask: bool) -> bool:
@@ -84,29 +102,30 @@ def _fits(asked: Asked, fate: Fate | None, *, lets_ask: bool) -> bool:
     return fate in ACTED_ON or may_be_asked
 
 
-async def _change(asked: Asked, which: Selection, consent: Consent, store: Path, total: int) -> Counter[Fate]:
+async def _change(asked: Asked, plan: _Plan, store: Path) -> Counter[Fate]:
+    total = _acted_on(plan.counts)
     async with changing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
-        return await asked.change(lpm.mending, which, consent, lambda done: meter(done, total))
+        return await asked.change(lpm.mending, plan.which, plan.consent, lambda done: meter(done, total))
 
 
 def _acted_on(counts: Counts) -> int:
     return sum(counts.get(fate, 0) for fate in ACTED_ON)
 
 
-def _tell(asked: Asked, done: Counts, plan: Counts, *, as_json: bool, dry_run: bool) -> None:
-    kept = {fate: number for fate, number in plan.items() if fate not in ACTED_ON and number}
+def _tell(asked: Asked, done: Counts, plan: _Plan, *, as_json: bool, dry_run: bool) -> None:
+    kept = {fate: number for fate, number in plan.counts.items() if fate not in ACTED_ON and number}
     if as_json:
-        reported = {"reported": done.get(Fate.REPORTED, 0)} if asked.past == "forgotten" else {}
-        print_json({asked.past: done.get(Fate.DONE, 0), **reported, "kept": kept, "dry_run": dry_run})
+        forgotten = {"reported": done.get(Fate.REPORTED, 0), "undelivered_records": plan.records}
+        more = forgotten if asked.past == "forgotten" else {}
+        print_json({asked.past: done.get(Fate.DONE, 0), **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:
-        print(
-            f"Nothing was changed. It would ask: {asked.question(done)}" if _acted_on(done) else "Nothing would change."
-        )
+        would_ask = f"Nothing was changed. It would ask: {_question(asked, plan)}"
+        print(would_ask if _acted_on(done) else "Nothing would change.")
     else:
         print(printable(asked.done(done)))
     if kept:
-        print(f"Not {asked.past}: {kept_text(kept, asked.past)}.")
+        print(f"Not {asked.past}: {kept_text(kept, asked.past, plan.records)}.")
 
 
 def number_of(counts: Counts, noun: str) -> str:

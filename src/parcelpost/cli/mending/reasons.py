@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from parcelpost.cli.output import count
 from parcelpost.storage.fates import Fate
 
 _OF_ONE = {
@@ -45,6 +46,8 @@ def refusal(past: str, noun: str, task_id: str, fate: Fate | None, holder: str |
     return text.format(id=task_id, holder=holder)
 
 
-def kept_text(kept: Mapping[Fate, int], past: str) -> str:
-    texts = _OF_MANY | {Fate.UNDELIVERED: _UNDELIVERED_MANY.get(past, "")}
+def kept_text(kept: Mapping[Fate, int], past: str, records: int) -> str:
+    """`records`: so many are never delivered."""
+    more = f"with {count(records, 'record')} " if records > kept.get(Fate.UNDELIVERED, 0) else ""
+    texts = _OF_MANY | {Fate.UNDELIVERED: f"{more}{_UNDELIVERED_MANY.get(past, '')}"}
     return ", ".join(f"{number:,} {texts[fate]}" for fate, number in sorted(kept.items()))
