@@ -316,6 +316,8 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     expired: int = 0
     unsynced: int = 0
     rejected: int = 0
+    set_aside: int = 0
+    """Of the rejected ones, those that a person has set aside."""
     delayed: int = 0
     """Of the pending ones, those not yet due."""
     oldest_pending_seconds: float = 0.0

@@ -102,7 +102,8 @@ class Telemetry:
             self._tasks.labels(status).set(getattr(depth, status))
         self._delayed.set(depth.delayed)
         self._outbox.labels("unsynced").set(depth.unsynced)
-        self._outbox.labels("rejected").set(depth.rejected)
+        self._outbox.labels("rejected").set(depth.rejected - depth.set_aside)
+        self._outbox.labels("set_aside").set(depth.set_aside)
         self._oldest.labels("pending_task").set(depth.oldest_pending_seconds)
         self._oldest.labels("unsynced_result").set(depth.oldest_unsynced_seconds)
         self._store_bytes.set(figures.store_bytes)
@@ -196,7 +197,9 @@ class Telemetry:
             "tasks", "Tasks in the store. `status`: pending, processing, completed, failed, expired.", "status"
         )
         self._delayed = self._gauge("tasks_delayed", "Of the pending ones, those not yet due.")
-        self._outbox = self._gauge("outbox", "Results not delivered. `state`: unsynced, rejected.", "state")
+        self._outbox = self._gauge(
+            "outbox", "Results not delivered. `state`: unsynced, rejected, set_aside (by a person).", "state"
+        )
         self._oldest = self._gauge(
             "oldest_seconds", "Age of the oldest that waits. `what`: pending_task, unsynced_result.", "what"
         )

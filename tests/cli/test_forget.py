@@ -49,7 +49,7 @@ def test_an_undelivered_record_needs_a_second_yes(full_store: Path, run: Run, mo
     for task_id in ("saved", "refused"):
         report = run("results", "show", task_id, "--json", "--store", full_store).document
         assert (report["success"], report["data"], report["status"]) == (False, None, "failed")
-        assert report["error"] == "its record was forgotten here by a person"
+        assert report["error"] == "by a person: its record was forgotten here"
         assert report["delivery"] == "unsynced"
 
 

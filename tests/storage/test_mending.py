@@ -113,7 +113,7 @@ async def test_i1_a_pending_order_ends_as_failed_and_is_reported(lpm: LocalPersi
     await lpm.add_task(a_task())
     assert await lpm.mending.forget_tasks(ALL) == {Fate.REPORTED: 1}
     (report,) = await lpm.get_unsynced_results()
-    assert (report.status, report.error) == (TaskStatus.FAILED, "forgotten here by a person")
+    assert (report.status, report.error) == (TaskStatus.FAILED, "by a person: forgotten here")
     assert await lpm.claim() == []
 
 
@@ -186,8 +186,10 @@ async def test_results_are_set_aside_and_sent_again(lpm: LocalPersistenceManager
     assert await lpm.mending.reject_results(ALL, "wrong") == {Fate.DONE: 1}
     assert await lpm.get_unsynced_results() == []
     aside = await the_result(lpm, "a")
-    assert (aside.last_error, aside.rejected_at) == ("wrong", clock.now())
-    assert await lpm.mending.retry_results(Selection(delivery=Delivery.REJECTED)) == {Fate.DONE: 1}
+    assert (aside.last_error, aside.rejected_at) == ("by a person: wrong", clock.now())
+    rejected = Selection(delivery=Delivery.REJECTED)
+    assert await lpm.mending.retry_results(rejected) == {}, "a person's word is not undone by the way"
+    assert await lpm.mending.retry_results(rejected, Consent(set_aside=True)) == {Fate.DONE: 1}
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["a"]
 
 

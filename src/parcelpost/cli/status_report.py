@@ -130,9 +130,10 @@ def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Probl
 
 
 def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
-    if not depth.rejected:
+    refused = depth.rejected - depth.set_aside
+    if not refused:
         return []
-    what = f"the gateway refused {count(depth.rejected, 'result')}"
+    what = f"the gateway refused {count(refused, 'result')}"
     see = command_line("results list --delivery rejected", store)
     again = command_line("results retry --all", store)
     return [Problem(what, f"see why with '{see}', send again with '{again}'", "delivery", f"{again} --yes")]

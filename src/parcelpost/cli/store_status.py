@@ -67,7 +67,8 @@ def pause_lines(paused: dict[str, Pause]) -> Iterator[str]:
 
 def outbox_text(queue: QueueDepth) -> str:
     waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
-    return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected"
+    by_person = f", {queue.set_aside:,} of them by a person" if queue.set_aside else ""
+    return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected{by_person}"
 
 
 def failed_text(failures: Failures) -> str | None:

@@ -10,18 +10,21 @@ from datetime import datetime
 from msgspec import Struct
 
 from parcelpost.clock import iso
+from parcelpost.storage import by_person
 from parcelpost.storage.db import LocalDatabase
 
 _MANY = 0.05
 _MOST_REASONS = 1_000
 _PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, an address, an amount: what one reason has and the next has not
 
-_ENDS = """
+_WILLED = f"(status = 'failed' AND {by_person.is_said('error')})"
+_ENDS = f"""
 SELECT platform, coalesce(sum(status = 'failed'), 0), count(*) FROM tasks
-WHERE completed_at >= ? AND status <> 'expired' GROUP BY platform
+WHERE completed_at >= ? AND status <> 'expired' AND NOT {_WILLED} GROUP BY platform
 """
-_REASONS = """
-SELECT coalesce(error, '') FROM tasks WHERE completed_at >= ? AND status = 'failed' ORDER BY completed_at DESC LIMIT ?
+_REASONS = f"""
+SELECT coalesce(error, '') FROM tasks WHERE completed_at >= ? AND status = 'failed' AND NOT {_WILLED}
+ORDER BY completed_at DESC LIMIT ?
 """
 
 
@@ -32,7 +35,10 @@ class Ends(Struct, frozen=True, kw_only=True):
 
 
 class Failures(Struct, frozen=True, kw_only=True):
-    """Of the tasks that have ended since a moment, those that are failed still: not requeued, not removed."""
+    """Of the tasks that have ended since a moment, those that are failed still: not requeued, not removed.
+
+    What a person rejected or forgot has neither failed nor ended here.
+    """
 
     failed: int
     ended: int

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from parcelpost.storage import by_person
 from parcelpost.storage.filtering import Names, Selection, from_results, from_tasks, of_results, of_tasks, values
 
 
@@ -35,6 +36,8 @@ class Fate(StrEnum):
     DELIVERED = "delivered"
     WAITING = "waiting"
     REJECTED = "rejected"
+    SET_ASIDE = "set_aside"
+    """Rejected, by a person."""
 
 
 ACTED_ON = frozenset({Fate.DONE, Fate.REPORTED})
@@ -59,6 +62,8 @@ class Consent(NamedTuple):
     """Completed tasks may be scraped once more."""
     delayed: bool = False
     """Tasks that wait for another try may be tried now."""
+    set_aside: bool = False
+    """What a person has set aside may be sent after all."""
 
 
 _ORDERED = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)"
@@ -99,7 +104,9 @@ FORGET_TASKS = Word(
 )
 RETRY_RESULTS = Word(
     of_results=True,
-    fate="CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'waiting' ELSE 'done' END",
+    fate=f"""CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'waiting'
+        WHEN NOT :set_aside AND {by_person.is_said("r.last_error")} THEN 'set_aside'
+        ELSE 'done' END""",
 )
 REJECT_RESULTS = Word(
     of_results=True,

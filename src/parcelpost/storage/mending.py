@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
-from parcelpost.storage import checks, evidence_rows, fates, outbox
+from parcelpost.storage import by_person, checks, evidence_rows, fates, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.fates import Consent, Fate, Fated, Word
@@ -72,7 +72,7 @@ class Mending:
 
     async def reject_tasks(self, which: Selection, reason: str, progress: Progress | None = None) -> Counter[Fate]:
         """Tasks that nobody has begun end as failed, with their reports (I1)."""
-        now, why = iso(self._clock.now()), checks.message(reason)
+        now, why = iso(self._clock.now()), checks.message(by_person.said(reason))
         return await self._each(
             fates.REJECT_TASKS, which, Consent(), lambda db, rows: _fail(db, rows, now, why), progress
         )
@@ -89,13 +89,15 @@ class Mending:
             fates.FORGET_TASKS, which, consent, lambda db, rows: _forget_tasks(db, rows, now), progress
         )
 
-    async def retry_results(self, which: Selection, progress: Progress | None = None) -> Counter[Fate]:
+    async def retry_results(
+        self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
+    ) -> Counter[Fate]:
         """Rejected ones wait to be sent again."""
-        return await self._each(fates.RETRY_RESULTS, which, Consent(), _send_again, progress)
+        return await self._each(fates.RETRY_RESULTS, which, consent, _send_again, progress)
 
     async def reject_results(self, which: Selection, reason: str, progress: Progress | None = None) -> Counter[Fate]:
         """What waits to be sent is set aside, by a person's word (I2): kept, and sent only after `retry_results`."""
-        now, why = iso(self._clock.now()), checks.message(reason)
+        now, why = iso(self._clock.now()), checks.message(by_person.said(reason))
         return await self._each(
             fates.REJECT_RESULTS, which, Consent(), lambda db, rows: _set_aside(db, rows, now, why), progress
         )
@@ -156,7 +158,7 @@ def _forget_tasks(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> G
     for one in fated:
         if one.fate is Fate.DONE or one.status != "pending":  # what it brought before, its upstream has
             _forget_brought(db, one, gone)
-    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, "forgotten here by a person")
+    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, by_person.said("forgotten here"))
     db.executemany("DELETE FROM tasks WHERE seq = ?", [(one.seq,) for one in fated if one.fate is Fate.DONE])
     return gone
 
@@ -186,5 +188,5 @@ def _set_aside(db: sqlite3.Connection, fated: Sequence[Fated], now: str, why: st
 
 def _forget_results(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> Gone:
     pages = [path for one in fated for path in _remove_result(db, one.result_seq or 0)]
-    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, "its record was forgotten here by a person")
+    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, by_person.said("its record was forgotten here"))
     return Gone(pages, [])

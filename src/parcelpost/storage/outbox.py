@@ -11,7 +11,7 @@ from msgspec.json import encode
 
 from parcelpost.clock import iso
 from parcelpost.model import OutboxEntry, Result, Task
-from parcelpost.storage import checks, multi_row, rows
+from parcelpost.storage import by_person, checks, multi_row, rows
 from parcelpost.storage.raw_files import KeptPage
 
 _COLUMNS = """result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms, idempotency_key,
@@ -214,7 +214,7 @@ def mark_raw_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str)
 def mark_rejected(db: sqlite3.Connection, result_ids: Sequence[str], reason: str, now: str) -> int:
     """Kept and visible, never sent again by itself."""
     change = "UPDATE results SET rejected_at = ?, last_error = ? WHERE result_id = ? AND synced = 0"
-    return db.executemany(change, [(now, reason, result_id) for result_id in result_ids]).rowcount
+    return db.executemany(change, [(now, by_person.by_others(reason), one) for one in result_ids]).rowcount
 
 
 def count_attempt(db: sqlite3.Connection, result_ids: Sequence[str], error: str) -> int:
@@ -237,6 +237,12 @@ def depth(db: sqlite3.Connection) -> tuple[int, int, str | None]:
     rejected = db.execute(aside).fetchone()[0]
     oldest = db.execute(f"SELECT created_at {outbox} ORDER BY seq LIMIT 1").fetchone()
     return waiting, rejected, oldest and oldest[0]
+
+
+def set_aside(db: sqlite3.Connection) -> int:
+    """Of the rejected ones, those that a person has set aside."""
+    aside = "SELECT count(*) FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL"
+    return int(db.execute(f"{aside} AND {by_person.is_said('last_error')}").fetchone()[0])
 
 
 def get(db: sqlite3.Connection, task_id: str) -> OutboxEntry | None:

@@ -144,6 +144,7 @@ def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
         expired=totals.get("expired", 0),
         unsynced=unsynced,
         rejected=rejected,
+        set_aside=outbox.set_aside(db) if rejected else 0,
         oldest_pending_seconds=_age(oldest_pending, now),
         oldest_unsynced_seconds=_age(oldest_unsynced, now),
     )

@@ -34,6 +34,7 @@ _OF_MANY = {
     Fate.DELIVERED: "delivered",
     Fate.WAITING: "waiting to be sent",
     Fate.REJECTED: "rejected already",
+    Fate.SET_ASIDE: "set aside by a person (add --set-aside)",
 }
 _UNDELIVERED_MANY = {"retried": "not delivered yet", "forgotten": "never delivered (add --unsynced to lose them)"}
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from parcelpost.cli.mending.options import DryRun, Everything, Reason, TaskIds, Unsynced
 from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, command_line
@@ -40,12 +42,18 @@ def retry(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
+    set_aside: Annotated[
+        bool, typer.Option("--set-aside", help="Also those that a person has set aside with `results reject`.")
+    ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Send rejected results again. Asks first when more than one would change."""
+    """Send rejected results again. Asks first when more than one would change.
+
+    What a person has set aside is sent only where its task is named, or with --set-aside.
+    """
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
     from parcelpost.storage.fates import RETRY_RESULTS, Consent
@@ -54,21 +62,21 @@ def retry(
         word=RETRY_RESULTS,
         noun="result",
         past="retried",
-        change=lambda mending, which, _consent, progress: mending.retry_results(which, progress),
+        change=lambda mending, which, consent, progress: mending.retry_results(which, consent, progress),
         question=lambda counts: f"Send {number_of(counts, 'rejected result')} again?",
         done=lambda counts: f"{number_of(counts, 'result')} will be sent again.",
         see=command_line("results show TASK_ID", store),
         asks_for_one=False,
     )
     chosen = meant(which, task_ids, everything=everything, what="rejected result")
-    do(asked, chosen, Consent(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, Consent(set_aside=set_aside or bool(task_ids)), store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def reject(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
-    reason: Reason = "set aside by a person",
+    reason: Reason = "set aside",
     dry_run: DryRun = False,
     yes: Yes = False,
     store: StorePath = DEFAULT_STORE,

@@ -79,7 +79,7 @@ def reject(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
-    reason: Reason = "rejected by a person",
+    reason: Reason = "rejected",
     dry_run: DryRun = False,
     yes: Yes = False,
     store: StorePath = DEFAULT_STORE,
