@@ -246,8 +246,7 @@ Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A stored result as the sync sees it.
 
-    `status` is how its task ended: completed with `data` is a record, completed without is an end with nothing to
-    send, failed and expired are reports.
+    `status` is its task's: completed with `data` is a record, without it an end with nothing to send; else a report.
     """
 
     seq: int
@@ -307,7 +306,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """How much work is here, in every state."""
+    """How much work is here, in every state. Of the rejected ones a person has `set_aside` some."""
 
     pending: int = 0
     processing: int = 0
@@ -317,7 +316,6 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     unsynced: int = 0
     rejected: int = 0
     set_aside: int = 0
-    """Of the rejected ones, those that a person has set aside."""
     delayed: int = 0
     """Of the pending ones, those not yet due."""
     oldest_pending_seconds: float = 0.0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from parcelpost.model import Target, Task
+from collections.abc import Sequence
+
+import pytest
+
+from parcelpost.events import EntryRefused
+from parcelpost.model import OutboxEntry, Target, Task
 from parcelpost.storage.fates import Consent, Fate
 from parcelpost.storage.filtering import Selection
 from tests import traps
@@ -30,3 +35,23 @@ async def test_a_record_that_is_forgotten_while_it_is_sent_harms_nothing(rig: Ri
     await rig.settle()
     assert [task_id for task_id, _ in rig.gateway.failed] == ["t1"]
     assert [entry.synced_at is not None for entry in await rig.lpm.list_results()] == [True, True]
+
+
+async def test_what_is_forgotten_after_it_was_read_is_no_refusal_and_holds_nothing_up(rig: Rig) -> None:
+    await rig.save("t1", "t2", page=b"<p>1</p>")
+    read = rig.lpm.get_unsynced_results
+
+    async def read_and_forget(*args: object, **kwargs: object) -> Sequence[OutboxEntry]:
+        found = await read(*args, **kwargs)  # type: ignore[arg-type]
+        await rig.lpm.mending.forget_results(Selection(task_ids=("t1",)), Consent(unsynced=True))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rig.lpm, "get_unsynced_results", read_and_forget)
+        await rig.sync.step()
+    assert set(rig.gateway.submissions) == {"t2"}
+    started = rig.clock.monotonic()
+    await rig.sync.step()
+    assert [task_id for task_id, _ in rig.gateway.failed] == ["t1"], "its report does not wait"
+    assert rig.clock.monotonic() == started
+    assert rig.seen(EntryRefused) == []

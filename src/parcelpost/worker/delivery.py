@@ -55,12 +55,15 @@ class Delivery:
         self,
         upstream: Upstream,
         raw_path: Callable[[str], Path],
+        is_kept: Callable[[OutboxEntry], Awaitable[bool]],
         parallel: int,
         witness: Callable[[], OutboxEntry | None] = lambda: None,
         shared: SharedPages | None = None,
     ) -> None:
         self._upstream = upstream
         self._raw_path = raw_path
+        self._is_kept = is_kept
+        """Whether the store has the entry still."""
         self._witness = witness
         """A record that was stored a short while ago: sent again, it tells an ill upstream from a bad entry."""
         self._shared = SharedPages() if shared is None else shared
@@ -71,6 +74,8 @@ class Delivery:
         """The upstream says that these are bad."""
         self.waiting: list[OutboxEntry] = []
         """Neither: their page or report met a fault that others did not. Another round tries them again."""
+        self._forgotten: set[str | None] = set()
+        """Pages that a person has removed with their results, since the entries were read."""
         self._is_ill: bool | None = None
         self.not_now: NotNow | None = None
         """Why the waiting ones wait."""
@@ -99,7 +104,7 @@ class Delivery:
         await self._each(self._shared.one_of_each(pages), self._upload)
         self._take_down_shared(pages)
         stuck = self._unresolved()
-        return [entry for entry in entries if parcel(entry) not in stuck] if stuck else list(entries)
+        return [entry for entry in entries if parcel(entry) not in stuck and entry.html_path not in self._forgotten]
 
     async def _upload(self, entry: OutboxEntry) -> None:
         html_path = entry.html_path or ""
@@ -111,7 +116,10 @@ class Delivery:
             top = self._raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
                 raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
-            raise Refused(f"its page {html_path} is gone from the disk")
+            if await self._is_kept(entry):
+                raise Refused(f"its page {html_path} is gone from the disk")
+            self._forgotten.add(html_path)
+            return
         await self._upstream.upload_raw_file(entry, path)
         self.raw_stored.append(entry)
 
@@ -124,7 +132,7 @@ class Delivery:
         refused = {entry.html_path: reason for entry, reason in self.refused}
         told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *(one for one, _ in self.refused))}
         for entry in shared:
-            if entry.result_id in told:
+            if entry.result_id in told or entry.html_path in self._forgotten:
                 continue
             if entry.html_path in self._shared:
                 self.raw_stored.append(entry)

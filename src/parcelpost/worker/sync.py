@@ -154,8 +154,14 @@ class SyncManager:
         return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
 
     async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
-        raw_path, parallel = self._lpm.raw_path, self._settings.raw_uploads
-        delivery = Delivery(self._upstream, raw_path, parallel, lambda: self._usable_witness(entries), self._shared)
+        delivery = Delivery(
+            self._upstream,
+            self._lpm.raw_path,
+            self._is_kept,
+            self._settings.raw_uploads,
+            lambda: self._usable_witness(entries),
+            self._shared,
+        )
         started = self._clock.monotonic()
         error: NotNow | NotAllowed | None = None
         try:
@@ -169,6 +175,10 @@ class SyncManager:
         if error is not None:
             raise error
         await self.absence.worked()
+
+    async def _is_kept(self, entry: OutboxEntry) -> bool:
+        now = await self._lpm.get_result(entry.task_id)
+        return now is not None and now.result_id == entry.result_id
 
     def _learn(self, delivery: Delivery, done: Delivered) -> None:
         records = [entry for entry in delivery.stored if entry.data is not None]
