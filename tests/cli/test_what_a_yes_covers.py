@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from parcelpost.cli.progress import Meter
 from parcelpost.model import Listed, Page, Result, Source
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage import LocalPersistenceManager, mending
 from tests.cli.support import Run, page_of, rows, task
 
 
@@ -119,3 +121,12 @@ def test_i2_a_record_that_a_known_task_brings_meanwhile_stays(
     run("tasks", "forget", "--all", "--store", listed)
     (left,) = run("results", "--json", "--store", listed).document["results"]
     assert left["task_id"] == "slow"
+
+
+def test_ctrl_c_says_how_far_it_came(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mending, "_BATCH", 2)
+    monkeypatch.setattr(Meter, "__call__", lambda *_: signal.raise_signal(signal.SIGINT))
+    ended = run("tasks", "reject", "--all", "--yes", "--store", store)
+    assert (ended.code, ended.out) == (130, "")
+    assert ended.err == "interrupted: 2 of 3 tasks rejected, the rest not\n"
+    assert run("tasks", "--status", "failed", "--json", "--store", store).out.count('"status":"failed"') == 2

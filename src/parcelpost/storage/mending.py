@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import NamedTuple
 
 from msgspec.json import encode
@@ -112,23 +113,46 @@ class Mending:
             return _forget_results(db, rows, now)
 
         # The owner of a page goes after those that share it.
-        sharers = await self._each(fates.FORGET_RESULTS, which, consent, change, progress)
-        return sharers + await self._each(fates.FORGET_RESULTS, which, consent, change, progress)
+        done: Counter[Fate] = Counter()
+        for _ in ("sharers", "owners"):
+            await self._each(fates.FORGET_RESULTS, which, consent, change, progress, done)
+        return done
 
     async def _each(
-        self, word: Word, which: Selection, consent: Consent, change: Change, progress: Progress | None
+        self,
+        word: Word,
+        which: Selection,
+        consent: Consent,
+        change: Change,
+        progress: Progress | None,
+        done: Counter[Fate] | None = None,
     ) -> Counter[Fate]:
-        done: Counter[Fate] = Counter()
-        after = 0
-        while seqs := await self._db.read(fates.find, word, which, consent, fates.ACTED_ON, after, _BATCH):
-            after = seqs[-1]
+        done = Counter() if done is None else done
+
+        async def some(seqs: Sequence[int]) -> None:
             fated, gone = await self._db.write(_apply, word, which, seqs, consent, change)
             await self._raw.discard(gone.pages)
             await self._evidence.discard(gone.evidence)
             done.update(fated)
             if progress is not None:
                 progress(done.total())
+
+        after = 0
+        while seqs := await self._db.read(fates.find, word, which, consent, fates.ACTED_ON, after, _BATCH):
+            after = seqs[-1]
+            await _to_its_end(some(seqs))
         return done
+
+
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Where it is cancelled, what has begun is done and told first."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        task.result()
+        raise
 
 
 def _apply(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -103,9 +105,19 @@ def _fits(asked: Asked, fate: Fate | None, *, lets_ask: bool) -> bool:
 
 
 async def _change(asked: Asked, plan: _Plan, store: Path) -> Counter[Fate]:
-    total = _acted_on(plan.counts)
-    async with changing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
-        return await asked.change(lpm.mending, plan.which, plan.consent, lambda done: meter(done, total))
+    done, total = 0, _acted_on(plan.counts)
+
+    def progress(number: int) -> None:
+        nonlocal done
+        done = number
+        meter(done, total)
+
+    try:
+        async with changing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
+            return await asked.change(lpm.mending, plan.which, plan.consent, progress)
+    except asyncio.CancelledError:
+        print(f"interrupted: {done:,} of {count(total, asked.noun)} {asked.past}, the rest not", file=sys.stderr)
+        raise
 
 
 def _acted_on(counts: Counts) -> int:
