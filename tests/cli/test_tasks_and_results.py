@@ -81,6 +81,21 @@ def test_a_table_is_never_cut(full_store: Path, run: Run) -> None:
     assert lines[2].endswith("422: amount_due is not a number")
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_list_fits_the_terminal(full_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setattr("parcelpost.cli.mending.lists.terminal_width", lambda: width)
+    for what in ("tasks", "results"):
+        header, *lines = run(what, "--store", full_store).out.splitlines()
+        assert max(map(len, [header, *lines])) <= width
+        assert {"seq", "task", "parcel", "error"} <= set(header.split())
+        if width == 80:
+            assert lines[-1].startswith("Left out here: ")
+            assert lines[-1].endswith(" All: --json.")
+        assert [line.split()[1] for line in lines][:3] == ["saved", "sent", "refused"], "ids are never cut"
+    narrow = run("results", "--delivery", "rejected", "--store", full_store).out
+    assert "422: amount_due" in narrow
+
+
 def test_one_task_in_detail(full_store: Path, run: Run) -> None:
     out = run("tasks", "show", "failed", "--store", full_store).out
     assert "status    failed\n" in out

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parcelpost.cli.output import Cell, print_lines, table
+from parcelpost.cli.mending.fitting import Fitting
+from parcelpost.cli.output import Cell, fitted, print_lines, table, terminal_width
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import looking
 from parcelpost.storage.db import LocalDatabase
@@ -20,6 +21,8 @@ class Kind(NamedTuple):
 
     noun: str
     headers: Sequence[str]
+    spare: Sequence[str]
+    """Of these, the least needed first: a narrow terminal goes without."""
     read: Callable[[LocalDatabase, int, int], Awaitable[Sequence[Any]]]
     """At most so many, behind a seq; each has a `seq`."""
     row: Callable[[Any], Sequence[Cell]]
@@ -40,21 +43,28 @@ async def print_list(store: Path, kind: Kind, limit: int, after: int, *, as_json
 
 
 class _Table:
-    """Columns are as wide as the rows that are printed together need."""
+    """Columns are as wide as the rows that are printed together need; a terminal's width is kept to, pipes see all."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
         self._is_first = True
+        width = terminal_width()
+        self._fitting = Fitting(kind.headers, kind.spare, width) if width else None
 
     def rows(self, found: Sequence[Any]) -> None:
         if found:
-            lines = table(self._kind.headers, [self._kind.row(one) for one in found])
+            rows: Sequence[Sequence[Cell]] = [self._kind.row(one) for one in found]
+            if self._fitting:
+                rows = self._fitting.rows(rows)
+            lines = table(self._fitting.headers if self._fitting else self._kind.headers, rows)
             print_lines(lines if self._is_first else lines[1:])
             self._is_first = False
 
     def end(self, shown: int, next_after: int | None) -> None:
         if not shown:
             print(f"No {self._kind.noun}s.")
+        if self._fitting and self._fitting.left_out:
+            print_lines(fitted([f"Left out here: {', '.join(self._fitting.left_out)}. All: --json."], terminal_width()))
         if next_after is not None:
             print(f"There are more: --after {next_after}")
 

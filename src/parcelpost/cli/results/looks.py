@@ -38,6 +38,7 @@ Examples:
 """
 
 _HEADERS = ("seq", "task", "end", "delivery", "attempts", "platform", "state", "county", "parcel", "stored", "error")
+_SPARE = ("attempts", "state", "stored", "county", "platform", "parcel")
 _CHUNK_BYTES = 1 << 20
 
 
@@ -52,7 +53,7 @@ def list_(
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
         return await database.read(results_page, which, most, after, with_data=False)
 
-    kind = Kind("result", _HEADERS, read, _row, document)
+    kind = Kind("result", _HEADERS, _SPARE, read, _row, document)
     running.run(store, print_list(store, kind, limit, after, as_json=as_json))
 
 

@@ -112,6 +112,8 @@ def forget(
 ) -> None:
     """Remove results with their pages; their tasks stay. Asks first.
 
+    Pages go at once; what the store's file takes less is given back by `parcelpost store clean`.
+
     Records that were never delivered stay, unless a second question is answered with yes or --unsynced is given. Where
     such a record was an upstream's order, the upstream is told that its task failed.
     """

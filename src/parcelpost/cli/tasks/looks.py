@@ -34,6 +34,7 @@ Examples:
 """
 
 _HEADERS = ("seq", "task", "status", "priority", "platform", "state", "county", "parcel", "retries", "updated", "error")
+_SPARE = ("priority", "retries", "state", "updated", "county", "platform", "parcel")
 
 
 def list_(
@@ -47,7 +48,7 @@ def list_(
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
         return await database.read(tasks_page, which, most, after)
 
-    kind = Kind("task", _HEADERS, read, _row, lambda one: one)
+    kind = Kind("task", _HEADERS, _SPARE, read, _row, lambda one: one)
     running.run(store, print_list(store, kind, limit, after, as_json=as_json))
 
 

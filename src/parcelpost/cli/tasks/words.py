@@ -115,6 +115,8 @@ def forget(
 ) -> None:
     """Remove tasks with their results, pages, screenshots and logs. Asks first.
 
+    Pages go at once; what the store's file takes less is given back by `parcelpost store clean`.
+
     An upstream's task that it knows no end of ends as failed, which it is told; the task goes after that. Records that
     were never delivered stay, unless a second question is answered with yes or --unsynced is given.
     """
