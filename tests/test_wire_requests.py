@@ -145,7 +145,8 @@ def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
 
 def test_a_heartbeat_is_read_as_it_was_meant() -> None:
     beat = a_beat()
-    body = wire.heartbeat_body(**{name: getattr(beat, name) for name in beat.__struct_fields__})
+    told = set(beat.__struct_fields__) - {"leases"}  # a gateway's have no names
+    body = wire.heartbeat_body(**{name: getattr(beat, name) for name in told})
     found = wire.read_beat(body)
     for name in ("active_tasks", "cpu_percent", "version", "paused", "disk_free_bytes"):
         assert getattr(found, name) == getattr(beat, name)

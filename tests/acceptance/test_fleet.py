@@ -26,10 +26,14 @@ SELECT results, count(*) FROM (SELECT count(r.task_id) AS results FROM tasks t L
 GROUP BY results
 """
 OVERLAPS = """
-SELECT one.task_id, one.worker_id, other.worker_id FROM leases one JOIN leases other USING (task_id)
-WHERE one.lease_id < other.lease_id
-AND tstzrange(one.granted_at, one.ended_at) && tstzrange(other.granted_at, other.ended_at)
+WITH held AS (
+    SELECT lease_id, task_id, worker_id, tstzrange(
+        granted_at, CASE WHEN ended_at < granted_at THEN granted_at ELSE ended_at END) AS period FROM leases
+)
+SELECT one.task_id, one.worker_id, other.worker_id FROM held one JOIN held other USING (task_id)
+WHERE one.lease_id < other.lease_id AND one.period && other.period
 """
+"""A result's moment is when its request came in: a lease that was given while it waited begins after its end."""
 ENDS = "SELECT ended_as, count(*) AS number FROM leases GROUP BY ended_as"
 
 
