@@ -65,6 +65,7 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
     assert run(*arguments, "--unsynced", "--json").document == {
         "forgotten": 0,
         "reported": 2,
+        "brought": 0,
         "undelivered_records": 2,
         "kept": {"report_waits": 4},
         "dry_run": False,
@@ -104,6 +105,15 @@ def test_a_dry_run_says_the_same_and_changes_nothing(full_store: Path, run: Run,
 def test_a_report_that_an_upstream_will_never_take_is_set_aside_and_then_forgotten(full_store: Path, run: Run) -> None:
     run("results", "reject", "failed", "--yes", "--store", full_store)
     assert run("tasks", "forget", "failed", "--yes", "--store", full_store).out == "1 task forgotten.\n"
+
+
+def test_an_order_that_is_done_again_is_no_failure_to_its_upstream(full_store: Path, run: Run) -> None:
+    run("tasks", "retry", "sent", "--completed", "--store", full_store)
+    asked = run("tasks", "forget", "sent", "--dry-run", "--store", full_store).out
+    assert asked.endswith("1 of them were to be done again: what they brought before stays.\n")
+    done = run("tasks", "forget", "sent", "--yes", "--store", full_store).out
+    assert done == "0 tasks forgotten. 1 will not be done again: what they brought before stays.\n"
+    assert delivery(run, full_store, "sent") == "synced"
 
 
 def test_a_page_is_written_as_it_was_fetched(full_store: Path, run: Run) -> None:

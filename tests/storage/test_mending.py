@@ -130,7 +130,7 @@ async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: Lo
     entry = await save_one(lpm)
     await deliver(lpm, entry.result_id)
     await lpm.requeue(["t1"], completed=True)
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.REPORTED: 1}
+    assert await lpm.mending.forget_tasks(ALL) == {Fate.BROUGHT: 1}
     assert (await the_result(lpm)).result_id == entry.result_id
     assert (await the_task(lpm)).status is TaskStatus.FAILED
 

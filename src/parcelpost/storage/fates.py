@@ -20,6 +20,8 @@ class Fate(StrEnum):
     """As was asked."""
     REPORTED = "reported"
     """It was an upstream's order: it ends as failed, which the upstream is told."""
+    BROUGHT = "brought"
+    """It was an upstream's order, and is done again: it ends as failed here, and what it brought before stays."""
     HELD = "held"
     """A worker is at it."""
     CHILD = "child"
@@ -40,7 +42,7 @@ class Fate(StrEnum):
     """Rejected, by a person."""
 
 
-ACTED_ON = frozenset({Fate.DONE, Fate.REPORTED})
+ACTED_ON = frozenset({Fate.DONE, Fate.REPORTED, Fate.BROUGHT})
 
 
 class Word(NamedTuple):
@@ -95,7 +97,7 @@ FORGET_TASKS = Word(
     of_results=False,
     fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
         WHEN t.status = 'processing' THEN 'held'
-        WHEN t.status = 'pending' AND {_ORDERED} THEN 'reported'
+        WHEN t.status = 'pending' AND {_ORDERED} THEN iif(r.success = 1, 'brought', 'reported')
         WHEN {_KEEPS_OWN} OR {_KEEPS_OF_CHILDREN} THEN 'undelivered'
         WHEN {_REPORT_WAITS} THEN 'report_waits'
         WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'

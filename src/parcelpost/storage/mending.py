@@ -49,7 +49,7 @@ _NOTHING = Gone([], [])
 
 
 class Mending:
-    """Each method answers how many had which fate. What has another fate than DONE or REPORTED is as it was."""
+    """Each method answers how many had which fate. What has a fate that is not ACTED_ON is as it was."""
 
     def __init__(
         self, database: LocalDatabase, raw: RawFiles, evidence: Evidence, clock: Clock, changed: Callable[[], None]
@@ -182,7 +182,7 @@ def _forget_tasks(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> G
     for one in fated:
         if one.fate is Fate.DONE or one.status != "pending":  # what it brought before, its upstream has
             _forget_brought(db, one, gone)
-    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, by_person.said("forgotten here"))
+    _fail(db, [one for one in fated if one.fate is not Fate.DONE], now, by_person.said("forgotten here"))
     db.executemany("DELETE FROM tasks WHERE seq = ?", [(one.seq,) for one in fated if one.fate is Fate.DONE])
     return gone
 

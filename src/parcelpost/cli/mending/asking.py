@@ -127,8 +127,8 @@ def _acted_on(counts: Counts) -> int:
 def _tell(asked: Asked, done: Counts, plan: _Plan, *, as_json: bool, dry_run: bool) -> None:
     kept = {fate: number for fate, number in plan.counts.items() if fate not in ACTED_ON and number}
     if as_json:
-        forgotten = {"reported": done.get(Fate.REPORTED, 0), "undelivered_records": plan.records}
-        more = forgotten if asked.past == "forgotten" else {}
+        told = {str(fate): done.get(fate, 0) for fate in (Fate.REPORTED, Fate.BROUGHT)}
+        more = told | {"undelivered_records": plan.records} if asked.past == "forgotten" else {}
         print_json({asked.past: done.get(Fate.DONE, 0), **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:

@@ -38,7 +38,7 @@ Examples:
 """
 
 _HEADERS = ("seq", "task", "end", "delivery", "attempts", "platform", "state", "county", "parcel", "stored", "error")
-_SPARE = ("attempts", "state", "stored", "county", "platform", "parcel")
+_SPARE = ("attempts", "state", "stored", "county", "platform", "parcel", "end")
 _CHUNK_BYTES = 1 << 20
 
 

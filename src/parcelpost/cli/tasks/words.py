@@ -143,7 +143,9 @@ def _question(counts: Counts) -> str:
 
     told = counts.get(Fate.REPORTED, 0)
     upstream = f" {told:,} of them an upstream waits for: it is told that they failed." if told else ""
-    return f"Forget {number_of(counts, 'task')} with results and pages?{upstream}"
+    again = counts.get(Fate.BROUGHT, 0)
+    stays = f" {again:,} of them were to be done again: what they brought before stays." if again else ""
+    return f"Forget {number_of(counts, 'task')} with results and pages?{upstream}{stays}"
 
 
 def _done(counts: Counts) -> str:
@@ -152,4 +154,6 @@ def _done(counts: Counts) -> str:
 
     told = counts.get(Fate.REPORTED, 0)
     reports = f" {told:,} failed: they go some time after their upstream was told." if told else ""
-    return f"{count(counts.get(Fate.DONE, 0), 'task')} forgotten.{reports}"
+    again = counts.get(Fate.BROUGHT, 0)
+    stays = f" {again:,} will not be done again: what they brought before stays." if again else ""
+    return f"{count(counts.get(Fate.DONE, 0), 'task')} forgotten.{reports}{stays}"
