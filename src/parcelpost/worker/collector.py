@@ -98,8 +98,8 @@ class Collector:
 
     @property
     def unstored(self) -> int:
-        """Tasks that are ours, and that the store could not take yet."""
-        return len(self._unstored)
+        """Tasks that are ours, and that the store did not take when they came."""
+        return 0 if self.is_asking else len(self._unstored)
 
     @property
     def is_asking(self) -> bool:
