@@ -110,6 +110,7 @@ def test_a_parcel_scraped_twice_gives_its_newest(run: Run, store: Path) -> None:
         (["--until", "2026-11-16T13:00:00+01:00", "--status", "any"], None),
         (["--until", "2026-11-15"], None),
         (["--changed-since", "2999-01-01"], None),
+        (["--changed-since", "1h"], ["1", "2", "3", "4"]),
         (["--status", "failed"], None),
         (["--platform", "qpublic", "--platform", "vgsi", "--state", "ct"], ["1", "2", "3", "4"]),
         (["--platform", "qpublic"], None),
@@ -166,7 +167,7 @@ def test_a_mark_is_for_one_question(run: Run, store: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["a.csv", "--since", "yesterday"], "--since 'yesterday' is no moment"),
+        (["a.csv", "--since", "yesterday"], "'yesterday' is no moment"),
         (["a.csv", "--for", "acme"], "--for goes with --new"),
         (["a.xlsx", "--bom"], "--bom and --unguarded are for CSV"),
         (["a.csv", "--tables", ","], "--tables names no table"),

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager, selecting
-from parcelpost.storage.selecting import Mark, Selection, Wanted, select
+from parcelpost.storage.selecting import Mark, Selected, Wanted, select
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one
 
 
@@ -23,7 +23,7 @@ async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:
     return [entry.task_id for entry in entries]
 
 
-async def read(selection: Selection) -> list[OutboxEntry]:
+async def read(selection: Selected) -> list[OutboxEntry]:
     return [entry async for page in selection.pages() for entry in page]
 
 

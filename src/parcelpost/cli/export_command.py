@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+import re
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,7 +36,8 @@ class Status(StrEnum):
     ANY = "any"
 
 
-_MOMENT = "2026-11-01, or 2026-11-01T06:00:00Z"
+_MOMENT = "2026-11-01, 2026-11-01T06:00:00Z, 2h, 3d"
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def export(
@@ -170,21 +172,18 @@ def _with_moments(wanted: Wanted, since: str | None, until: str | None, changed_
 
     return replace(
         wanted,
-        scraped_since=_moment("--since", since)[0],
-        scraped_before=_moment("--until", until)[1],
-        changed_since=_moment("--changed-since", changed_since)[0],
+        scraped_since=_moment(since)[0],
+        scraped_before=_moment(until)[1],
+        changed_since=_moment(changed_since)[0],
     )
 
 
-def _moment(option: str, text: str | None) -> tuple[datetime | None, datetime | None]:
-    """When it begins and when it has ended: the same, but for a day. Without a zone it is UTC. Raises InvalidInput."""
+def _moment(text: str | None) -> tuple[datetime | None, datetime | None]:
+    """When it begins and when it has ended: the same, but for a day. Raises InvalidInput."""
+    from parcelpost.cli.moments import moment
+    from parcelpost.cli.running import CLOCK
+
     if text is None:
         return None, None
-    try:
-        begins = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(f"{option} {text!r} is no moment", hint=f"write it as {_MOMENT}") from None
-    if begins.tzinfo is None:
-        begins = begins.replace(tzinfo=UTC)
-    is_day = len(text) <= len("2026-11-01")
-    return begins, begins + timedelta(days=1) if is_day else begins
+    begins = moment(text, CLOCK.now())
+    return begins, begins + timedelta(days=1) if _DAY.fullmatch(text.strip()) else begins

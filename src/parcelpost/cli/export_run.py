@@ -23,7 +23,7 @@ from parcelpost.export.tables import TABLES
 from parcelpost.private_folder import make_private
 from parcelpost.storage import handed_over
 from parcelpost.storage.handed_over import HandedOver
-from parcelpost.storage.selecting import Selection, Wanted, select
+from parcelpost.storage.selecting import Selected, Wanted, select
 
 
 class Order(Struct, frozen=True, kw_only=True):
@@ -96,7 +96,7 @@ def _last(store: Path, order: Order) -> tuple[Path | None, HandedOver | None]:
     return file, last
 
 
-async def _export(found: Selection, order: Order, meter: Meter, store: Path) -> Exported:
+async def _export(found: Selected, order: Order, meter: Meter, store: Path) -> Exported:
     if not found.count:
         raise InvalidInput(
             "nothing that is stored matches", hint=f"'{command_line('results list', store)}' lists what is there"
@@ -112,7 +112,7 @@ def _nothing(order: Order) -> Exported:
     return Exported(files=[], rows={table.name: 0 for table in order.what.tables}, notes=[])
 
 
-def _done(exported: Exported, order: Order, found: Selection, last: HandedOver | None) -> Done:
+def _done(exported: Exported, order: Order, found: Selected, last: HandedOver | None) -> Done:
     return Done(
         files=[
             Written(

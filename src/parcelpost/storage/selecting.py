@@ -89,7 +89,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     """False: of each parcel only the result that was stored last."""
 
 
-class Selection:
+class Selected:
     """Made by `select`."""
 
     def __init__(self, database: LocalDatabase, index: sqlite3.Connection, mark: Mark) -> None:
@@ -123,7 +123,7 @@ class Selection:
 
 
 @asynccontextmanager
-async def select(database: LocalDatabase, wanted: Wanted, clock: Clock) -> AsyncIterator[Selection]:
+async def select(database: LocalDatabase, wanted: Wanted, clock: Clock) -> AsyncIterator[Selected]:
     filters = _filters(wanted)
     seq, stored_at = 0, ""
     with closing(sqlite3.connect("", isolation_level=None)) as index:  # SQLite's own temporary file, gone with it
@@ -137,7 +137,7 @@ async def select(database: LocalDatabase, wanted: Wanted, clock: Clock) -> Async
                 _put(index, found)
         now = clock.now()  # a row from the future, of a clock that was wrong, does not count
         at = min(from_iso(stored_at), now) if stored_at else now
-        yield Selection(database, index, Mark(seq, at))
+        yield Selected(database, index, Mark(seq, at))
 
 
 class _Reached(NamedTuple):

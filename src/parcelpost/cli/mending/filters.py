@@ -91,7 +91,7 @@ def meant(which: Selection, task_ids: list[str] | None, *, everything: bool, wha
 
 
 def _selection(said: dict[str, Any]) -> Selection:
-    from parcelpost.cli.mending.moments import moment
+    from parcelpost.cli.moments import moment
     from parcelpost.cli.running import CLOCK
     from parcelpost.storage.filtering import Delivery, Selection
 
