@@ -191,15 +191,15 @@ async def test_a_token_that_is_refused_is_told_without_the_token(here: Path, mon
 
 
 @asynccontextmanager
-async def a_worker(store: Path, url: str) -> AsyncIterator[LocalPersistenceManager]:
-    """As `parcelpost run --gateway URL` leaves word of itself."""
+async def a_worker(store: Path, url: str = "") -> AsyncIterator[LocalPersistenceManager]:
+    """As `parcelpost run --gateway URL` leaves word of itself, or without a URL one that is standalone."""
     async with LocalPersistenceManager.open(store, clock=SystemClock(), worker="worker") as lpm:
         presence = Presence(
             worker_id="w",
             owner=lpm.owner_id,
             since=SystemClock().now(),
-            mode="ondemand",
-            upstream="a gateway",
+            mode="ondemand" if url else "standalone",
+            upstream="a gateway" if url else "",
             slots=8,
             version="1",
             gateway_url=url,
@@ -224,6 +224,21 @@ async def test_a_gateway_that_only_the_worker_was_told_of_is_asked_and_no_fault(
     assert not gone.well, "a worker is wanted that nobody could start without the address"
 
 
+async def test_a_store_whose_workers_are_standalone_needs_no_gateway(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    async with a_worker(here / "parcelpost.db"):
+        running = await examined(here / "parcelpost.db")
+    ended = await examined(here / "parcelpost.db")
+    for found in (running, ended):
+        assert [one.state for one in found.checks if one.about in ("settings", "gateway")] == [
+            State.WELL,
+            State.SKIPPED,
+        ]
+        assert (found.wrong, found.warnings) == (0, 0), found.checks
+
+
 async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,7 +253,8 @@ async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
         monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")
         refused = await examined(here / "parcelpost.db", gateway__url=gateway.url)
     delivery = [next(one for one in found.checks if one.about == "delivery") for found in (working, ended, refused)]
-    assert [one.state for one in delivery] == [State.WARNING, State.WELL, State.WRONG]
+    assert [one.state for one in delivery] == [State.WARNING, State.WELL, State.WELL]
+    assert refused.wrong == 1, "one bad token is one problem, and the gateway has just said so itself"
     assert "started anew" in delivery[0].problems[0].remedy
 
 
@@ -255,7 +271,7 @@ async def test_whatever_a_gateway_does_the_doctor_ends(here: Path, monkeypatch: 
         )
     (problem,) = [one for check in found.checks for one in check.problems]
     assert problem.what.startswith(f"the gateway at {gateway.url} cannot be used: ")
-    assert problem.command == f"parcelpost gateway serve --set server.port={gateway.port}", "it is on this machine"
+    assert (problem.command, "gateway serve" in problem.remedy) == ("", False), "no other gateway takes its place"
 
 
 async def test_a_gateway_that_is_not_there_is_told(here: Path) -> None:

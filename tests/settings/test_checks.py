@@ -120,6 +120,19 @@ def test_a_base_path_is_a_path(refused: Refused, path: str) -> None:
     assert refused(flags={"gateway.base_path": path}) == "flag --set: gateway.base_path must be a path"
 
 
+def test_the_older_python_gateway_is_refused_by_its_path(refused: Refused, loading: Load) -> None:
+    for url, base_path, setting in (
+        ("http://gateway.example.org", "/internal/parcel", "gateway.base_path"),
+        ("http://gateway.example.org", "/v2/internal/parcel/", "gateway.base_path"),
+        ("http://gateway.example.org/internal/", "/parcel", "gateway.base_path"),
+        ("http://gateway.example.org/internal/parcel/", "", "gateway.url"),
+        ("http://gateway.example.org/internal/parcel", "/internal", "gateway.url"),
+    ):
+        message = refused(flags={"gateway.url": url, "gateway.base_path": base_path})
+        assert message.startswith(f"flag --set: {setting} leads to /internal/parcel, the older Python gateway")
+    loading(flags={"gateway.url": "http://gateway.example.org/parcel", "gateway.base_path": "/internal/parcels"})
+
+
 def test_a_store_needs_a_path(refused: Refused) -> None:
     assert refused('[storage]\npath = ""\n') == "parcelpost.toml:2: storage.path is empty"
 

@@ -24,6 +24,7 @@ _ORDERED = (
     ("browser.page_seconds", "executor.task_timeout_seconds", "at most"),
 )
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
+_OLD_BASE_PATH = "/internal/parcel"
 _WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
 _HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
 _NEEDS_UPSTREAM = ("ondemand", "legacy")
@@ -55,6 +56,12 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
     if path and not _BASE_PATH.fullmatch(path):
         where = origins["gateway.base_path"]
         yield Problem(what=f"{where}: gateway.base_path must be a path", remedy="write it as /internal")
+    if name := _old_gateway(values["gateway.url"], path):
+        where = f"{origins[name]}: {name} leads to {_OLD_BASE_PATH}"
+        yield Problem(
+            what=f"{where}, the older Python gateway, which is not supported",
+            remedy="give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
+        )
     if not _WORKER_ID.fullmatch(values["worker.id"]):
         where = origins["worker.id"]
         yield Problem(
@@ -77,6 +84,14 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
     if not values["storage.path"]:
         where = origins["storage.path"]
         yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
+
+
+def _old_gateway(url: str, base_path: str) -> str:
+    """The setting that leads to the older Python gateway, or ''."""
+    prefix = "" if url_problem(url) else urlsplit(url).path.rstrip("/")
+    if prefix.endswith(_OLD_BASE_PATH):
+        return "gateway.url"
+    return "gateway.base_path" if f"{prefix}/{base_path.strip('/')}".endswith(_OLD_BASE_PATH) else ""
 
 
 def url_problem(url: str) -> str:

@@ -21,18 +21,16 @@ async def look(case: Case) -> list[Answer]:
     problems, warnings = judge(case.found)
     file = case.found.loaded.file if case.found.loaded else None
     is_new = case.found.loaded is not None and file is None
-    does_without = any(_LACKS_URL in one.what for one in problems) and await _does_without_url(case)
+    alive, gone = await started.workers(case)
+    if alive + gone and not any(one.upstream for one in alive + gone):
+        problems = [one for one in problems if _LACKS_URL not in one.what]  # its workers are standalone ones
+    # A worker that runs was told on its command line; where none ever ran, none may be wanted.
+    does_without = bool(alive) or not gone
     found = [
         *(_wrong(one.what, one.remedy, is_new=is_new, does_without_url=does_without) for one in problems),
         *(_warning(text, case.settings) for text in warnings if not text.startswith(_ASKED)),
     ]
     return [Answer("settings", f"of {file}" if file else "no settings file: defaults and the environment", found)]
-
-
-async def _does_without_url(case: Case) -> bool:
-    """A worker that runs was told on its command line; where none ever had a gateway, none may be wanted."""
-    alive, gone = await started.workers(case)
-    return bool(alive) or not any(one.upstream for one in gone)
 
 
 def _wrong(what: str, remedy: str, *, is_new: bool, does_without_url: bool) -> Problem:

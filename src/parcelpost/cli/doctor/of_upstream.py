@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -79,10 +78,10 @@ def _gateway(url: str, found: Probed, seconds: float, *, has_token: bool) -> Ans
 def _problem(url: str, error: UpstreamError) -> Problem:
     if not isinstance(error, NotNow):
         return Problem(f"the gateway at {url} does not let us in: {error}", error.hint, "gateway")
-    serve = f"parcelpost gateway serve --set server.port={urlsplit(url).port or 80}" if is_own_machine(url) else ""
-    here = f"; here one is started with '{serve}'" if serve else ""
-    remedy = f"see that it runs and that gateway.url is right{here}. Everything is kept here until it is back"
-    return Problem(f"the gateway at {url} cannot be used: {error}", remedy, "gateway", serve)
+    # No command that starts one: it would be another gateway in the place of this one, and take its results.
+    here = ", with the database that it had before" if is_own_machine(url) else ""
+    remedy = f"start that gateway again{here}, or correct gateway.url. Everything is kept here until it is back"
+    return Problem(f"the gateway at {url} cannot be used: {error}", remedy, "gateway")
 
 
 async def _firestore(case: Case) -> Answer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcelpost.cli import overview
-from parcelpost.cli.doctor.report import Answer, Case
+from parcelpost.cli.doctor.report import Answer, Case, State
 from parcelpost.cli.output import age, count, size
 from parcelpost.cli.overview import Overview
 from parcelpost.cli.running import CLOCK
@@ -20,16 +20,21 @@ async def look(case: Case) -> list[Answer]:
         "work": _work(found),
         "browser": "",
     }
-    problems = _as_of_now(found) if case.let_in else found.problems
+    problems = _as_of_now(found, case.upstream)
     answers = [Answer(about, text, [one for one in problems if one.about == about]) for about, text in said.items()]
     return [one for one in answers if one.said or one.problems]
 
 
-def _as_of_now(found: Overview) -> list[Problem]:
-    """We are let in: what the store says of a refusal is over, unless a worker goes on with what was refused."""
+def _as_of_now(found: Overview, upstream: State) -> list[Problem]:
+    """What the store says of a refusal is older than what the upstream has just said itself, and is not told twice.
+
+    If we are let in now, it is over, unless a worker goes on with what was refused.
+    """
+    if upstream is State.SKIPPED:
+        return found.problems
     over = overview.denials(found.sync)
     kept = [one for one in found.problems if one not in over]
-    if not over or not found.workers:
+    if upstream is State.WRONG or not over or not found.workers:
         return kept
     what = f"the worker was not let in when it tried last: {found.sync.denied}; the token that is set here is taken"
     remedy = "it tries again by itself; one that was started with another token is started anew"

@@ -14,6 +14,13 @@ from parcelpost.settings import Settings
 from parcelpost.settings.sources import Found
 
 
+class State(StrEnum):
+    WELL = "well"
+    SKIPPED = "skipped"
+    WARNING = "warning"
+    WRONG = "wrong"
+
+
 class Case(Struct, frozen=True, kw_only=True):
     """What is to be examined."""
 
@@ -24,8 +31,8 @@ class Case(Struct, frozen=True, kw_only=True):
     """Before anybody looked: to open a store may shorten it."""
     limit_seconds: float
     """No check takes longer."""
-    let_in: bool = False
-    """The upstream was asked just now, and knows us."""
+    upstream: State = State.SKIPPED
+    """What the upstream said when it was asked just now."""
 
     @property
     def settings(self) -> Settings:
@@ -41,13 +48,6 @@ class Answer(Struct, frozen=True):
     problems: Sequence[Problem] = ()
     skipped: bool = False
     """It could not be looked at, or there is nothing to look at."""
-
-
-class State(StrEnum):
-    WELL = "well"
-    SKIPPED = "skipped"
-    WARNING = "warning"
-    WRONG = "wrong"
 
 
 class Checked(Struct, frozen=True, kw_only=True):
