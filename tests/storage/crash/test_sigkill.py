@@ -24,6 +24,8 @@ async def test_nothing_acknowledged_is_missing_after_fifty_kills(store: Path) ->
     acknowledged = Acknowledged()
     for kill in range(KILLS):
         with Writer(store, f"w{kill}", page_bytes=pick.choice([2_000, 60_000])) as writer:
+            if kill == 0:
+                writer.read(acknowledged, 1, until="opened")  # before that there is no file to look into
             writer.read(acknowledged, pick.randrange(60))
             writer.kill()
             for line in writer.lines():  # what it had still said: after the store's answer, before its death
