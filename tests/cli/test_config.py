@@ -34,6 +34,20 @@ def test_every_help_has_examples(run: Run, words: str) -> None:
     assert f"    parcelpost config {words}".rstrip() in ran.out
 
 
+def test_show_hides_the_password_of_a_database(folder: Path, run: Run) -> None:
+    for url, said in [
+        ("postgresql://gw:hunter2@db.example.org/parcels", "postgresql://gw:***@db.example.org/parcels"),
+        ("postgresql://gw@db.example.org/parcels?password=hunter2", "postgresql://gw@db.example.org/parcels?***"),
+        ("postgresql://gw:hunter2?x@db.example.org/parcels", "postgresql://***"),
+        ("postgresql://db.example.org/parcels?password=hunter2@x", "postgresql://***"),
+    ]:
+        write(folder, f'[server]\ndatabase = "{url}"\n')
+        for options in ((), ("--json",)):
+            ran = run("config", "show", *options)
+            assert said in ran.out
+            assert "hunter2" not in ran.out
+
+
 def test_show_says_where_each_value_comes_from(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, '[sync]\nraw_uploads = 8\n[storage]\nmax_bytes = "20GiB"\n')
     monkeypatch.setenv("PARCELPOST_STORE", "/srv/p.db")

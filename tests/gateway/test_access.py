@@ -126,6 +126,14 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert "secret" not in str(events)
 
 
+def test_a_name_needs_no_space_before_its_token(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    _write(file, "hartford:secret-1\ntolland: secret-2\n")
+    book = TokenBook("worker", "", str(file), ManualClock(), lambda _: None)
+    assert [book.name_of(token) for token in ("secret-1", "secret-2")] == ["hartford", "tolland"]
+    assert book.name_of("hartford:secret-1") is None
+
+
 def test_an_emptied_file_revokes_all(tmp_path: Path) -> None:
     file, clock = tmp_path / "tokens", ManualClock()
     _write(file, "secret-1\n")
@@ -156,7 +164,7 @@ def test_a_file_that_cannot_be_understood_any_more_leaves_the_old_tokens_good(tm
     assert book.name_of("secret-2") == "line 1"
 
 
-@pytest.mark.parametrize("text", ["two words", "sp\u00e4t", "x" * 9_000])
+@pytest.mark.parametrize("text", ["two words", "sp\u00e4t", "x" * 9_000, "one:two:three", "name:"])
 def test_a_file_without_sense_is_refused_at_the_start_and_not_shown(tmp_path: Path, text: str) -> None:
     _write(tmp_path / "tokens", text)
     with pytest.raises(InvalidSettings) as refused:

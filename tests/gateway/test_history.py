@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from time import process_time
 from typing import Any
 
 import msgspec
 import pytest
 
-from parcelpost.gateway.history import Change, History, changes, record
+from parcelpost.gateway.history import Change, History, _by_certificate, changes, record
 from parcelpost.gateway.words import Version
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -53,6 +54,24 @@ def test_liens_without_a_certificate_go_by_case_or_place_and_the_same_number_twi
     assert changes({"liens": [same, same]}, {"liens": [same, {**same, "tax_year": 2021}]}) == [
         Change("liens[7 (2)].tax_year", 2020, 2021)
     ]
+
+
+def test_names_that_look_like_numbered_ones_stay_apart() -> None:
+    liens = [{"case_number": name, "place": place} for place, name in enumerate(["C (2)", "C", "C", "C", "C (2)"])]
+    told = [change.field for change in changes({"liens": []}, {"liens": liens})]
+    assert told == ["liens[C (2)]", "liens[C]", "liens[C (3)]", "liens[C (4)]", "liens[C (2) (2)]"]
+
+
+def test_thousands_of_liens_of_one_case_cost_no_more_than_so_many_cases() -> None:
+    """The first thousand are compared one by one. Without a counter for each name this takes minutes."""
+    started = process_time()
+    before = {"liens": [{"case_number": "C1", "status": "open"}] * 20_000}
+    after = {"liens": [{"case_number": "C1", "status": "sold"}] * 20_001}
+    told = changes(before, after)
+    assert len(_by_certificate(after["liens"])) == 20_001
+    assert process_time() - started < 20
+    assert [told[0].field, told[999].field] == ["liens[C1].status", "liens[C1 (1000)].status"]
+    assert told[1_000:] == [Change("liens beyond 1,000", 19_000, 19_001)]
 
 
 def a_version(data: dict[str, Any] | bytes, days: int = 0) -> Version:
@@ -109,6 +128,14 @@ def test_changes_that_are_large_together_end_it_early() -> None:
     versions = [a_version({"notes": str(number) * 1_000_000}, 100 - number) for number in range(10)]
     told = history(versions, 100)
     assert 0 < len(told.scrapes) < 5
+    assert not told.is_whole
+
+
+def test_records_that_are_large_together_end_it_early() -> None:
+    """However little has changed in them: all of them are read and compared by whoever asks for the parcel."""
+    large = msgspec.json.encode({"notes": "x" * 16_000_000})
+    told = history([a_version(large, 100 - number) for number in range(8)], 100)
+    assert 2 <= len(told.scrapes) < 7
     assert not told.is_whole
 
 

@@ -13,6 +13,7 @@ from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
 from parcelpost.cli.output import print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.keys import SECTIONS_OF_NAMES
+from parcelpost.settings.secrets import without_password
 
 if TYPE_CHECKING:
     from parcelpost.settings.sources import Found, Loaded, Problem
@@ -49,7 +50,7 @@ Examples:
 
 @app.command("show", epilog=SHOW_EXAMPLES)
 def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
-    """Show every setting, its value and where that comes from. The gateway's token is never shown."""
+    """Show every setting, its value and where that comes from. Tokens and passwords are never shown."""
     from parcelpost.settings import sources
 
     loaded = sources.load(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
@@ -116,7 +117,8 @@ def _values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
             continue
         values = getattr(loaded.settings, section)
         for field in values.__struct_fields__:
-            yield f"{section}.{field}", getattr(values, field)
+            value = getattr(values, field)
+            yield f"{section}.{field}", without_password(value) if isinstance(value, str) else value
 
 
 def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:

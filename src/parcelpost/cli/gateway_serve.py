@@ -11,7 +11,12 @@ import typer
 from parcelpost.cli.gateway_options import Database
 from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import fields, print_lines
-from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
+from parcelpost.settings.secrets import (
+    ADMIN_TOKENS_VARIABLE,
+    READ_TOKENS_VARIABLE,
+    WORKER_TOKENS_VARIABLE,
+    without_password,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -137,7 +142,6 @@ async def _until_told_to_stop(
 
 def _announce(settings: Settings, address: str) -> None:
     from parcelpost.gateway.access import is_loopback
-    from parcelpost.gateway.opening import shown
 
     server = settings.server
     kinds = {
@@ -151,7 +155,7 @@ def _announce(settings: Settings, address: str) -> None:
             [
                 ("gateway", f"{address}   (parcelpost run --gateway {address})"),
                 ("dashboard", f"{address}/"),
-                ("ledger", shown(server.database)),
+                ("ledger", without_password(server.database)),
                 ("raw files", server.raw),
                 ("tokens", f"needed by {', '.join(needed)}" if needed else "not needed: it serves this machine only"),
             ]

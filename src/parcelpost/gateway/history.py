@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal, DecimalException
@@ -16,6 +17,9 @@ VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
 """Differ between two scrapes of the same facts."""
 
 _MOST_BYTES = 4 * 1024 * 1024
+_MOST_RECORD_BYTES = 64 * 1024 * 1024
+_MOST_LIENS = 1_000
+"""Of one record; what lies beyond is compared as a whole."""
 
 
 class Change(Struct, frozen=True):
@@ -44,12 +48,14 @@ class Scrape(Struct, frozen=True, kw_only=True):
 class History:
     """The scrapes of a parcel, each beside the one before it, told from the newest on. Holds two records at a time.
 
-    Full after `most` scrapes, or once what changed in them is a few megabytes together.
+    Full after `most` scrapes, once what changed in them is a few megabytes together, or once the records that were
+    compared are some more.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._bytes = 0
+        self._record_bytes = 0
         self._last: tuple[Version, Mapping[str, Json]] | None = None
         self.scrapes: list[Scrape] = []
         self.is_whole = False
@@ -57,7 +63,8 @@ class History:
 
     @property
     def is_full(self) -> bool:
-        return len(self.scrapes) >= self._most or self._bytes > _MOST_BYTES
+        too_large = self._bytes > _MOST_BYTES or self._record_bytes > _MOST_RECORD_BYTES
+        return too_large or len(self.scrapes) >= self._most
 
     @property
     def room(self) -> int:
@@ -74,6 +81,7 @@ class History:
         for version in versions:
             if self.is_full:
                 return
+            self._record_bytes += len(version.data)
             older = record(version.data)
             if self._last:
                 newer, newer_record = self._last
@@ -123,32 +131,34 @@ def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change
         if name in VOLATILE or _same(before, after):
             continue
         if name == "liens" and _are_objects(before) and _are_objects(after):
-            found += _lien_changes(before or (), after or ())
+            found += _lien_changes(before or [], after or [])
         else:
             found.append(Change(name, before, after))
     return found
 
 
 def _lien_changes(older: Sequence[Mapping[str, Json]], newer: Sequence[Mapping[str, Json]]) -> Iterator[Change]:
-    before, after = _by_certificate(older), _by_certificate(newer)
+    before, after = _by_certificate(older[:_MOST_LIENS]), _by_certificate(newer[:_MOST_LIENS])
     for name in [*after, *(name for name in before if name not in after)]:
         if name not in before or name not in after:
             yield Change(f"liens[{name}]", before.get(name), after.get(name))
             continue
         for change in changes(before[name], after[name]):
             yield Change(f"liens[{name}].{change.field}", change.before, change.after)
+    if older[_MOST_LIENS:] != newer[_MOST_LIENS:]:
+        yield Change(f"liens beyond {_MOST_LIENS:,}", len(older[_MOST_LIENS:]), len(newer[_MOST_LIENS:]))
 
 
 def _by_certificate(liens: Sequence[Mapping[str, Json]]) -> dict[str, Mapping[str, Json]]:
     """One without a certificate goes by its case, else by its place; a name that comes again is numbered."""
     found: dict[str, Mapping[str, Json]] = {}
+    times: Counter[str] = Counter()
     for place, lien in enumerate(liens, 1):
         name = str(lien.get("certificate_number") or lien.get("case_number") or f"no. {place}")
-        times = 1
         unique = name
         while unique in found:
-            times += 1
-            unique = f"{name} ({times})"
+            times[name] += 1
+            unique = f"{name} ({times[name] + 1})"
         found[unique] = lien
     return found
 

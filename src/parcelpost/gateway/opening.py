@@ -12,6 +12,7 @@ from parcelpost.errors import InvalidSettings, LedgerAway, extra_hint
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
+from parcelpost.settings.secrets import without_password
 
 _POSTGRES = ("postgresql://", "postgres://")
 _START_AGAIN = "check that server.database names it, that it runs, and that it has room; then start again"
@@ -32,12 +33,6 @@ async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIt
     else:
         async with _sqlite(Path(database), max_attempts, clock) as ledger:
             yield ledger
-
-
-def shown(database: str) -> str:
-    """The ledger's address without what may be a password."""
-    scheme, separator, rest = database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}" if separator else database
 
 
 @asynccontextmanager
@@ -72,4 +67,6 @@ def _at_the_start(database: str) -> Iterator[None]:
     try:
         yield
     except LedgerAway as error:
-        raise LedgerAway(f"the ledger {shown(database)} does not answer: {error}", hint=_START_AGAIN) from error
+        raise LedgerAway(
+            f"the ledger {without_password(database)} does not answer: {error}", hint=_START_AGAIN
+        ) from error

@@ -22,7 +22,7 @@ from parcelpost.gateway.bodies import Patience
 from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
 from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.listening import check_listening
-from parcelpost.gateway.opening import open_ledger, shown
+from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
@@ -30,6 +30,7 @@ from parcelpost.gateway.tokens import read_tokens
 from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.secrets import without_password
 from parcelpost.tcp_server import stop_listening
 
 _MOST_WAITING = 4_096
@@ -78,7 +79,7 @@ async def serve(
         waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
         with _listening(server) as listener:
             address = _address(server, listener)
-            emit(GatewayStarted(address=address, database=shown(server.database), raw=server.raw))
+            emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
             sweeper = Sweeper(parts)
             watch(sweeper)
             async with asyncio.TaskGroup() as group:

@@ -22,8 +22,8 @@ LEAST_CHARS = 16
 
 _LOOK_AGAIN_SECONDS = 1.0
 _MOST_BYTES = 1024 * 1024
-_ENTRY = re.compile(r"(?:([\w.@-]{1,64}):\s+)?([\x21-\x7e]{1,8192})", re.ASCII)
-_FORM = "write one token a line, or 'name: token'; a token is printable ASCII without spaces"
+_ENTRY = re.compile(r"(?:([\w.@-]{1,64}):\s*)?([\x21-\x39\x3b-\x7e]{1,8192})", re.ASCII)
+_FORM = "write one token a line, or 'name: token'; a token is printable ASCII without spaces and colons"
 
 
 class _Entry(Struct, frozen=True):

@@ -25,7 +25,40 @@ _ALL_USUAL_PORTS = frozenset(port for ports in _USUAL_PORTS.values() for port in
 _MOST_URL_CHARS = 8_000
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?", re.ASCII)
-_NAT64 = IPv6Network("64:ff9b::/96")
+
+# Written out, because what Python's ipaddress takes for private changes with its version.
+_NOT_PUBLIC_IPV4 = [
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT; Alibaba Cloud's metadata
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's host
+        "169.254.0.0/16",  # link-local; metadata of most clouds
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # IETF protocols; Oracle Cloud's metadata
+        "192.0.2.0/24",  # documentation, as two more below
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and the broadcast address
+    )
+]
+_PUBLIC_IPV6 = IPv6Network("2000::/3")
+_NOT_PUBLIC_IPV6 = [
+    IPv6Network(text)
+    for text in (
+        "2001::/23",  # IETF protocols, with Teredo
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+    )
+]
+_STANDS_FOR_IPV4 = [IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")]  # mapped; NAT64
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
@@ -94,7 +127,7 @@ class Guard:
     def _check(self, host: str, address: Address, port: int) -> None:
         if host.lower().rstrip(".") in self._hosts or any(address in network for network in self._networks):
             return
-        if not all(_is_public(one) for one in _meanings(address)):
+        if not _is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
             raise CannotFetch(f"{where} is a private address, and fetch.allow_private does not name it")
         if port not in _ALL_USUAL_PORTS:
@@ -122,22 +155,9 @@ def _parsed(text: str) -> Address:
     return ip_address(text.partition("%")[0])
 
 
-def _meanings(address: Address) -> list[Address]:
-    """The address, and those of the older kind that it stands for."""
-    if isinstance(address, IPv4Address):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    if address in _NAT64:  # how a network without the older kind reaches it
-        return [_last_bits(address)]
-    inside = [address.sixtofour, *(address.teredo or ()), _last_bits(address) if int(address) >> 32 == 0 else None]
-    return [address, *(one for one in inside if one is not None)]
-
-
-def _last_bits(address: IPv6Address) -> IPv4Address:
-    return IPv4Address(int(address) & 0xFFFFFFFF)
-
-
 def _is_public(address: Address) -> bool:
-    is_site_local = isinstance(address, IPv6Address) and address.is_site_local
-    return address.is_global and not address.is_multicast and not address.is_reserved and not is_site_local
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_IPV4)
+    if any(address in network for network in _STANDS_FOR_IPV4):
+        return _is_public(IPv4Address(int(address) & 0xFFFFFFFF))
+    return address in _PUBLIC_IPV6 and not any(address in network for network in _NOT_PUBLIC_IPV6)

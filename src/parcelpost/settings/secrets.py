@@ -20,6 +20,7 @@ ADMIN_TOKENS_VARIABLE = "PARCELPOST_ADMIN_TOKENS"
 PROXY_LOGIN_VARIABLE = "PARCELPOST_FETCH_PROXY_LOGIN"
 
 _MAX_BYTES = 8 * 1024
+_USER = re.compile(r"[\w.%-]*", re.ASCII)
 _WELL_FORMED = re.compile(r"[\x21-\x7e]+")
 _FORM = "a token is printable ASCII without spaces"
 
@@ -53,6 +54,19 @@ class Token(Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """For people: `set (environment)`, `set (file PATH)` or `not set`."""
         return f"set ({self.origin})" if self.secret else "not set"
+
+
+def without_password(address: str) -> str:
+    """An address as it may be shown: `postgresql://user:***@host/db`. Parameters are hidden: one may be a password."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return address
+    login, at, place = rest.rpartition("@")
+    user, colon, _ = login.partition(":")
+    if not _USER.fullmatch(user) or (at and "?" in login):
+        return f"{scheme}://***"  # where the password ends cannot be told
+    place, mark, _ = place.partition("?")
+    return f"{scheme}://{user}{':***' if colon else ''}{at}{place}{'?***' if mark else ''}"
 
 
 def read_token(gateway: GatewaySettings, environment: Mapping[str, str]) -> Token:

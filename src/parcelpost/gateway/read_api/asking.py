@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import ParcelFilter, ParcelKey
@@ -16,6 +17,7 @@ from parcelpost.gateway.words import ParcelFilter, ParcelKey
 T = TypeVar("T")
 
 NO_NUL = r"^[^\x00]*$"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
 
 
 def _in_utc(at: datetime) -> datetime:
@@ -23,6 +25,13 @@ def _in_utc(at: datetime) -> datetime:
         return at.astimezone(UTC)
     except OverflowError:
         raise ValueError("is out of range") from None
+
+
+def _as_written(given: object) -> object:
+    """A plain number would be read as seconds since 1970."""
+    if isinstance(given, str) and not _MOMENT.match(given):
+        raise ValueError("must be RFC 3339 with a zone, such as 2026-11-17T00:00:00Z")
+    return given
 
 
 Text = Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)]
@@ -44,7 +53,8 @@ class Filters(BaseModel):
     min_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
     max_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
     changed_since: Annotated[
-        Annotated[AwareDatetime, AfterValidator(_in_utc)] | None, Field(description="RFC 3339 with a zone")
+        Annotated[AwareDatetime, BeforeValidator(_as_written), AfterValidator(_in_utc)] | None,
+        Field(description="RFC 3339 with a zone"),
     ] = None
 
     def wanted(self) -> ParcelFilter:
