@@ -159,4 +159,4 @@ def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, 
     kept = run("tasks", "show", "t0", "--json", "--store", store).document["evidence"]
     report = run("results", "show", "t0", "--json", "--store", store).document
     assert kept["log_path"] == report["log_path"]
-    assert kept["log_path"].startswith("evidence/parcelpost.db/t0~")
+    assert kept["log_path"].startswith("evidence/t0~")

@@ -209,7 +209,7 @@ async def test_sizes_are_bounded(lpm: LocalPersistenceManager, store: Path) -> N
 async def test_no_task_id_leads_out_of_the_folder(lpm: LocalPersistenceManager, store: Path, task_id: str) -> None:
     claim = await claim_one(lpm, a_task(task_id))
     assert await lpm.evidence.put(task_id, PNG, "log \udc80")
-    assert {path.parent for path in files(store)} == {store.parent / "data" / "evidence" / "parcelpost.db"}
+    assert {path.parent for path in files(store)} == {store.parent / "data" / "evidence"}
     await lpm.give_up(claim, "no")
     assert lpm.raw_path(str((await the_result(lpm, task_id)).screenshot_path)).exists()
 
@@ -238,7 +238,6 @@ async def test_stores_that_share_a_data_folder_do_not_share_evidence(
 
 async def test_a_file_in_the_folder_s_place_is_told(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
-    (store.parent / "data").mkdir()
     (store.parent / "data" / "evidence").write_text("in the way")
     with pytest.raises(StoreError, match="evidence"):
         await lpm.evidence.put("t1", PNG, "")

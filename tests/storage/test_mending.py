@@ -37,7 +37,7 @@ def one(task_id: str) -> Selection:
 
 def files(lpm: LocalPersistenceManager) -> set[str]:
     root = lpm.path.parent / "data"
-    return {path.name for path in root.rglob("*") if path.is_file()}
+    return {path.name for path in root.rglob("*") if path.suffix}
 
 
 async def _list_of_three(lpm: LocalPersistenceManager, source: Source = Source.GATEWAY) -> list[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import os
+import shutil
 import sqlite3
 from datetime import timedelta
 from pathlib import Path
@@ -14,8 +16,9 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StoreCleaned
 from parcelpost.model import Signal, TaskStatus
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.metrics import Sample
+from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 
@@ -104,7 +107,7 @@ async def test_files_go_with_their_rows(lpm: LocalPersistenceManager, clock: Man
     clock.advance(8 * DAY)
     cleaned = await lpm.janitor.clean()
     assert (cleaned.results, cleaned.files) == (1, 2)
-    files = {path.name for path in (store.parent / "data").rglob("*") if path.is_file()}
+    files = {path.name for path in (store.parent / "data" / "vgsi").rglob("*") if path.is_file()}
     assert files == {Path(str(kept.html_path)).name, Path(str(kept.json_path)).name}
     assert look(store, "SELECT bytes FROM storage_usage WHERE kind = 'raw'") == [(8_192,)]
 
@@ -235,3 +238,40 @@ async def test_cleaning_while_another_program_reads_works(
         assert reader.execute("SELECT count(*) FROM results").fetchone() == (1,)
         assert (await lpm.janitor.clean()).results == 1
         assert reader.execute("SELECT count(*) FROM results").fetchone() == (1,)
+
+
+async def test_a_store_keeps_its_hands_off_the_pages_of_another_in_the_same_folder(tmp_path: Path) -> None:
+    stores = [tmp_path / name for name in ("a.sqlite", "b.sqlite", "b.db", "c")]
+    pages: dict[Path, Path] = {}
+    clock = ManualClock()
+    async with contextlib.AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(LocalPersistenceManager.open(one, clock=clock)) for one in stores]
+        for store, lpm in zip(stores, opened, strict=True):
+            entry = await save_one(lpm, "t1", a_result(body=store.name.encode()))
+            pages[store] = lpm.raw_path(str(entry.html_path))
+            assert pages[store].is_relative_to(raw_folder(store))
+            os.utime(pages[store], (0, 0))  # old enough to be taken for a crash's
+        for lpm in opened:
+            assert (await lpm.janitor.clean()).files == 0
+    assert pages[stores[0]].relative_to(tmp_path).parts[0] == "data"
+    assert {store: gzip.decompress(page.read_bytes()) for store, page in pages.items()} == {
+        store: store.name.encode() for store in stores
+    }
+    names = [Path((backup.make(store, clock.now(), keep=1)).path) for store in stores]
+    assert all(name.exists() for name in names)
+
+
+async def test_a_renamed_store_has_its_pages_still_and_a_copy_shares_none(tmp_path: Path) -> None:
+    old, new, copy = tmp_path / "old.db", tmp_path / "new.db", tmp_path / "copy.db"
+    async with LocalPersistenceManager.open(old) as lpm:
+        path = str((await save_one(lpm, "t1", a_result(body=b"<p>1"))).html_path)
+    old.rename(new)
+    shutil.copy(new, copy)
+    for store, is_there in ((new, True), (copy, False), (new, True)):
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert lpm.raw_path(path).exists() is is_there
+    new.unlink()
+    for store in (tmp_path / "another.db", copy):  # neither is the one whose pages they are
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert not lpm.raw_path(path).exists()
+    assert (tmp_path / "data" / path).exists()

@@ -24,6 +24,7 @@ from parcelpost.model import OutboxEntry
 from parcelpost.storage import backup, health, opening, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.filtering import Delivery, Selection, results_page
+from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.raw_names import inside
 from parcelpost.storage.snapshot import integrity_problems
 
@@ -82,7 +83,7 @@ def damage_problem(store: Path, what: str) -> Problem:
 
 async def page_problems(database: LocalDatabase, *, deep: bool, most: int | None = None) -> tuple[list[Problem], int]:
     """Of undelivered results whose page is not there, or with `deep` not what it was; and how many were looked at."""
-    root = database.path.parent / "data"
+    root = raw_folder(database.path)
     _, dead = await openers(database.path)
     looked_at, problems = 0, []
     waiting, rejected, _ = await database.read(outbox.depth)
@@ -133,7 +134,7 @@ def page_sha256(path: Path) -> str | None:
 
 
 def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journalled: bool) -> Problem:
-    path = store.parent / "data" / (entry.html_path or "")
+    path = raw_folder(store) / (entry.html_path or "")
     if may_be_journalled:
         command = store_command("clean", store)
         remedy = f"run '{command}': opening the store restores what a dead worker's journal holds"
@@ -146,7 +147,7 @@ def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journall
 
 async def count_orphans(database: LocalDatabase, *, before: float | None = None, most: int | None = None) -> int:
     """Pages that no result names, last changed before that moment (of the epoch), among the first so many pages."""
-    root = database.path.parent / "data"
+    root = raw_folder(database.path)
     pages = islice(_pages(root, before), most)
     orphans = looked_at = 0
     async with Meter("looking for pages that no result names") as meter:

@@ -21,6 +21,7 @@ from parcelpost.model import OutboxEntry
 from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.storage import queue_state
 from parcelpost.storage.filtering import Selection, results_page, tasks_page
+from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.raw_names import inside
 
 _PAGE_ROWS = 500
@@ -92,7 +93,7 @@ def _same_records(here: Mapping[str, _Kept], there: Mapping[str, list[_Kept]]) -
 
 async def _at_worker(files: Files) -> Mapping[str, _Kept]:
     """By task; each record of a list has a task of its own."""
-    root = files.store.parent / "data"
+    root = raw_folder(files.store)
     found: dict[str, _Kept] = {}
     pages: dict[str, str | None] = {}
     async with looking(files.store) as database:

@@ -20,6 +20,7 @@ from parcelpost.model import Broken, QueueDepth, Source
 from parcelpost.storage import outbox
 from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Usage
+from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
 from parcelpost.worker.backoff import Away
@@ -254,7 +255,7 @@ async def broken_fields(store: Path) -> list[BrokenField]:
             (one.platform, one.state, one.county, one.field): one for by in told for one in by.fields if by.at > oldest
         }
         pages = [await database.read(outbox.get, one.example) for one in fields.values()]
-    folder = store.parent / "data"
+    folder = raw_folder(store)
     return [
         BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
         for one, page in zip(fields.values(), pages, strict=True)

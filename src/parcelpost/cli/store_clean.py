@@ -87,6 +87,7 @@ async def _migrate(store: Path) -> tuple[int, int, str | None]:
     from parcelpost.cli.running import CLOCK, looking, options
     from parcelpost.events import Event, StoreOpened
     from parcelpost.storage import LocalPersistenceManager, migrations
+    from parcelpost.storage.snapshot import copies
 
     try:
         async with looking(store) as database:
@@ -102,6 +103,6 @@ async def _migrate(store: Path) -> tuple[int, int, str | None]:
     ):
         (opened,) = (event for event in events if isinstance(event, StoreOpened))
     version = opened.schema_version
-    copies = (store.parent / "backups").glob(f"{store.stem}_before_v{version}_*.db")
-    newest = max(copies, key=lambda copy: copy.name, default=None)
+    made = (store.parent / "backups").glob(f"{copies(store)}_before_v{version}_*.db")
+    newest = max(made, key=lambda copy: copy.name, default=None)
     return version - len(opened.migrated), version, str(newest) if newest else None

@@ -26,7 +26,7 @@ from parcelpost.errors import (
     StoreTooNew,
 )
 from parcelpost.storage import durable_files, migrations, owner
-from parcelpost.storage.snapshot import integrity_problems, snapshot
+from parcelpost.storage.snapshot import copies, integrity_problems, snapshot
 from parcelpost.storage.sqlite_errors import translate
 from parcelpost.storage.wholeness import damage, never
 
@@ -64,7 +64,7 @@ class Restored(Struct, frozen=True, kw_only=True):
 def make(store: Path, now: datetime, keep: int, progress: Progress | None = None) -> Backup:
     """`backups/{name}_{YYYYMMDDTHHMMSS}.db` beside the store; beyond `keep`, the oldest go."""
     folder = store.parent / "backups"
-    path = folder / f"{store.stem}_{now:%Y%m%dT%H%M%S}.db"
+    path = folder / f"{copies(store)}_{now:%Y%m%dT%H%M%S}.db"
     _check_room(store, folder)
     snapshot(store, path, progress)
     _remove_abandoned_parts(folder)
@@ -96,12 +96,12 @@ def _is_running(pid: int) -> bool:
 def found(store: Path) -> list[Path]:
     """The backups made by `make`, the oldest first. Copies made before a migration or a restore are not among them."""
     stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
-    return sorted((store.parent / "backups").glob(f"{glob.escape(store.stem)}_{stamp}.db"))
+    return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_{stamp}.db"))
 
 
 def candidates(store: Path) -> list[Path]:
     """What could be put in the store's place, the newest first: backups, and copies made before a migration."""
-    before = (store.parent / "backups").glob(f"{glob.escape(store.stem)}_before_v*.db")
+    before = (store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_v*.db")
     return sorted((*found(store), *before), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
@@ -211,7 +211,7 @@ def _refuse_to_lose(store: Path, backup: Contents) -> None:
 def _aside_path(store: Path, now: datetime) -> Path:
     folder = store.parent / "backups"
     durable_files.make_folder(folder)
-    stem = f"{store.stem}_before_restore_{now:%Y%m%dT%H%M%S}"
+    stem = f"{copies(store)}_before_restore_{now:%Y%m%dT%H%M%S}"
     names = chain([f"{stem}.db"], (f"{stem}_{number}.db" for number in count(2)))
     return next(path for name in names if not (path := folder / name).exists())
 

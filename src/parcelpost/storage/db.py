@@ -17,7 +17,7 @@ from parcelpost.storage import durable_files, header, migrations
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.lane import Lane
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.snapshot import snapshot
+from parcelpost.storage.snapshot import copies, snapshot
 from parcelpost.storage.sqlite_errors import os_error, translated
 from parcelpost.storage.writer import GroupWriter, Job
 
@@ -322,6 +322,6 @@ async def _bring_up_to_date(path: Path, lane: Lane, clock: Clock, *, migrate: bo
         if not migrate:
             raise StoreOutdated(f"the store has schema version {old_version}, this program needs {known[-1].version}")
         stamp = clock.now().strftime("%Y%m%dT%H%M%S")
-        copy = path.parent / "backups" / f"{path.stem}_before_v{todo[-1].version}_{stamp}.db"
+        copy = path.parent / "backups" / f"{copies(path)}_before_v{todo[-1].version}_{stamp}.db"
         await asyncio.to_thread(snapshot, path, copy)
     return await lane.run(lambda db: migrations.apply(db, known, iso(clock.now())))

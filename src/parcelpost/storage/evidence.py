@@ -29,6 +29,7 @@ MAX_SCREENSHOT_BYTES = 4 * 1024**2
 MAX_LOG_BYTES = 256 * 1024
 
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg"}
+_FOLDER = "evidence"
 _ENDINGS = (".png", ".jpg", ".log", ".partial")
 
 
@@ -47,7 +48,6 @@ class Evidence:
         self._db = database
         self._root = root
         self._clock = clock
-        self._folder = f"evidence/{safe_name(database.path.name)}"  # other stores may share the data folder
         self._known: set[str] | None = None
 
     async def put(self, task_id: str, screenshot: bytes | None, log: str) -> bool:
@@ -59,7 +59,7 @@ class Evidence:
         contents = _contents(screenshot, log)
         if not contents:
             return False
-        paths = {ending: f"{self._folder}/{_name(task_id)}.{ending}" for ending in contents}
+        paths = {ending: f"{_FOLDER}/{_name(task_id)}.{ending}" for ending in contents}
         image = next((path for ending, path in paths.items() if ending != "log"), None)
         size = sum(map(on_disk, contents.values()))
         row = (task_id, image, paths.get("log"), size, iso(self._clock.now()))
@@ -117,7 +117,7 @@ class Evidence:
             for path, content in contents.items():
                 durable_files.replace(inside(self._root, path), content)
         except OSError as error:
-            raise os_error(error, self._root / self._folder) from error
+            raise os_error(error, self._root / _FOLDER) from error
 
     def _unlink(self, paths: list[str]) -> None:
         for path in paths:
@@ -126,10 +126,10 @@ class Evidence:
 
     def _files(self, before: float) -> list[str]:
         found = []
-        for path in (self._root / self._folder).glob("*"):
+        for path in (self._root / _FOLDER).glob("*"):
             with contextlib.suppress(FileNotFoundError):  # it may go while it is looked at
                 if path.suffix in _ENDINGS and path.stat().st_mtime < before:
-                    found.append(f"{self._folder}/{path.name}")
+                    found.append(f"{_FOLDER}/{path.name}")
         return found
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -13,7 +15,17 @@ from typing import NamedTuple, TypeVar
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreInUse, StoreNotFound, StoreOutdated
 from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
-from parcelpost.storage import backup, durable_files, header, migrations, owner, queue_state, raw_recovery, tasks
+from parcelpost.storage import (
+    backup,
+    durable_files,
+    header,
+    migrations,
+    outbox,
+    owner,
+    queue_state,
+    raw_recovery,
+    tasks,
+)
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
@@ -23,12 +35,63 @@ from parcelpost.storage.sqlite_errors import os_error
 T = TypeVar("T")
 
 _RETRY_SECONDS = 0.01
+_HOLDER_FILE = ".store"
 
 
 def live_folder(store: Path) -> Path:
     """Locks and journals of those who have the store open, beside the file that a link leads to."""
     store = store.resolve()
     return store.with_name(store.name + "-live")
+
+
+def raw_folder(store: Path) -> Path:
+    """The store's own folder of raw files: `data/` beside it, or `{name}-data/` where `data/` is another store's."""
+    store = store.resolve()
+    shared, own = store.parent / "data", store.with_name(f"{store.name}-data")
+    return own if own.exists() or _holder(shared) not in (None, store.name) else shared
+
+
+def _holder(folder: Path) -> str | None:
+    """The name of the store whose pages a folder holds; None where no store has taken it."""
+    try:
+        return (folder / _HOLDER_FILE).read_text(errors="replace").strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+async def _take_raw_folder(database: LocalDatabase) -> Path:
+    """Makes the store's raw folder; in `data/`, a file names the store, so that no other store takes it."""
+    store = database.path
+    shared = store.parent / "data"
+    if raw_folder(store) == shared and _holder(shared) is None:
+        durable_files.make_folder(shared)
+        _name_holder(shared, store.name)
+    elif await _was_renamed(database, shared):
+        durable_files.replace(shared / _HOLDER_FILE, store.name.encode())
+    folder = raw_folder(store)
+    durable_files.make_folder(folder)
+    return folder
+
+
+async def _was_renamed(database: LocalDatabase, shared: Path) -> bool:
+    """Whether `data/` is this store's under an older name: nobody has that name, and the store names pages."""
+    store, old_name = database.path, _holder(shared)
+    if raw_folder(store) == shared or old_name is None or raw_folder(store).exists():
+        return False
+    return not (store.parent / old_name).exists() and await database.read(outbox.names_a_page)
+
+
+def _name_holder(folder: Path, name: str) -> None:
+    """Of two stores that do this at once, the first is named. After a power cut the file is whole, or not there."""
+    partial = folder / f"{_HOLDER_FILE}-{secrets.token_hex(4)}"
+    try:
+        durable_files.replace(partial, name.encode())
+        with contextlib.suppress(FileExistsError):
+            (folder / _HOLDER_FILE).hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+    durable_files.sync_path(folder)
+    durable_files.sync_path(folder.parent)
 
 
 @asynccontextmanager
@@ -112,7 +175,7 @@ async def _open_parts(
     database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
     me = owner.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(me.leave)
-    raw = RawFiles(path.parent / "data", live_folder(path), me.id)
+    raw = RawFiles(await _take_raw_folder(database), live_folder(path), me.id)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, me, reserve, live_folder(path))
 

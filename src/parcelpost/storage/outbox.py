@@ -260,6 +260,11 @@ def named_by_a_result(db: sqlite3.Connection, html_paths: Sequence[str]) -> dict
     return {path: row for path, row in found.items() if row is not None}
 
 
+def names_a_page(db: sqlite3.Connection) -> bool:
+    """Whether any result of the store has a raw file."""
+    return db.execute("SELECT 1 FROM results WHERE html_path IS NOT NULL LIMIT 1").fetchone() is not None
+
+
 def remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
     """What the task and its children brought before gives way. Answers the files that went with it."""
     # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.

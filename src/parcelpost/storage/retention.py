@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import glob
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
+from parcelpost.storage.snapshot import copies
 
 P = ParamSpec("P")
 
@@ -135,7 +137,7 @@ async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime)
     while batch := await asyncio.to_thread(_take, candidates):
         named = await database.read(outbox.named_by_a_result, batch)
         orphans = [name for name in batch if name not in named]
-        for store in _other_stores(database.path):
+        for store in _set_aside(database.path):
             orphans = await asyncio.to_thread(_unnamed_in, store, orphans)
         beside = [name.removesuffix(".html.gz") + ".json" for name in orphans]
         await raw.discard([*beside, *orphans])
@@ -143,10 +145,9 @@ async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime)
     return removed
 
 
-def _other_stores(store: Path) -> list[Path]:
-    """Whose results may name pages in the same folder: stores beside this one, and those a restore set aside."""
-    beside = [path for path in store.parent.glob("*.db") if path != store]
-    return beside + sorted((store.parent / "backups").glob("*_before_restore_*.db"))
+def _set_aside(store: Path) -> list[Path]:
+    """What this store was before a restore: its results may name pages, too."""
+    return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_restore_*.db"))
 
 
 def _unnamed_in(store: Path, names: list[str]) -> list[str]:

@@ -38,6 +38,11 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
             leftover.unlink(missing_ok=True)
 
 
+def copies(store: Path) -> str:
+    """How the names of a store's copies in `backups/` begin: no other store of the folder has the same."""
+    return store.stem if store.suffix == ".db" else store.name
+
+
 def integrity_problems(path: Path, *, quick: bool = False) -> list[str]:
     """What SQLite's own check finds wrong; empty when the file is whole."""
     check = "quick_check" if quick else "integrity_check"

@@ -49,7 +49,7 @@ def _parts(store: Path) -> Iterator[_Seen]:
 
 
 def _folders(store: Path) -> tuple[Path, ...]:
-    return opening.live_folder(store), store.parent / "data", store.parent / "backups"
+    return opening.live_folder(store), opening.raw_folder(store), store.parent / "backups"
 
 
 def _below(top: Path) -> Iterator[Path]:

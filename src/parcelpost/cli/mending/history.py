@@ -15,6 +15,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry, TaskInfo
 from parcelpost.storage import evidence, outbox, several, tasks
 from parcelpost.storage.evidence import KeptEvidence
+from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.raw_names import inside
 
 
@@ -65,13 +66,13 @@ def page_facts(page: Page | None) -> Iterator[tuple[str, Cell]]:
 
 def evidence_text(store: Path, path: str | None) -> str | None:
     """Where the file is; a path that a record brought itself may lead anywhere, and is shown as it is."""
-    return str(store.parent / "data" / path) if path and path.startswith("evidence/") else path
+    return str(raw_folder(store) / path) if path and path.startswith("evidence/") else path
 
 
 def _page(store: Path, entry: OutboxEntry) -> Page | None:
     if entry.html_path is None:
         return None
-    path = inside(store.parent / "data", entry.html_path)
+    path = inside(raw_folder(store), entry.html_path)
     if not path.is_file():
         return Page(path=str(path), bytes=0, state="missing")
     state = "whole" if page_sha256(path) == entry.raw_sha256 else "damaged"
