@@ -75,6 +75,7 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
             factory=_factory(work),
             settings=wanted,
             worker_id="bench",
+            name="bench",
             version=__version__,
             clock=clock,
             emit=tally.emit,

@@ -175,6 +175,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),
     events.WorkerStarted: ("info", _started),
+    events.WorkerIdChanged: (
+        "warning",
+        lambda e: f"this store was worker {e.old} upstream, and is {e.new} from now on",
+    ),
     events.WorkerDraining: (
         "info",
         lambda e: f"draining ({e.reason}): nothing new is started, what runs has {_time(e.seconds)}",

@@ -39,6 +39,7 @@ def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clo
         SyncSettings(),
         Control(),
         worker_id="w-1",
+        name="w-1",
         version="1",
         platforms=lambda: ["echo"],
         known_platforms=lambda: ["echo"],

@@ -11,9 +11,11 @@ from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
 from parcelpost.model import Broken, Target, Task
 from parcelpost.settings.keys import HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import acquaint
 from parcelpost.worker.control import Control
 from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.identity import process_name
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.resources import Resources
 from tests import traps
@@ -21,7 +23,7 @@ from tests.worker.rig import Rig
 
 
 class Scene:
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, lpm: LocalPersistenceManager | None = None, name: str = "worker-1") -> None:
         self.control = Control()
         self.syncs = 0
         self.broken: list[Broken] = []
@@ -29,12 +31,13 @@ class Scene:
             ResourcesSettings(), browsers=None, most_browsers=0, clock=rig.clock, emit=rig.events.append
         )
         self.heartbeat = Heartbeat(
-            rig.lpm,
+            lpm or rig.lpm,
             rig.client,
             HeartbeatSettings(seconds=30),
             SyncSettings(),
             self.control,
             worker_id="worker-1",
+            name=name,
             version="1.2.3",
             platforms=lambda: ["echo", "vgsi"],
             known_platforms=lambda: ["echo", "vgsi", "qpublic"],
@@ -245,3 +248,35 @@ async def test_a_token_that_is_refused_is_tried_again_at_the_longest_backoff_and
     assert await scene.heartbeat.step() == 30
     assert scene.heartbeat.away is None
     assert len(rig.seen(UpstreamBack)) == 1
+
+
+async def test_of_several_processes_on_a_store_one_beats_and_all_obey(scene: Scene, rig: Rig) -> None:
+    async with LocalPersistenceManager.open(rig.lpm.path, clock=rig.clock, worker="worker") as other:
+        peer = Scene(rig, other, "worker-1-2")
+        await scene.heartbeat.step()
+        await peer.heartbeat.step()
+        await rig.claim("t1")
+        rig.gateway.commands = ["pause", "platforms:vgsi"]
+        await scene.heartbeat.step()
+        await peer.heartbeat.step()
+        assert len(rig.gateway.beats) == 2, "the peer has not beaten"
+        assert (peer.control.paused, peer.control.platforms) == (True, frozenset({"vgsi"}))
+        assert {one.worker_id for one in await rig.lpm.state.named(ORDERS_STATE, Orders)} == {"worker-1"}
+        rig.gateway.commands = ["resume"]
+        await scene.heartbeat.step()
+        rig.lpm.duties.leave()
+        await peer.heartbeat.step()
+        assert not peer.control.paused
+        assert len(rig.gateway.beats) == 4, "it goes on where the other has ended"
+        assert rig.gateway.beats[-1]["active_tasks"] == 3 + 1, "what a peer works on counts, too"
+
+
+async def test_only_the_last_process_of_a_store_says_goodbye(scene: Scene, rig: Rig) -> None:
+    async with LocalPersistenceManager.open(rig.lpm.path, clock=rig.clock, worker="worker") as other:
+        peer = Scene(rig, other, "worker-1-2")
+        assert [process_name(one, "worker-1") for one in (rig.lpm, other)] == ["worker-1", "worker-1-2"]
+        await scene.heartbeat.step()
+        await scene.heartbeat.goodbye()
+        assert [beat["leaving"] for beat in rig.gateway.beats if beat.get("leaving")] == []
+        await peer.heartbeat.goodbye()
+        assert [beat["leaving"] for beat in rig.gateway.beats if beat.get("leaving")] == [True]

@@ -220,8 +220,7 @@ def _pause_problems(orders: list[Orders]) -> list[Problem]:
             command=f"parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}",
             warning=True,
         )
-        for one in orders
-        if one.paused
+        for one in {one.worker_id: one for one in orders if one.paused}.values()  # its processes are one worker there
     ]
 
 

@@ -10,6 +10,7 @@ from parcelpost.cli import (
     store_clean,
     store_requeue,
     store_status,
+    store_upstream,
 )
 from parcelpost.cli.given import with_settings
 from parcelpost.cli.results import group as results
@@ -34,6 +35,7 @@ app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_b
 app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
 app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(with_settings(store_clean.clean))
 app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(with_settings(store_clean.migrate))
+app.command("upstream", epilog=store_upstream.EXAMPLES)(with_settings(store_upstream.upstream))
 app.command("requeue", epilog=store_requeue.EXAMPLES, hidden=True)(with_settings(store_requeue.requeue))
 app.add_typer(tasks.app, name="tasks", hidden=True)
 app.add_typer(results.app, name="results", hidden=True)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost import __version__
@@ -34,17 +31,12 @@ from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker import pages
 from parcelpost.worker.control import Control
+from parcelpost.worker.identity import process_name, settle_worker_id
 from parcelpost.worker.presence import PRESENCE_STATE, Presence
 from parcelpost.worker.worker import Tools, Worker
 
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
-
-_MOST_SISTERS = 1_000
-
-
-class _Identity(Struct, frozen=True):
-    worker_id: str
 
 
 @asynccontextmanager
@@ -74,9 +66,10 @@ async def working(
         fetcher = await stack.enter_async_context(
             PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
         )
-        worker_id = settings.worker.id or await _own_id(lpm)
+        worker_id = await settle_worker_id(lpm, settings.worker.id, emit)
+        name = process_name(lpm, worker_id)
         upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock))
-        await _present(lpm, settings, worker_id, upstream, clock)
+        await _present(lpm, settings, name, upstream, clock)
         worker = Worker(
             Tools(
                 lpm=lpm,
@@ -90,6 +83,7 @@ async def working(
                 emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
                 settings=settings,
                 worker_id=worker_id,
+                name=name,
                 version=__version__,
                 clock=clock,
                 emit=emit,
@@ -106,19 +100,11 @@ async def working(
         yield worker
 
 
-async def _own_id(lpm: LocalPersistenceManager) -> str:
-    """Made once for the store; its second process at the same time is `...-2`, and so on."""
-    new = _Identity(f"{socket.gethostname()[:40] or 'worker'}-{secrets.token_hex(4)}")
-    kept = await lpm.state.settle("identity", new)
-    number = next(number for number in range(1, _MOST_SISTERS) if lpm.duties.take(f"worker-{number}"))
-    return kept.worker_id if number == 1 else f"{kept.worker_id}-{number}"
-
-
 async def _present(
-    lpm: LocalPersistenceManager, settings: Settings, worker_id: str, upstream: Upstream, clock: SystemClock
+    lpm: LocalPersistenceManager, settings: Settings, name: str, upstream: Upstream, clock: SystemClock
 ) -> None:
     presence = Presence(
-        worker_id=worker_id,
+        worker_id=name,
         owner=lpm.owner_id,
         since=clock.now(),
         mode=settings.worker.mode,
@@ -128,7 +114,7 @@ async def _present(
         gateway_url="" if isinstance(upstream, Nowhere) else settings.gateway.url,
     )
     with contextlib.suppress(StoreError):  # a worker starts on a full disk, too
-        await lpm.state.put(f"{PRESENCE_STATE}{worker_id}", presence)
+        await lpm.state.put(f"{PRESENCE_STATE}{name}", presence)
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:

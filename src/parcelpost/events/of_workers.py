@@ -69,6 +69,13 @@ class WorkerStarted(Event, frozen=True):
     platforms: list[str]
 
 
+class WorkerIdChanged(Event, frozen=True):
+    """The store has another worker id upstream from now on, as `worker.id` says; nothing was held under the old one."""
+
+    old: str
+    new: str
+
+
 class WorkerDraining(Event, frozen=True):
     """No new task is started; those running get `seconds` to end."""
 

@@ -62,7 +62,7 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
             what=f"{where}, the older Python gateway, which is not supported",
             remedy="give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
         )
-    if not _WORKER_ID.fullmatch(values["worker.id"]):
+    if not is_worker_id(values["worker.id"]):
         where = origins["worker.id"]
         yield Problem(
             what=f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
@@ -84,6 +84,10 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
     if not values["storage.path"]:
         where = origins["storage.path"]
         yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
+
+
+def is_worker_id(text: str) -> bool:
+    return _WORKER_ID.fullmatch(text) is not None
 
 
 def _old_gateway(url: str, base_path: str) -> str:

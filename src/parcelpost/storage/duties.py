@@ -40,7 +40,24 @@ class Duties:
         self._held[name] = handle
         return True
 
-    def leave(self) -> None:
-        for handle in self._held.values():
-            os.close(handle)
-        self._held.clear()
+    def leave(self, prefix: str = "") -> None:
+        """Gives up those whose names begin with that."""
+        for name in [name for name in self._held if name.startswith(prefix)]:
+            os.close(self._held.pop(name))
+
+    def is_any_held(self, prefix: str) -> bool:
+        """Whether another opener has one whose name begins with that."""
+        for path in self._live.glob(f"{prefix}*.duty"):
+            if path.stem in self._held:
+                continue
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            finally:
+                os.close(handle)
+        return False

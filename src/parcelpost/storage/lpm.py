@@ -12,8 +12,20 @@ from typing import Concatenate, ParamSpec
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, ignore
-from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Task, TaskInfo, TaskStatus
-from parcelpost.storage import adding, checks, expiring, filtering, opening, outbox, queue_state, rows, tasks, waiting
+from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
+from parcelpost.storage import (
+    adding,
+    checks,
+    expiring,
+    filtering,
+    opening,
+    outbox,
+    owner,
+    queue_state,
+    rows,
+    tasks,
+    waiting,
+)
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
@@ -225,6 +237,20 @@ class LocalPersistenceManager:
     async def is_any_open(self, platforms: Collection[str] | None = None) -> bool:
         """Whether a task waits or is worked on, here or in a sister process."""
         return await self._db.read(queue_state.is_any_open, None if platforms is None else sorted(platforms))
+
+    def peers(self) -> list[str]:
+        """The other workers that have the store open, by their owner ids."""
+        alive, _ = owner.others(self._store.live, self.owner_id)
+        return [one for one in alive if one.startswith("worker-")]
+
+    async def holds_upstream_work(self) -> bool:
+        """Whether tasks of an upstream wait here, or their results."""
+        waiting = await self._db.read(queue_state.sources)
+        return bool((waiting.pending | waiting.unsent) & {Source.GATEWAY, Source.FIRESTORE})
+
+    async def claimed_by_peers(self) -> int:
+        """How many tasks other processes on the store work on."""
+        return await self._db.read(queue_state.claimed_by_others, self.owner_id)
 
     async def queue_depth(self) -> QueueDepth:
         await self._desk.put_back()

@@ -127,6 +127,12 @@ def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
     return bool(db.execute(_ANY_OPEN, {"wanted": wanted}).fetchone()[0])
 
 
+def claimed_by_others(db: sqlite3.Connection, owner: str) -> int:
+    query = "SELECT count(*) FROM tasks WHERE status = 'processing' AND claimed_by <> ?"
+    count: int = db.execute(query, (owner,)).fetchone()[0]
+    return count
+
+
 def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
     totals: dict[str, int] = {}
     for per_status in counts(db, iso(now)).values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.client.upstream import Beat, Upstream
@@ -18,12 +19,25 @@ from parcelpost.storage.metrics import Window
 from parcelpost.worker.absence import Absence
 from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
+from parcelpost.worker.identity import is_last_process
 from parcelpost.worker.loop_names import HEARTBEAT
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.resources import Load
 
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways forget a worker after 300 s."""
+_NOT_ON_DUTY_SECONDS = 5.0
+_COMMANDS_STATE = "commands"
+_MOST_SHARED = 50
+
+
+class _Commands(Struct, frozen=True):
+    """The upstream's commands, for every process on the store."""
+
+    count: int = 0
+    """Of all that ever came."""
+    last: tuple[str, ...] = ()
+    """The newest of them."""
 
 
 class Heartbeat:
@@ -36,6 +50,7 @@ class Heartbeat:
         control: Control,
         *,
         worker_id: str,
+        name: str,
         version: str,
         platforms: Callable[[], Sequence[str]],
         known_platforms: Callable[[], Sequence[str]],
@@ -52,6 +67,7 @@ class Heartbeat:
         self._settings = settings
         self._control = control
         self._worker_id = worker_id
+        self._name = name
         self._version = version
         self._platforms = platforms
         self._known_platforms = known_platforms
@@ -67,6 +83,11 @@ class Heartbeat:
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
         self._leases: Sequence[Lease] = ()
+        self._claimed_by_peers = 0
+        self._heard: int | None = None
+        """How many commands of the upstream this process has seen; None: it has not looked yet."""
+        self._unshared: list[str] = []
+        """Commands that peers cannot see yet."""
         self.absence = Absence(HEARTBEAT, lpm, sync, clock, emit)
 
     @property
@@ -74,6 +95,10 @@ class Heartbeat:
         return self.absence.away
 
     async def step(self) -> float:
+        """Of several processes on one store, one worker upstream, one beats; the others hear its commands of it."""
+        await self._hear_of_peers()
+        if not self._lpm.duties.take("heartbeat"):
+            return min(self._settings.seconds, _NOT_ON_DUTY_SECONDS)
         if self.absence.is_hastened and (wait := self.absence.remaining) > 0:
             return wait
         try:
@@ -88,17 +113,17 @@ class Heartbeat:
                 await self._lpm.leases.extend_all(heard.lease_expires_at, heard.leases_since)
             if heard.leases:
                 await self._lpm.leases.extend(heard.leases)
-        for command in heard.commands:
-            self._emit(CommandReceived(command=command, known=self._obey(command)))
-        await self._note_orders()
+        self._unshared += heard.commands
+        await self._tell_peers()
+        await self._follow(heard.commands)
         return self._settings.seconds
 
     async def goodbye(self) -> None:
         """Once everything has ended: that this worker leaves, and how its queue stands. Orders come too late for it.
 
-        Not while the upstream is away or has asked for silence.
+        Not while the upstream is away or has asked for silence, and not while a peer process goes on.
         """
-        if self.absence.remaining > 0:
+        if self.absence.remaining > 0 or not is_last_process(self._lpm):
             return
         with contextlib.suppress(UpstreamError):
             await self._upstream.heartbeat(replace(await self._beat(), active_tasks=0, leaving=True))
@@ -110,11 +135,12 @@ class Heartbeat:
             paused = await self._lpm.paused_platforms()
             self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
             self._leases = await self._lpm.leases.named()
+            self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
         load = self._load()
         return Beat(
-            active_tasks=self._active(),
+            active_tasks=self._active() + self._claimed_by_peers,
             completed_last_minute=self._window.completed,
             failed_last_minute=self._window.failed,
             platforms=self._platforms(),
@@ -134,6 +160,31 @@ class Heartbeat:
         pause = max(self._settings.seconds, await self.absence.failed(error))
         return pause if isinstance(error, NotAllowed) else min(pause, _LONGEST_SILENCE_SECONDS)
 
+    async def _hear_of_peers(self) -> None:
+        """What the upstream ordered since the last look, as the process that beats has noted it."""
+        try:
+            shared = await self._lpm.state.get(_COMMANDS_STATE, _Commands) or _Commands()
+        except StoreError:
+            return
+        new = 0 if self._heard is None else shared.count - self._heard
+        self._heard = shared.count
+        await self._follow(shared.last[-new:] if new > 0 else ())
+
+    async def _tell_peers(self) -> None:
+        if not self._unshared:
+            return
+        with contextlib.suppress(StoreError):  # tried again at the next beat
+            shared = await self._lpm.state.get(_COMMANDS_STATE, _Commands) or _Commands()
+            count, last = shared.count + len(self._unshared), (*shared.last, *self._unshared)[-_MOST_SHARED:]
+            await self._lpm.state.put(_COMMANDS_STATE, _Commands(count, last))
+            self._heard = count
+            self._unshared.clear()
+
+    async def _follow(self, commands: Sequence[str]) -> None:
+        for command in commands:
+            self._emit(CommandReceived(command=command, known=self._obey(command)))
+        await self._note_orders()
+
     def _orders(self) -> Orders:
         return Orders(
             worker_id=self._worker_id,
@@ -148,7 +199,7 @@ class Heartbeat:
         now, noted = self._orders(), self._noted
         if (now.paused, now.platforms) != (noted.paused, noted.platforms):
             with contextlib.suppress(StoreError):
-                await self._lpm.state.put(f"{ORDERS_STATE}{self._worker_id}", now)
+                await self._lpm.state.put(f"{ORDERS_STATE}{self._name}", now)
                 self._noted = now
 
     def _obey(self, command: str) -> bool:

@@ -57,6 +57,9 @@ class Tools(Struct, frozen=True, kw_only=True):
     factory: ScraperFactory
     settings: Settings
     worker_id: str
+    """Upstream: the same for every process on the store."""
+    name: str
+    """Of this process, among those."""
     version: str
     clock: Clock
     emit: Emit
@@ -88,10 +91,10 @@ class Worker:
         self.resources = Resources(
             settings.resources, browsers=tools.browsers, most_browsers=tools.most_browsers, clock=clock, emit=emit
         )
-        self.shortage = ShortageNotes(self.resources, lpm, tools.worker_id, clock)
+        self.shortage = ShortageNotes(self.resources, lpm, tools.name, clock)
         self.progress = Progress(lpm, emit, tools.progress_seconds)
         self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
-        self.learning = Learning(lpm, tools.ranking, tools.worker_id, clock, emit)
+        self.learning = Learning(lpm, tools.ranking, tools.name, clock, emit)
         self.experience = FleetExperience(tools.upstream, tools.ranking, self.platforms, emit)
         self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
         self.executor = Executor(
@@ -128,6 +131,7 @@ class Worker:
             settings.sync,
             control,
             worker_id=tools.worker_id,
+            name=tools.name,
             version=tools.version,
             platforms=self.platforms,
             known_platforms=tools.factory.names,
