@@ -27,15 +27,6 @@ async def test_a_site_is_passed_over_and_comes_back_in_its_old_place(lpm: LocalP
     assert ids(await lpm.claim(5, but={HARTFORD})) == []
 
 
-async def test_claims_taken_ahead_are_not_handed_out_against_a_wish(lpm: LocalPersistenceManager) -> None:
-    await lpm.add_tasks(a_task(f"h{n}") for n in range(50))
-    await lpm.add_task(a_task("a1", county="avon"))
-    for n in range(10):
-        assert ids(await lpm.claim(1)) == [f"h{n}"]
-    assert ids(await lpm.claim(1, but={HARTFORD})) == ["a1"]
-    assert ids(await lpm.claim(1, but={AVON})) == ["h10"]
-
-
 async def test_leases_and_pauses_hold_for_open_sites_too(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     await lpm.add_tasks([a_task("h1"), a_task("a1", county="avon", lease_expires_at=NOW + timedelta(hours=1))])
     clock.advance(7_200)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
+import sqlite3
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -10,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.errors import InvalidInput
+from parcelpost.errors import InvalidInput, StoreBusy
 from parcelpost.model import Claim, Priority, TaskStatus
-from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_result, a_task, claim_one, everything, the_result, the_task
+from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from tests.storage.making import NOW, a_result, a_task, claim_one, everything, look, the_result, the_task
 
 HOUR = timedelta(hours=1)
+_PROCESSING = "SELECT count(*) FROM tasks WHERE status = 'processing'"
 
 
 def ids(claims: Sequence[Claim]) -> list[str]:
@@ -179,3 +184,101 @@ async def test_closing_the_store_gives_its_claims_back(store: Path, clock: Manua
         assert await lpm.save_result(old, a_result()) is None
         assert everything(store) == before
         assert await lpm.save_result(new, a_result()) is not None
+
+
+async def test_callers_at_once_are_served_by_one_statement_each_with_what_it_asked_for(
+    lpm: LocalPersistenceManager,
+) -> None:
+    await lpm.add_tasks(a_task(f"t{n}") for n in range(5))
+    answers = await asyncio.gather(lpm.claim(1), lpm.claim(3), lpm.claim(5), lpm.claim(1))
+    assert [ids(claims) for claims in answers] == [["t0"], ["t1", "t2", "t3"], ["t4"], []]
+    assert len({claim.token for claims in answers for claim in claims}) == 1
+
+
+async def test_a_task_is_processing_when_it_was_handed_out_and_only_then(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    """Also for callers that come fast, and for anybody who looks into the file."""
+    await lpm.add_tasks(a_task(f"t{n}") for n in range(60))
+    for handed_out in range(1, 31):
+        await lpm.claim()
+        assert look(store, _PROCESSING) == [(handed_out,)]
+    await asyncio.gather(*(lpm.claim() for _ in range(10)))
+    assert look(store, _PROCESSING) == [(40,)]
+
+
+async def test_what_was_claimed_for_a_cancelled_caller_is_back_when_the_caller_has_ended(
+    lpm: LocalPersistenceManager, store: Path
+) -> None:
+    await lpm.add_tasks(a_task(f"t{n}") for n in range(3))
+    for turns in range(12):
+        claiming = asyncio.create_task(lpm.claim(3))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            for claim in await claiming:
+                await lpm.release(claim)
+        assert look(store, _PROCESSING) == [(0,)]
+    assert ids(await lpm.claim(3)) == ["t0", "t1", "t2"]
+
+
+async def test_what_was_claimed_for_a_cancelled_caller_comes_back_when_another_program_lets_go_of_the_store(
+    store: Path,
+) -> None:
+    async with LocalPersistenceManager.open(store, options=StoreOptions(busy_timeout_seconds=0.02)) as lpm:
+        await lpm.add_tasks(a_task(f"t{n}") for n in range(3))
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as other:
+            claiming = asyncio.create_task(lpm.claim(3))
+            await asyncio.sleep(0)  # the caller asks for it,
+            await asyncio.sleep(0)  # the writer gets it,
+            while look(store, _PROCESSING) == [(0,)]:
+                time.sleep(0.001)  # and while the event loop stands still, the caller does not know of the answer
+            other.execute("BEGIN IMMEDIATE")
+            claiming.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await claiming
+            with pytest.raises(StoreBusy):
+                await lpm.claim()
+            assert look(store, _PROCESSING) == [(3,)]
+        async with asyncio.timeout(60):
+            while (await lpm.queue_depth()).processing:
+                await asyncio.sleep(0.01)
+        assert ids(await lpm.claim(3)) == ["t0", "t1", "t2"]
+
+
+async def test_in_a_crowd_that_comes_and_goes_nothing_is_lost_or_given_twice(lpm: LocalPersistenceManager) -> None:
+    """I1, I4: callers with different wishes, some of them cancelled, while tasks arrive and are given back."""
+    chance = random.Random(7)
+    platforms: list[list[str] | None] = [None, ["a", "b"], ["c"]]
+    done: list[str] = []
+
+    async def arrive(name: str) -> None:
+        for n in range(50):
+            priority = chance.choice(list(Priority))
+            await lpm.add_task(a_task(f"{name}{n}", platform=chance.choice("abc"), priority=priority))
+
+    async def give_up_waiting() -> None:
+        claiming = asyncio.create_task(lpm.claim(2))
+        for _ in range(chance.randrange(6)):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            for claim in await claiming:
+                assert await lpm.release(claim)
+
+    async def work() -> None:
+        while len(done) < 200:
+            for claim in await lpm.claim(chance.randint(1, 4), platforms=chance.choice(platforms)):
+                if chance.random() < 0.6:
+                    assert await lpm.save_result(claim, a_result()) is not None
+                    done.append(claim.task.task_id)
+                else:
+                    assert await lpm.release(claim)
+            await give_up_waiting()
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(*map(arrive, "wxyz"), *(work() for _ in range(8)))
+    assert sorted(done) == sorted(f"{name}{n}" for name in "wxyz" for n in range(50))
+    depth = await lpm.queue_depth()
+    assert (depth.completed, depth.processing, depth.pending) == (200, 0, 0)

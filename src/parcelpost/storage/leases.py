@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from parcelpost.clock import Clock, from_iso, iso
@@ -28,12 +28,9 @@ WHERE task_id = :task_id AND lease_id = :lease_id AND lease_expires_at > :now AN
 
 
 class Leases:
-    """`changed` is called when a task may be claimed that could not be before."""
-
-    def __init__(self, database: LocalDatabase, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, database: LocalDatabase, clock: Clock) -> None:
         self._db = database
         self._clock = clock
-        self._changed = changed
 
     async def named(self) -> list[Lease]:
         """Those that have a name and are not over: of open tasks, and of ends that wait to be sent."""
@@ -41,16 +38,12 @@ class Leases:
 
     async def extend(self, leases: Sequence[Lease]) -> int:
         """The upstream's word for each of them. One that is over, or has come anew since, stays as it is."""
-        extended = await self._db.write_lossy(extend, leases, iso(self._clock.now()))
-        self._changed()
-        return extended
+        return await self._db.write_lossy(extend, leases, iso(self._clock.now()))
 
     async def extend_all(self, until: datetime, granted_after: datetime) -> int:
         """The upstream's word for all that it has granted since that moment, unless its lease is over already."""
         now = iso(self._clock.now())
-        extended = await self._db.write_lossy(tasks.extend_leases, iso(until), iso(granted_after), now)
-        self._changed()
-        return extended
+        return await self._db.write_lossy(tasks.extend_leases, iso(until), iso(granted_after), now)
 
 
 def named(db: sqlite3.Connection, now: str) -> list[Lease]:

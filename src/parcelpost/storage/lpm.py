@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +31,6 @@ from parcelpost.storage import (
 from parcelpost.storage.adding import Added
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
-from parcelpost.storage.claim_desk import ClaimDesk
 from parcelpost.storage.duties import Duties
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.failures import FailureLog
@@ -51,6 +52,7 @@ P = ParamSpec("P")
 
 _MAX_CLAIMS = 10_000
 _LONGEST_DELAY = timedelta(days=3650)
+_GIVE_BACK_AGAIN_SECONDS = 0.2
 
 
 class LocalPersistenceManager:
@@ -72,8 +74,9 @@ class LocalPersistenceManager:
         self._clock = clock
         self._emit = emit
         self._saving = Saving(database, store.raw, options)
-        self._desk = ClaimDesk(database, store.owner.id, clock)
-        self.leases = Leases(database, clock, self._desk.invalidate)
+        self._claim_numbers = itertools.count(1)
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self.leases = Leases(database, clock)
         self.cache = Cache(database, options, clock)
         self.signals = Signals(database, clock)
         self.browsers = Browsers(database, store.live)
@@ -84,7 +87,7 @@ class LocalPersistenceManager:
         self.reparsing = Reparsing(database, store.raw, clock)
         self.duties = Duties(store.live)
         self.evidence = Evidence(database, store.raw.root, clock)
-        self.mending = Mending(database, store.raw, self.evidence, clock, self._desk.invalidate)
+        self.mending = Mending(database, store.raw, self.evidence, clock)
         self.janitor = Janitor(store, self.evidence, options, clock, emit)
 
     @classmethod
@@ -119,19 +122,14 @@ class LocalPersistenceManager:
     async def add_task(self, task: Task) -> bool:
         """True if it is new. The same task_id again changes nothing. Raises InvalidInput."""
         row = rows.task_row(task, self._now(), self._options.max_target_bytes)
-        is_new = await self._db.start_together(tasks.add_each, row)
-        self._desk.arrived(task.priority)
-        return is_new
+        return await self._db.start_together(tasks.add_each, row)
 
     async def add_tasks(self, many: Iterable[Task], *, granted: bool = False) -> Added:
         """Adds any number in bounded memory. One that cannot be stored is refused and harms none beside it.
 
         A thousand or so go in one transaction: a crash leaves the first ones stored, and adding all again is safe.
         `granted`: an upstream has just handed them out (`granting.add`)."""
-        try:
-            return await adding.add(self._db, many, self._clock, self._options.max_target_bytes, granted=granted)
-        finally:
-            self._desk.invalidate()
+        return await adding.add(self._db, many, self._clock, self._options.max_target_bytes, granted=granted)
 
     async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None, but: Sites = ()) -> list[Claim]:
         """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
@@ -141,7 +139,19 @@ class LocalPersistenceManager:
         if checks.whole("limit", limit, most=_MAX_CLAIMS) == 0:
             return []
         wish = tasks.Wish(None if platforms is None else frozenset(platforms), frozenset(but))
-        return await self._desk.take(limit, wish)
+        token = f"{self.owner_id}:{next(self._claim_numbers)}"
+        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, wish)
+        claiming = self._db.start_together(tasks.claim_each, request, durable=False)
+        try:
+            await asyncio.wait([claiming])
+        except asyncio.CancelledError:
+            # Nobody is left to work on what the store is handing out: it goes back before the caller ends.
+            giving_back = asyncio.create_task(self._give_back(claiming))
+            self._giving_back.add(giving_back)
+            giving_back.add_done_callback(self._giving_back.discard)
+            await asyncio.wait([giving_back], timeout=self._options.busy_timeout_seconds)
+            raise
+        return claiming.result()
 
     async def heartbeat(self, claims: Sequence[Claim], lease_expires_at: datetime | None = None) -> list[Claim]:
         """Says that the claims are still worked on, and extends their leases. Answers the claims that are lost."""
@@ -171,22 +181,17 @@ class LocalPersistenceManager:
         wait = self._options.backoff(claim.retries) if delay is None else min(delay, _LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
-        status = await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
-        self._desk.due_at(due)
-        return status
+        return await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
 
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
         """Gives the task back at no cost to its retries; a `reason` stays with it. False: the claim is stale (I4)."""
         now = self._clock.now()
         due = None if delay is None else iso(now + min(delay, _LONGEST_DELAY))
         held, why = [(claim.seq, claim.token)], checks.message(reason) or None
-        released = await self._db.write_lossy(tasks.release, held, iso(now), due, why)
-        self._desk.invalidate()
-        return released == 1
+        return await self._db.write_lossy(tasks.release, held, iso(now), due, why) == 1
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Ends pending tasks whose lease is over, or that were stored longer ago than `max_age`; each is reported."""
-        await self._desk.put_back()
         return await expiring.expire(self._db, self._clock.now(), max_age)
 
     async def recover_abandoned(self, silence: timedelta | None = None) -> int:
@@ -198,7 +203,6 @@ class LocalPersistenceManager:
         if silence is not None:
             now = self._clock.now()
             recovered += await self._db.write(queue_state.recover_silent, iso(now - silence), now)
-        self._desk.invalidate()
         return recovered
 
     async def requeue(
@@ -219,12 +223,9 @@ class LocalPersistenceManager:
         checks.text("platform", platform)
         due = iso(until) if until else None
         await self._db.write(queue_state.pause, platform, due, checks.message(reason), self._now())
-        self._desk.invalidate()
 
     async def resume_platform(self, platform: str) -> bool:
-        was_paused = await self._db.write(queue_state.resume, platform)
-        self._desk.invalidate()
-        return was_paused
+        return await self._db.write(queue_state.resume, platform)
 
     async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
         """Platform -> until when (None: until resumed) and why."""
@@ -253,21 +254,17 @@ class LocalPersistenceManager:
         return await self._db.read(queue_state.claimed_by_others, self.owner_id)
 
     async def queue_depth(self) -> QueueDepth:
-        await self._desk.put_back()
         return await self._db.read(queue_state.depth, self._clock.now())
 
     async def task_counts(self) -> dict[str, dict[str, int]]:
         """Per platform and status; pending ones that are not yet due stand under `delayed`."""
-        await self._desk.put_back()
         return await self._db.read(queue_state.counts, self._now())
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
-        await self._desk.put_back()
         return await self._db.read(tasks.get, task_id)
 
     async def list_tasks(self, which: Selection = Selection(), *, limit: int = 100, after: int = 0) -> list[TaskInfo]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        await self._desk.put_back()
         return await self._db.read(filtering.tasks_page, which, checks.whole("limit", limit), after)
 
     # Results
@@ -343,8 +340,22 @@ class LocalPersistenceManager:
     ) -> int:
         return await self._store.even_if_full(lambda: self._db.write(change, *args, **kwargs), self._emit)
 
+    async def _give_back(self, claiming: asyncio.Future[list[Claim]]) -> None:
+        """Releases what was claimed for a caller that is gone, however long the store cannot be written."""
+        await asyncio.wait([claiming])
+        if claiming.exception() is not None:
+            return
+        held = [(claim.seq, claim.token) for claim in claiming.result()]
+        while held and not self._db.is_closed:
+            try:
+                await self._db.write_lossy(tasks.release, held, self._now(), None)
+                return
+            except StoreError:
+                await asyncio.sleep(_GIVE_BACK_AGAIN_SECONDS)
+
     async def _release_all(self) -> None:
-        await self._desk.put_back()
+        for giving_back in self._giving_back:
+            giving_back.cancel()
         with contextlib.suppress(StoreError):  # then they come back as a dead owner's (I9)
             await self._db.write_lossy(tasks.release_owned, self._store.owner.id, self._now())
 

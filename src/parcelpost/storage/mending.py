@@ -51,25 +51,18 @@ _NOTHING = Gone([], [])
 class Mending:
     """Each method answers how many had which fate. What has a fate that is not ACTED_ON is as it was."""
 
-    def __init__(
-        self, database: LocalDatabase, raw: RawFiles, evidence: Evidence, clock: Clock, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, database: LocalDatabase, raw: RawFiles, evidence: Evidence, clock: Clock) -> None:
         self._db = database
         self._raw = raw
         self._evidence = evidence
         self._clock = clock
-        self._changed = changed
-        """To be called when tasks may have become due."""
 
     async def retry_tasks(
         self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
     ) -> Counter[Fate]:
         """Ended tasks start anew, as if they had just come in; what waits for another try is tried now."""
         now = iso(self._clock.now())
-        try:
-            return await self._each(fates.RETRY_TASKS, which, consent, lambda db, rows: _retry(db, rows, now), progress)
-        finally:
-            self._changed()
+        return await self._each(fates.RETRY_TASKS, which, consent, lambda db, rows: _retry(db, rows, now), progress)
 
     async def reject_tasks(self, which: Selection, reason: str, progress: Progress | None = None) -> Counter[Fate]:
         """Tasks that nobody has begun end as failed, with their reports (I1)."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from parcelpost.clock import iso
 from parcelpost.model import Claim, Site, TaskInfo, TaskStatus
 from parcelpost.storage import multi_row, open_sites, outbox, rows
 
@@ -68,8 +68,7 @@ SELECT
     coalesce((SELECT min(available_at) FROM tasks
               WHERE status = 'pending' AND available_at IS NOT NULL), '9999'),
     coalesce((SELECT min(lease_expires_at) FROM tasks
-              WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999'),
-    coalesce((SELECT min(paused_until) FROM platform_pauses WHERE paused_until > ?), '9999')
+              WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999')
 """
 
 _DAMAGE = (sqlite3.OperationalError, DecodeError, ValueError, KeyError, TypeError)
@@ -135,36 +134,38 @@ class ClaimRequest(NamedTuple):
     now: str
     limit: int
     wish: Wish
-    give_back: Sequence[tuple[int, str]] = ()
-    """Claims, by seq and token, to release first."""
 
 
-class Claimed(NamedTuple):
-    claims: list[Claim]
-    valid_until: str
-    """Until then, no task becomes due, no pause and none of their leases ends by itself."""
+def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[list[Claim]]:
+    """Tasks for each caller in turn, by priority and then age: due, not paused, their leases not over.
 
-
-def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[Claimed]:
-    """Tasks for each caller in turn, by priority and then age: due, not paused, their leases not over."""
+    Callers that want the same are served by one statement, and share its claim token.
+    """
     now = requests[0].now
-    for request in requests:
-        release(db, request.give_back, now, None)
-    due, lease_over, pause_over = db.execute(_NEXT_MOMENTS, (now,)).fetchone()
+    due, lease_over = db.execute(_NEXT_MOMENTS).fetchone()
     if due <= now:
         db.execute(_PROMOTE, (now, _MAX_PROMOTED))
-        due = db.execute(_NEXT_MOMENTS, (now,)).fetchone()[0]
     if lease_over <= now:
         expire_leases(db, now)
     open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
-    return [_claim(db, request, open_platforms, min(due, pause_over)) for request in requests]
+    limits: dict[Wish, int] = {}
+    for request in requests:
+        limits[request.wish] = limits.get(request.wish, 0) + request.limit
+    claims: dict[Wish, Iterator[Claim]] = {}
+    answers = []
+    for request in requests:
+        wish = request.wish
+        if wish not in claims:
+            claims[wish] = iter(_claim(db, request._replace(limit=limits[wish]), open_platforms))
+        answers.append(list(islice(claims[wish], request.limit)))
+    return answers
 
 
-def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[str], valid_until: str) -> Claimed:
+def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[str]) -> list[Claim]:
     platforms, but = request.wish
     allowed = [name for name in open_platforms if platforms is None or name in platforms]
     if not allowed:
-        return Claimed([], valid_until)
+        return []
     claims: list[Claim] = []
     while True:
         wanted = request.limit - len(claims)
@@ -177,9 +178,7 @@ def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[s
         found, were_damaged = _claimed(db, seqs, request)
         claims += found
         if not were_damaged:
-            break
-    leases = [iso(claim.task.lease_expires_at) for claim in claims if claim.task.lease_expires_at]
-    return Claimed(claims, min([valid_until, *leases]))
+            return claims
 
 
 def _claimed(db: sqlite3.Connection, seqs: str, request: ClaimRequest) -> tuple[list[Claim], bool]:

@@ -191,9 +191,6 @@ class TaskLife(RuleBasedStateMachine):
     def set_the_clock(self, pick: random.Random) -> None:
         self.clock.advance(pick.choice([-48, -1, 1, 1, 30, 200]) * 3600)
 
-    def an_hour_passes(self, _: random.Random) -> None:
-        self.clock.advance(3600)
-
     @rule(pick=picks)
     def expire(self, pick: random.Random) -> None:
         max_age = pick.choice([None, None, timedelta(days=1)])
@@ -204,14 +201,3 @@ class TaskLife(RuleBasedStateMachine):
         task_ids, completed = pick.sample(sorted(self.model.tasks), min(4, len(self.model.tasks))), pick.random() < 0.5
         count = self.run(self.lpm.requeue(task_ids, completed=completed))
         assert count == self.model.requeue(task_ids, completed=completed)
-
-    @rule(pick=picks)
-    def a_busy_moment(self, pick: random.Random) -> None:
-        """No look at the store in between: claims taken ahead stay with the store's opener, and must not show.
-
-        The clock only goes on: one that is set back puts a pause in force again that was over when they were taken.
-        """
-        rare = [self.add_many, self.end, self.pause_or_resume, self.pause_or_resume, self.an_hour_passes, self.requeue]
-        for _ in range(pick.randrange(4, 24)):
-            do = pick.choice([self.claim, self.claim, self.claim, self.add_one, self.save, pick.choice(rare)])
-            do(pick)

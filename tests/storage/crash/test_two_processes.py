@@ -98,7 +98,7 @@ async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restar
             assert live.ask("recover") == ["4"]
             assert await lpm.recover_abandoned() == 0
             assert len(await lpm.claim(2)) == 2
-            assert len(await held(lpm)) == 2  # the look puts back what the claim may have taken ahead
+            assert len(await held(lpm)) == 2
             assert len(live.ask("claim", "4")) == 2
     assert not any(isinstance(event, OwnerDied) for event in events)
 
