@@ -351,7 +351,7 @@ class LocalPersistenceManager:
                 await self._db.write_lossy(tasks.release, held, self._now(), None)
                 return
             except StoreError:
-                await asyncio.sleep(_GIVE_BACK_AGAIN_SECONDS)
+                await self._clock.sleep(_GIVE_BACK_AGAIN_SECONDS)
 
     async def _release_all(self) -> None:
         for giving_back in self._giving_back:
