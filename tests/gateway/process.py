@@ -10,6 +10,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
 
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.bodies import Patience
@@ -61,6 +64,24 @@ def a_gateway(
             assert process.wait(30) == 0, (folder / "log").read_text()
         finally:
             process.kill()
+
+
+def process_at(address: str) -> psutil.Process:
+    """That of a gateway which this process started."""
+    port = urlsplit(address).port
+    for child in psutil.Process().children(recursive=True):
+        if any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in child.net_connections("tcp")):
+            return child
+    raise LookupError(address)
+
+
+def most_memory(process: psutil.Process) -> int:
+    """The bytes it ever had in memory at once; where the system does not tell, those it has now."""
+    try:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    except OSError:
+        return int(process.memory_info().rss)
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _settings(options: list[str]) -> Settings:

@@ -7,17 +7,21 @@ import contextlib
 import gzip
 import json
 import resource
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
-from tests.gateway.process import ROOT, a_certificate, a_gateway
+from parcelpost.gateway.connections import Connections, Terms
+from tests.gateway.process import ROOT, a_certificate, a_gateway, most_memory, process_at
+from tests.gateway.served import served
 from tests.gateway.stage import a_result
 
 TOKEN = "right-token"
@@ -148,6 +152,89 @@ async def test_requests_that_never_end_are_hung_up_on(tmp_path: Path) -> None:
         async with working(address) as worker:
             await asyncio.gather(*(trickle(address, start) for start in starts for _ in range(25)))
             await worker.goes_on()
+
+
+CHUNKED = b"POST /internal/results HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+ALLOWED = CHUNKED + f"X-Worker-Token: {TOKEN}\r\n\r\n".encode()
+ENDLESS = {
+    "headers": (b"GET / HTTP/1.1\r\n", b"a: b\r\n"),
+    "one header": (b"GET / HTTP/1.1\r\na: ", b"x"),
+    "a header's name": (b"GET / HTTP/1.1\r\n", b"x"),
+    "a line": (b"GET /", b"x"),
+    "lines before a request": (b"", b"\r\n"),
+    "requests": (b"", b"GET /health HTTP/1.1\r\n\r\n"),
+    "a chunk's extension": (ALLOWED + b"1;", b"x"),
+    "chunks of a byte": (ALLOWED, b"1\r\n \r\n"),
+    "chunks of a stranger": (CHUNKED + b"\r\n", b"1\r\n \r\n"),
+    "trailers": (ALLOWED + b"2\r\n[]\r\n0\r\n", b"a: b\r\n"),
+    "one trailer": (ALLOWED + b"2\r\n[]\r\n0\r\na: ", b"x"),
+}
+
+
+def _pour(address: str, start: bytes, piece: bytes) -> bool:
+    """Whether the gateway hung up before it took 24 MB."""
+    step = piece * (64 * 1024 // len(piece))
+    with socket.create_connection(("127.0.0.1", urlsplit(address).port or 0), timeout=60) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
+        try:
+            connection.sendall(start)
+            for _ in range(24_000_000 // len(step)):
+                connection.sendall(step)
+        except ConnectionError:
+            return True
+    return False
+
+
+async def test_what_has_no_end_is_hung_up_on_before_it_is_kept(tmp_path: Path) -> None:
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
+        process = process_at(address)
+        async with working(address) as worker:
+            before = most_memory(process)
+            for name, (start, piece) in ENDLESS.items():
+                poured = await asyncio.gather(*(asyncio.to_thread(_pour, address, start, piece) for _ in range(2)))
+                assert poured == [True, True], name
+                await worker.goes_on(1)
+            assert most_memory(process) - before < 24_000_000
+
+
+async def test_a_head_that_is_too_long_is_told_so(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        address = gateway.address
+        for head in (b"a: " + b"x" * 70_000, b"a: b\r\n" * 102):
+            answer = await exchange(address, b"GET /health HTTP/1.1\r\n" + head)
+            assert status(answer) == 431
+            assert b"HEAD_TOO_LARGE" in answer
+        long = b"GET /health HTTP/1.1\r\nConnection: close\r\na: " + b"x" * 60_000 + b"\r\n\r\n"
+        assert status(await exchange(address, long)) == 200
+
+
+async def test_a_trailer_does_not_say_who_asks(tmp_path: Path) -> None:
+    trailer = b"2\r\n[]\r\n0\r\nX-Worker-Token: " + TOKEN.encode() + b"\r\n\r\n"
+    async with served(tmp_path, ENVIRONMENT) as gateway:
+        address, asked = gateway.address, CHUNKED + b"Connection: close\r\n"
+        assert status(await exchange(address, asked + b"\r\n" + trailer)) == 401
+        assert status(await exchange(address, asked + f"X-Worker-Token: {TOKEN}\r\n\r\n".encode() + trailer)) == 200
+
+
+def test_unfinished_heads_are_bounded_together() -> None:
+    class Aborted:
+        def abort(self) -> None:
+            closed.append(self)
+
+    class Guest:
+        transport: Any = Aborted()
+
+    closed: list[Aborted] = []
+    connections = Connections(100, Terms(), most_unfinished=100)
+    guests = [Guest() for _ in range(5)]
+    for guest in guests:
+        guest.transport = Aborted()
+        connections.opened(guest, 0.0)
+        connections.unfinished(guest, 30)
+    assert closed == [guest.transport for guest in guests[:2]]
+    connections.busy(guests[2])
+    connections.unfinished(guests[3], 60)
+    assert len(closed) == 2
 
 
 SILENT = """
