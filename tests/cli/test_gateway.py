@@ -83,15 +83,16 @@ def test_a_dry_run_makes_no_ledger(tmp_path: Path, ledger: str, run: Run) -> Non
     assert not Path(ledger).exists()
 
 
-def test_a_task_id_of_another_parcel_and_what_no_worker_could_store_are_bad(
+def test_a_task_id_of_another_parcel_and_what_no_worker_could_store_or_deliver_are_bad(
     tmp_path: Path, ledger: str, run: Run
 ) -> None:
-    rows = f"id,PIN,note\na,1-1,\na,1-2,\nb,1-3,{'x' * 300_000}\nc,1-4,\n"
+    rows = f"id,PIN,note\na,1-1,\na,1-2,\nb,1-3,{'x' * 300_000}\nc,1-4,\n{'x' * 501},1-5,\n"
     ran = run("gateway", "add", file(tmp_path, rows), "--platform", "vgsi", "--json", "--database", ledger)
-    assert (ran.code, ran.document["new"], ran.document["bad"]) == (1, 2, 2)
-    clash, large = ran.document["first_bad"]
+    assert (ran.code, ran.document["new"], ran.document["bad"]) == (1, 2, 3)
+    clash, large, long = sorted(ran.document["first_bad"], key=lambda bad: bad["line"])
     assert "is that of parcel '1-1' already" in clash["reason"]
     assert large["line"] == 4
+    assert "task_id has 501 bytes" in long["reason"]
 
 
 def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> None:

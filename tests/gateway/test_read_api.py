@@ -21,7 +21,7 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api.addresses import address_of, read_address
 from parcelpost.gateway.words import ParcelKey
 from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
-from tests.gateway.stage import a_client, a_task, add_tasks, some_parts
+from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_parts
 
 TOKENS = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
 
@@ -363,6 +363,59 @@ async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client:
     assert (answer["new"], answer["known"], len(answer["bad"])) == (1, 1, 1)
     assert (await client.post("/v1/tasks", json=[good] * 10_001)).status_code == 422
     assert (await client.post("/v1/tasks", content=b"[{")).status_code == 422
+
+
+async def test_a_task_that_can_be_added_can_be_delivered(parts: Parts, client: httpx2.AsyncClient) -> None:
+    longest = dict.fromkeys(("parcel_id", "state", "county"), "x" * 500)
+    good: dict[str, Any] = {"task_id": "é" * 250, "platform": "p" * 500, "target": longest}
+    bad = [{**good, "task_id": "é" * 251}, {**good, "task_id": "t", "platform": "p" * 501}]
+    bad += [{**good, "task_id": "t", "target": {**longest, name: "x" * 501}} for name in longest]
+    added = (await client.post("/v1/tasks", json=[good, *bad])).json()
+    assert (added["new"], len(added["bad"])) == (1, len(bad))
+    assert "task_id has 502 bytes" in added["bad"][0]["problem"]
+    result = a_result(good["task_id"], platform=good["platform"], **longest)
+    assert (await client.post("/internal/results", json=[result])).json()["inserted"] == 1
+    row = await parts.ledger.task("é" * 250)
+    assert row is not None and row.state == "done"
+
+
+async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(client: httpx2.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    for path, methods in document["paths"].items():
+        answer = await client.delete(path.replace("{", "").replace("}", ""))
+        assert answer.status_code == 405
+        also = {"GET"} if path == "/v1/tasks/requeue" else set()  # of a task with that id
+        assert set(answer.headers["allow"].split(", ")) == {method.upper() for method in methods} | also, path
+
+
+async def test_nothing_that_a_client_says_of_our_name_is_repeated(client: httpx2.AsyncClient) -> None:
+    for path in ("/v1/parcels/", "/internal/work/", "/health/", "/docs/"):
+        answer = await client.get(path, headers={"Host": "elsewhere.example"})
+        assert answer.status_code == 404
+        assert "elsewhere" not in f"{answer.headers} {answer.text}"
+
+
+async def test_the_document_says_which_token_each_route_takes(client: httpx2.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    schemes = document["components"]["securitySchemes"]
+    assert {name: scheme["type"] for name, scheme in schemes.items()} == {
+        "workerToken": "apiKey",
+        "readToken": "http",
+        "adminToken": "http",
+    }
+    taken = {
+        f"{method} {path}": {name for one in operation.get("security", ()) for name in one}
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    for route, names in taken.items():
+        if "/internal/" in route:
+            assert names == {"workerToken"}, route
+        elif route.startswith("post /v1"):
+            assert names == {"adminToken"}, route
+        else:
+            assert names == (set() if route == "get /health" else {"readToken", "adminToken"}), route
+    assert "readToken" in (await client.get("/docs")).text
 
 
 async def test_failed_tasks_are_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:

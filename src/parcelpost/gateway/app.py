@@ -10,7 +10,13 @@ from parcelpost.gateway.parts import Parts
 
 
 def make_app(parts: Parts) -> FastAPI:
-    app = FastAPI(title="Parcelpost gateway", version=parts.version, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Parcelpost gateway",
+        version=parts.version,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # the address would be that of the Host header, which anybody may write
+    )
     app.add_middleware(Headers, answered=parts.tally.answered)
     problems.answer_for(app, parts)
     app.include_router(worker_api.router(parts))

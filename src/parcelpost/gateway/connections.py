@@ -179,11 +179,12 @@ class Connection(HttpToolsProtocol):
         """Where an answer is still to come for an earlier request, the connection just ends."""
         if self.transport.is_closing():
             return
-        if self._in_head and (self.cycle is None or self.cycle.response_complete):
+        is_answering = self.cycle and not self.cycle.response_complete  # type: ignore[truthy-bool]  # None at first
+        if is_answering or not self._in_head:
+            self.transport.abort()
+        else:
             self.transport.write(_TOO_LONG)
             self.transport.close()
-        else:
-            self.transport.abort()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from fastapi import Security
+from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
 from parcelpost.wire import ProblemWords
@@ -28,6 +30,16 @@ BODIES = (408, 413, 415)
 """What may be wrong with a body."""
 
 Schema = dict[str, Any]
+
+_OPEN = "not needed on a loopback address where no such tokens are set"
+WORKER_TOKEN = Security(
+    APIKeyHeader(
+        name="X-Worker-Token", scheme_name="workerToken", description=f"A worker's token; {_OPEN}", auto_error=False
+    )
+)
+READ_TOKEN = Security(HTTPBearer(scheme_name="readToken", description=f"A read token; {_OPEN}", auto_error=False))
+ADMIN_TOKEN = Security(HTTPBearer(scheme_name="adminToken", description=f"An admin token; {_OPEN}", auto_error=False))
+"""For the document only: `Access` decides. A route with two of them takes either."""
 
 
 def declared(
@@ -79,10 +91,7 @@ def header(name: str, description: str) -> Schema:
     return {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
 
 
-_WORKER_HEADERS = (
-    header("X-Worker-Token", "The worker's token; not needed on loopback without tokens"),
-    header("X-Worker-ID", "The worker's stable id"),
-)
+_WORKER_HEADERS = (header("X-Worker-ID", "The worker's stable id"),)
 
 
 def _inlined(schema: Any, named: Schema) -> Any:

@@ -52,6 +52,9 @@ def _operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[st
         needed = " (required)" if parameter.get("required") else ""
         words = escape(parameter.get("description", ""))
         yield f"<tr><td>{escape(parameter['name'])}</td><td>{escape(parameter['in'])}{needed}</td><td>{words}</td></tr>"
+    schemes = ", ".join(name for one in operation.get("security", ()) for name in one)
+    if schemes:
+        yield f"<tr><td>token</td><td>{escape(schemes)}</td><td></td></tr>"
     for kind in operation.get("requestBody", {}).get("content", ()):
         yield f"<tr><td>body</td><td>{escape(kind)}</td><td></td></tr>"
     for status, answer in operation["responses"].items():

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from parcelpost import wire
 from parcelpost.gateway.access import Access
-from parcelpost.gateway.declared import answers, schema_of
+from parcelpost.gateway.declared import ADMIN_TOKEN, READ_TOKEN, answers, schema_of
 from parcelpost.gateway.health import HealthDesk
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import QueueRow, WorkerRow
@@ -70,7 +70,7 @@ def router(parts: Parts) -> APIRouter:
     figures = answers({}, 401, 403, 503)
     figures[200] = {"description": "Prometheus' text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
 
-    @routes.get("/metrics", response_model=None, responses=figures)
+    @routes.get("/metrics", response_model=None, responses=figures, dependencies=[READ_TOKEN, ADMIN_TOKEN])
     async def metrics(request: Request) -> Response:
         """Figures for Prometheus; needs a read token where there are any."""
         access.reader(request)

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from parcelpost import wire
@@ -87,6 +88,12 @@ def _path(request: Request) -> str:
     return f"{request.method} {request.url.path}"
 
 
+def _methods(app: FastAPI, request: Request) -> list[str]:
+    """What may be asked of that path. Starlette names those of the first route only."""
+    scopes = ({**request.scope, "method": method} for method in ("GET", "POST"))
+    return [scope["method"] for scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in app.routes)]
+
+
 def answer_for(app: FastAPI, parts: Parts) -> None:
     """The handlers of every kind of error."""
 
@@ -99,6 +106,8 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
             client = request.client.host if request.client else ""
             denials.tell(lambda more: AccessDenied(client=client, path=_path(request), reason=error.detail, more=more))
         told = dict(error.headers or {})
+        if error.status_code == 405:
+            told["Allow"] = ", ".join(_methods(app, request))
         return problem(request, error.status_code, error.detail, told, close=getattr(error, "close", False))
 
     @app.exception_handler(RequestValidationError)

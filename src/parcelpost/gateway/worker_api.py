@@ -19,7 +19,7 @@ from parcelpost.gateway import raw_uploads, worker_forms
 from parcelpost.gateway.access import Access
 from parcelpost.gateway.arriving import take_results
 from parcelpost.gateway.bodies import read_body
-from parcelpost.gateway.declared import BODIES, declared
+from parcelpost.gateway.declared import BODIES, WORKER_TOKEN, declared
 from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.plain_route import PlainRoute
@@ -38,7 +38,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def router(parts: Parts) -> APIRouter:
-    routes = APIRouter(prefix=parts.settings.base_path.rstrip("/"), tags=["workers"], route_class=PlainRoute)
+    prefix = parts.settings.base_path.rstrip("/")
+    routes = APIRouter(prefix=prefix, tags=["workers"], route_class=PlainRoute, dependencies=[WORKER_TOKEN])
     api = _WorkerApi(parts)
     forms = worker_forms
     get: dict[str, Any] = {"methods": ["GET"]}

@@ -10,14 +10,15 @@ from msgspec import Meta, Struct
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Task
 from parcelpost.wire.reading import Piece, elements, value
+from parcelpost.wire.requests import CONTROL, MOST_NAME_BYTES
 from parcelpost.wire.work import name_of, read_task
 
 
 class TaskOrder(Struct, frozen=True, kw_only=True):
     """For documents: `read_orders` takes numbers for texts, too, and ignores what it does not know."""
 
-    task_id: Annotated[str, Meta(min_length=1, max_length=512)]
-    platform: Annotated[str, Meta(min_length=1, max_length=512)]
+    task_id: Annotated[str, Meta(min_length=1, max_length=MOST_NAME_BYTES)]
+    platform: Annotated[str, Meta(min_length=1, max_length=MOST_NAME_BYTES)]
     target: Mapping[str, Json]
     type: str = "scrape"
     priority: Annotated[int, Meta(ge=1, le=4)] = 3
@@ -64,4 +65,23 @@ def _order(piece: Piece) -> Task:
         wish = given.get(name)
         if wish is not None and (type(wish) is not int or wish != taken):
             raise InvalidInput(f"{name} is out of range or no whole number")
+    check_deliverable(task)
     return task
+
+
+def check_deliverable(task: Task) -> None:
+    """Raises InvalidInput for a task whose result `read_batch` would refuse for its names."""
+    target = task.target
+    names = {
+        "task_id": task.task_id,
+        "platform": task.platform,
+        "state": target.state,
+        "county": target.county,
+        "parcel_id": target.parcel_id,
+    }
+    for field, name in names.items():
+        size = len(name.encode(errors="surrogatepass"))
+        if size > MOST_NAME_BYTES:
+            raise InvalidInput(f"{field} has {size:,} bytes; at most {MOST_NAME_BYTES} are taken")
+        if CONTROL.search(name):
+            raise InvalidInput(f"{field} holds control characters")

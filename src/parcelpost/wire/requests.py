@@ -20,13 +20,15 @@ MOST_RESULTS = 1_000
 MOST_NAME_BYTES = 500
 """Of an id, a platform, and each part of a parcel's key."""
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What none of them may hold."""
+
 _MOST_DATA_BYTES = 16 * 1024 * 1024
 _MOST_PROBLEM_CHARS = 300
 _MOST_ECHOED_CHARS = 4_096
 _SURELY_SHORT = 125
 _EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_FROM_NOW = timedelta(days=1)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
 
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -134,7 +136,7 @@ def _problem(entry: SentResult, latest: datetime) -> str:
     if not all(map(str.strip, names)):
         return "task_id, parcel_id or platform is blank"
     text = "".join((*names, entry.state, entry.county, entry.idempotency_key or "", entry.raw_file or ""))
-    if not text.isprintable() and _CONTROL.search(text):
+    if not text.isprintable() and CONTROL.search(text):
         return "a name holds control characters"
     if len(text) > _SURELY_SHORT and not _fits(entry):
         return "its names are too long for an index"

@@ -17,6 +17,7 @@ from parcelpost.storage import rows
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
+from parcelpost.wire.orders import check_deliverable
 
 _CHUNKS_A_LOOK = 10
 
@@ -63,7 +64,7 @@ class IntoStore:
 
 
 class IntoLedger:
-    """Refuses what a worker's store would refuse: no worker could do such a task."""
+    """Refuses what a worker's store would refuse, and what the gateway would refuse of the result."""
 
     def __init__(self, ledger: Ledger, clock: Clock, max_target_bytes: int) -> None:
         self._ledger = ledger
@@ -72,7 +73,7 @@ class IntoLedger:
 
     async def add(self, numbered: list[Numbered]) -> Taken:
         """Raises LedgerAway."""
-        refused = _refusals(numbered, self._clock, self._max_target_bytes)
+        refused = _refusals(numbered, self._clock, self._max_target_bytes, check_deliverable)
         numbers = {one.number for one in refused}
         fit = [one for one in numbered if one.number not in numbers] if numbers else numbered
         added = await self._ledger.add_tasks([one.task for one in fit], self._clock.now())
@@ -84,13 +85,16 @@ class IntoLedger:
         return row.task if row else None
 
 
-def _refusals(numbered: list[Numbered], clock: Clock, max_target_bytes: int) -> list[Bad]:
-    """Which of them a store will not take, and why."""
+def _refusals(
+    numbered: list[Numbered], clock: Clock, max_target_bytes: int, check: Callable[[Task], None] = lambda _: None
+) -> list[Bad]:
+    """Which of them a store will not take, or `check` raises InvalidInput for, and why."""
     now = iso(clock.now())
     found = []
     for number, task in numbered:
         try:
             rows.task_row(task, now, max_target_bytes)
+            check(task)
         except InvalidInput as error:
             found.append(Bad(number, str(error)))
     return found

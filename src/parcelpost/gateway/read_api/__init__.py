@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Request
 
 from parcelpost.gateway.access import Access
+from parcelpost.gateway.declared import ADMIN_TOKEN, READ_TOKEN
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api import fleet_routes, parcel_routes
 
@@ -15,12 +16,12 @@ def router(parts: Parts) -> APIRouter:
     async def reader(request: Request) -> None:
         access.reader(request)
 
-    reading = APIRouter(tags=["reading"], dependencies=[Depends(reader)])
+    reading = APIRouter(tags=["reading"], dependencies=[Depends(reader), READ_TOKEN, ADMIN_TOKEN])
     parcel_routes.add_lists(reading, parts)
     parcel_routes.add_one(reading, parts)
     parcel_routes.add_exports(reading, parts)
     fleet_routes.add_views(reading, parts)
-    ordering = APIRouter(tags=["ordering"])
+    ordering = APIRouter(tags=["ordering"], dependencies=[ADMIN_TOKEN])
     fleet_routes.add_orders(ordering, parts, access)
     routes = APIRouter(prefix="/v1")
     routes.include_router(reading)
