@@ -17,11 +17,11 @@ DEMO_ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
 
-.PHONY: help setup demo test lint format docs bench watching lock clean
+.PHONY: help setup demo test test-long lint format docs bench watching lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
 # $(call install,FILES): .venv, with the packages of those locks in it, and the project itself.
 define install
@@ -65,13 +65,31 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four inve
 # One more than there are processors: many tests wait for other processes most of their time.
 TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-test: lint ## lint, then run the tests (PYTEST_ARGS='-k name' passes through)
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup $(PYTEST_ARGS)
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
+
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && exec $(BIN)/mypy
+
+# Style and types are checked beside the tests, and what that found is shown below theirs. Ctrl-C ends both: a shell has
+# what it starts in the background ignore it, so the check is ended by name.
+test: setup ## run the tests, and check style and types meanwhile (PYTEST_ARGS='-k name' passes through)
+	@found=$$(mktemp); \
+	( $(LINT) ) >"$$found" 2>&1 & lint=$$!; \
+	trap 'kill $$lint 2>/dev/null; rm -f "$$found"' EXIT; \
+	trap 'exit 130' INT; trap 'exit 143' TERM; \
+	$(PYTEST) $(PYTEST_ARGS); tests=$$?; \
+	wait $$lint; style=$$?; \
+	echo "Style and types:"; cat "$$found"; \
+	[ "$$tests" -eq 0 ] && [ "$$style" -eq 0 ]
+
+SEED ?= $$(date +%s)
+
+test-long: setup ## run fuzzing, chaos and property tests at length (SEED=... repeats a run)
+	@seed=$(SEED); echo "make test-long SEED=$$seed repeats this run"; \
+	PARCELPOST_SEED=$$seed $(PYTEST) -m 'long or hypothesis' --hypothesis-profile long --hypothesis-seed "$$seed" \
+		$(PYTEST_ARGS)
 
 lint: setup ## check style and types
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LINT)
 
 format: setup ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix-only --quiet .

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import random
 import signal
 
 import pytest
 from hypothesis import settings
 
-# Shared machines stall now and then: an example's time says nothing about the code.
-settings.register_profile("parcelpost", deadline=None)
+# Shared machines stall now and then: an example's time says nothing about the code. `make test` tries the same examples
+# every time; `make test-long` tries many more, and others each time.
+settings.register_profile("parcelpost", deadline=None, derandomize=True)
+settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("parcelpost")
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("PARCELPOST_SEED", str(random.randrange(2**32)))  # the processes of pytest-xdist inherit it
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slow ones first: one that began last would run alone for minutes, beside idle processors."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+def pytest_report_header() -> str:
+    return f"PARCELPOST_SEED={os.environ['PARCELPOST_SEED']} (what long tests do by chance)"
+
+
+@pytest.fixture
+def seed() -> int:
+    """Of what a long test does by chance."""
+    return int(os.environ["PARCELPOST_SEED"])

@@ -14,21 +14,20 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.leases import Leases
 from tests.acceptance.processes import PATIENCE_SECONDS, worker
 from tests.hostile import HostileGateway, a_task
-
-TASKS = 2_000
-KILLS = 10
+from tests.lengths import short_and_long
 
 
 @pytest.mark.slow
-async def test_2000_tasks_survive_ten_kills_and_a_gateway_that_comes_and_goes(tmp_path: Path) -> None:
-    tasks = [a_task(f"t{number:04}", target={"note": f"n{number}", "delay_ms": number % 7}) for number in range(TASKS)]
+@short_and_long("count, kills", (300, 3), (2_000, 10))
+async def test_tasks_survive_kills_and_a_gateway_that_comes_and_goes(tmp_path: Path, count: int, kills: int) -> None:
+    tasks = [a_task(f"t{number:04}", target={"note": f"n{number}", "delay_ms": number % 7}) for number in range(count)]
     async with HostileGateway(many_at_once=True) as gateway:
         gateway.offer(*tasks)
         gateway.play("work", Leases(gateway, tasks, seconds=3), times=None)
         moods = asyncio.create_task(_come_and_go(gateway))
         try:
-            for kill in range(KILLS):
-                await _run_until_killed(tmp_path, gateway, wanted=(kill + 1) * TASKS // (KILLS + 2))
+            for kill in range(kills):
+                await _run_until_killed(tmp_path, gateway, wanted=(kill + 1) * count // (kills + 2))
         finally:
             moods.cancel()
             await asyncio.wait([moods])
@@ -36,7 +35,7 @@ async def test_2000_tasks_survive_ten_kills_and_a_gateway_that_comes_and_goes(tm
             await gateway.start()
         async with worker(*_arguments(gateway), folder=tmp_path, token=gateway.token) as process:
             assert await process.ended() == 0, (tmp_path / "worker.log").read_text()[-3000:]
-        await _check(tmp_path, gateway)
+        await _check(tmp_path, gateway, count)
 
 
 def _arguments(gateway: HostileGateway) -> list[str]:
@@ -59,13 +58,13 @@ async def _run_until_killed(folder: Path, gateway: HostileGateway, wanted: int) 
         assert process.returncode is None, (folder / "worker.log").read_text()[-3000:]
 
 
-async def _check(folder: Path, gateway: HostileGateway) -> None:
-    assert len(gateway.submissions) == TASKS
+async def _check(folder: Path, gateway: HostileGateway, tasks: int) -> None:
+    assert len(gateway.submissions) == tasks
     assert gateway.failed == []
     assert gateway.named_too_early == []
     async with LocalPersistenceManager.open(folder / "store.db") as lpm:
         depth = await lpm.queue_depth()
-        assert (depth.pending, depth.processing, depth.completed) == (0, 0, TASKS)
+        assert (depth.pending, depth.processing, depth.completed) == (0, 0, tasks)
         assert (depth.unsynced, depth.rejected) == (0, 0)
         after = 0
         while entries := await lpm.list_results(limit=500, after=after):

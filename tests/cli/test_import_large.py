@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.support import COMMAND, run_process
+from tests.lengths import short_and_long
 
 MAX_BYTES = 150 * 1024**2
 
@@ -41,18 +42,20 @@ def measured(file: Path, into: tuple[str, ...] = STORE) -> tuple[str, int]:
     return summary, int(peak)
 
 
-def parcels(count: int) -> str:
-    rows = (f'{n:09},hartford,"SMITH, JOHN {n}",{n} MAIN ST,https://example.org/{n}\n' for n in range(count))
+def parcels(count: int, owner: str = "SMITH") -> str:
+    rows = (f'{n:09},hartford,"{owner}, JOHN {n}",{n} MAIN ST,https://example.org/{n}\n' for n in range(count))
     return "PIN,County,Owner,Address,URL\n" + "".join(rows)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("into", [STORE, LEDGER], ids=["store", "ledger"])
-def test_two_hundred_thousand_lines_fit_into_150_mb(tmp_path: Path, into: tuple[str, ...]) -> None:
+@short_and_long("lines, owner", (20_000, "SMITH" * 1_000), (200_000, "SMITH"))
+def test_many_lines_fit_into_150_mb(tmp_path: Path, into: tuple[str, ...], lines: int, owner: str) -> None:
+    """20,000 long lines are 100 MB, and 200,000 short ones are as many rows to keep account of."""
     file = tmp_path / "p.csv"
-    file.write_text(parcels(200_000))
+    file.write_text(parcels(lines, owner))
     summary, peak = measured(file, into)
-    assert summary == "200,000 new tasks, 0 known already, 0 bad rows."
+    assert summary == f"{lines:,} new tasks, 0 known already, 0 bad rows."
     assert peak < MAX_BYTES
 
 

@@ -23,6 +23,7 @@ from parcelpost.gateway.connections import Connections, Terms
 from tests.gateway.process import ROOT, a_certificate, a_gateway, most_memory, process_at
 from tests.gateway.served import served
 from tests.gateway.stage import a_result
+from tests.lengths import short_and_long
 
 TOKEN = "right-token"
 ENVIRONMENT = {"PARCELPOST_WORKER_TOKENS": TOKEN}
@@ -265,9 +266,10 @@ async def _leave(crowd: asyncio.subprocess.Process) -> None:
 
 
 @pytest.mark.slow
-async def test_ten_thousand_connections_that_say_nothing_keep_nobody_out(tmp_path: Path) -> None:
+@short_and_long("connections", (2_000,), (10_000,))
+async def test_connections_that_say_nothing_keep_nobody_out(tmp_path: Path, connections: int) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    number = min(10_000, limit - 200)
+    number = min(connections, limit - 200)
     with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
         async with working(address) as worker:
             crowd = await _crowd(address, number)

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.lengths import short_and_long
+
 ROOT = Path(__file__).parents[2]
 MAX_BYTES = 150 * 1024**2
 
@@ -16,8 +18,9 @@ from tests.storage.making import a_task
 
 async def main():
     async with LocalPersistenceManager.open(sys.argv[1]) as lpm:
-        added = await lpm.add_tasks(a_task(f"t{n}", extra={"pad": "x" * 250}) for n in range(200_000))
-        assert added.new == 200_000, added
+        count, pad = int(sys.argv[2]), "x" * int(sys.argv[3])
+        added = await lpm.add_tasks(a_task(f"t{n}", extra={"pad": pad + str(n)}) for n in range(count))
+        assert added.new == count, added
 
 def peak_bytes():
     # On Linux getrusage counts what the parent had when it started this process; the kernel's own file does not.
@@ -31,8 +34,14 @@ print(peak_bytes())
 """
 
 
-def test_two_hundred_thousand_tasks_fit_into_150_mb(store: Path) -> None:
+@short_and_long("tasks, pad", (20_000, 5_000), (200_000, 250))
+def test_any_number_of_tasks_fits_into_150_mb(store: Path, tasks: int, pad: int) -> None:
+    """20,000 large tasks are 100 MB, and 200,000 small ones are as many rows to keep account of."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(store)], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", SCRIPT, str(store), str(tasks), str(pad)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert int(done.stdout) < MAX_BYTES

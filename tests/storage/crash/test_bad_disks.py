@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import StoreError, StoreFailed, StoreFull, StoreReadOnly
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage import LocalPersistenceManager, migrations
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.loop_disk import LoopDisk
@@ -90,8 +90,10 @@ async def test_there_is_no_making_a_store_on_a_read_only_disk(loop_disk: LoopDis
 
 
 @pytest.fixture
-def plain_folder() -> Iterator[Path]:
+def plain_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Owned by a user without rights, and seen by all; root steps down to that user for the test."""
+    known = migrations.load()  # the project may be in a folder that only root can read
+    monkeypatch.setattr(migrations, "load", lambda: known)
     with tempfile.TemporaryDirectory(prefix="parcelpost-") as folder:
         me = os.geteuid()
         if me == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Literal
 
@@ -11,24 +10,25 @@ import pytest
 from parcelpost.clock import from_iso
 from parcelpost.events import Event, OwnerDied
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
+from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.loop_disk import LoopDisk
 from tests.storage.making import a_result, a_task, look, save_one
 
-pytestmark = [pytest.mark.power_cut, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("disks")]
+pytestmark = [pytest.mark.power_cut, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("disks")]
 
-CUTS_AT_FULL = 20
-CUTS_AT_NORMAL = 5
+SAVES_AND_PAGE_BYTES = [(0, 2_000), (40, 2_000), (120, 8_000), (700, 60_000)]
+"""The last ones are so many and large that the journal's first segment is full and the next one is used."""
+CUTS_AT_NORMAL = 3
 
 
-async def test_at_full_nothing_acknowledged_is_missing_after_twenty_power_cuts(loop_disk: LoopDisk) -> None:
+@short_and_long("cuts", (8,), (40,))
+async def test_at_full_nothing_acknowledged_is_missing_after_power_cuts(loop_disk: LoopDisk, cuts: int) -> None:
     store = loop_disk.path / "local_data" / "parcelpost.db"
-    pick = random.Random()
     acknowledged = Acknowledged()
-    for cut in range(CUTS_AT_FULL):
-        # Now and then so many and large pages that the journal's first segment is full and the next one is used.
-        count, page_bytes = pick.choice([(0, 2_000), (40, 2_000), (120, 8_000), (700, 60_000)])
+    for cut in range(cuts):
+        count, page_bytes = SAVES_AND_PAGE_BYTES[cut // 2 % len(SAVES_AND_PAGE_BYTES)]
         cut_power_under_a_writer(loop_disk, store, f"w{cut}", acknowledged, count, page_bytes)
         if cut % 2:  # else the next writer has to bring it all back, and may be cut off while it does
             await reopen(store, "FULL")

@@ -11,18 +11,18 @@ from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.filtering import Selection
+from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
 
-KILLS = 50
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-async def test_nothing_acknowledged_is_missing_after_fifty_kills(store: Path) -> None:
+@short_and_long("kills", (10,), (50,))
+async def test_nothing_acknowledged_is_missing_after_many_kills(store: Path, kills: int) -> None:
     pick = random.Random()
     acknowledged = Acknowledged()
-    for kill in range(KILLS):
+    for kill in range(kills):
         with Writer(store, f"w{kill}", page_bytes=pick.choice([2_000, 60_000])) as writer:
             if kill == 0:
                 writer.read(acknowledged, 1, until="opened")  # before that there is no file to look into
@@ -32,9 +32,9 @@ async def test_nothing_acknowledged_is_missing_after_fifty_kills(store: Path) ->
                 acknowledged.note(line)
         assert acknowledged.missing_rows(store) == []
         assert acknowledged.missing_files(store) == []  # before anybody opens the store and could mend something
-        if kill % 10 == 9:
+        if kill % 5 == 4:
             await assert_comes_back_whole(store, acknowledged)
-    assert len(acknowledged.saved) > KILLS
+    assert len(acknowledged.saved) > kills
     assert acknowledged.delivered
 
 

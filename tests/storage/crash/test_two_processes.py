@@ -19,7 +19,7 @@ from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_task, look
 
-TASKS = 2_000
+TASKS = 600
 
 
 async def fill(store: Path, count: int) -> None:
