@@ -164,6 +164,13 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"store {e.path} is open, schema version {e.schema_version}" + (" (migrated)" if e.migrated else ""),
     ),
     events.OwnerDied: ("warning", _died),
+    events.ClockSetBack: (
+        "warning",
+        lambda e: (
+            f"the clock was set back by {_time(e.seconds)}: the delays of {_count(e.tasks, 'task')} and the pauses of "
+            f"{_count(e.platforms, 'platform')} begin anew"
+        ),
+    ),
     events.BackupMade: ("info", lambda e: f"backup made: {e.path} ({_size(e.bytes)})"),
     events.StoreCleaned: (
         "info",

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from parcelpost.clock import SystemClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 from tests.cli.support import Run, holder, make_store, task
-from tests.storage.making import save_one
+from tests.storage.making import claim_one, save_one
 
 
 def status(run: Run, store: Path, *arguments: object) -> str:
@@ -191,3 +192,23 @@ def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:
     asyncio.run(log())
     assert "last delivery  0 s ago, 1 result\n" in status(run, store)
     assert "1 raw file  " in run("log", "--store", store).out
+
+
+def test_a_clock_that_was_set_back_is_told_before_and_after_a_worker_has_corrected_the_delays(
+    tmp_path: Path, run: Run
+) -> None:
+    store = tmp_path / "parcelpost.db"
+
+    async def retry_in_ten_years() -> None:
+        ahead = ManualClock(SystemClock().now() + timedelta(days=3_650))
+        async with LocalPersistenceManager.open(store, clock=ahead) as lpm:
+            await lpm.retry_later(await claim_one(lpm, task("late")), "timeout", timedelta(hours=1))
+
+    async def correct() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.janitor.correct_times()
+
+    asyncio.run(retry_in_ten_years())
+    assert "Attention: the clock was set back: 1 task and 0 paused platforms wait for a moment" in status(run, store)
+    asyncio.run(correct())
+    assert "the clock was set back by 3,650 days in the last 24 h" in status(run, store)

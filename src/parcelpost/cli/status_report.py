@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from msgspec import Struct
@@ -15,10 +15,12 @@ from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
-from parcelpost.storage import backup, failures, health, opening, queue_state
+from parcelpost.storage import backup, failures, future_times, health, opening, queue_state
 from parcelpost.storage.failures import Failures
+from parcelpost.storage.future_times import CLOCK_STATE, ClockSetBackNote, Waiting
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.queue_state import WaitingSources
+from parcelpost.storage.state import WorkerState
 
 _COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
 _BACKUP_IS_OLD = timedelta(days=2)
@@ -81,6 +83,8 @@ async def gather(store: Path) -> Status:
         paused = await database.read(queue_state.paused, iso(now))
         waiting = await database.read(queue_state.sources)
         failed = await database.read(failures.since, now - LATELY)
+        from_the_future = await database.read(future_times.waiting, now)
+        set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
         found = await health.health(database, opening.live_folder(store), options(), now)
     alive, dead = await openers(store)
     problems = weightiest_first(
@@ -88,6 +92,7 @@ async def gather(store: Path) -> Status:
             *_room_problems(store, found.usage, alive),
             *_death_problems(store, dead, alive),
             *_outbox_problems(store, depth),
+            *_clock_problems(from_the_future, set_back, now),
             *_backup_problems(store, found),
             *_failure_problems(store, failed),
         )
@@ -151,6 +156,20 @@ def _death_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> lis
     what = f"{count(len(dead), 'process', 'processes')} died with the store open"
     clean = store_command("clean", store)
     return [Problem(what, f"start a worker, or run '{clean}': both bring back what was held", command=clean)]
+
+
+def _clock_problems(waiting: Waiting, told: ClockSetBackNote | None, now: datetime) -> list[Problem]:
+    if waiting.tasks or waiting.platforms:
+        tasks, pauses = count(waiting.tasks, "task"), count(waiting.platforms, "paused platform")
+        what = f"the clock was set back: {tasks} and {pauses} wait for a moment that it wrote when it was ahead"
+        return [
+            Problem(what, "see that the clock is right now; a running worker corrects them within a minute", "clock")
+        ]
+    if told is None or abs(now - told.at) > LATELY:
+        return []
+    what = f"the clock was set back by {age(told.seconds)} in the last 24 h"
+    remedy = f"see that it is right now; delays of {count(told.tasks, 'task')} were corrected"
+    return [Problem(what, remedy, "clock", warning=True)]
 
 
 def _backup_problems(store: Path, found: health.Health) -> list[Problem]:

@@ -30,6 +30,17 @@ class OwnerDied(Event, frozen=True):
     last_change: str
 
 
+class ClockSetBack(Event, frozen=True):
+    """Rows of the store were written in the future, by a clock that was ahead: delays begin anew, none is longer."""
+
+    seconds: float
+    """How far ahead it was."""
+    tasks: int
+    """Delayed tasks that would have waited until then."""
+    platforms: int
+    """Pauses of platforms that would have lasted until then."""
+
+
 class BackupMade(Event, frozen=True):
     """A verified backup was written."""
 

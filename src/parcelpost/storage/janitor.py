@@ -7,8 +7,8 @@ import sqlite3
 
 from parcelpost.clock import Clock
 from parcelpost.errors import BackupFailed
-from parcelpost.events import BackupMade, Emit, StoreCleaned
-from parcelpost.storage import backup, health, retention
+from parcelpost.events import BackupMade, ClockSetBack, Emit, StoreCleaned
+from parcelpost.storage import backup, future_times, health, retention
 from parcelpost.storage.evidence import Evidence
 from parcelpost.storage.opening import OpenStore
 from parcelpost.storage.options import StoreOptions
@@ -55,6 +55,12 @@ class Janitor:
         self._reserve.fill()
         self._emit(cleaned)
         return cleaned
+
+    async def correct_times(self) -> None:
+        """Lets nothing wait for a moment that the clock wrote when it was ahead."""
+        note = await future_times.correct(self._db, self._clock)
+        if note is not None:
+            self._emit(ClockSetBack(seconds=note.seconds, tasks=note.tasks, platforms=note.platforms))
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
         """At the cap: evidence, delivered rows and the cache go, whatever their age. What is unsynced stays (I8)."""

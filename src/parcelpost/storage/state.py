@@ -29,7 +29,7 @@ class WorkerState:
 
     async def put(self, name: str, value: msgspec.Struct) -> None:
         """Survives a kill; a power cut may bring back the value before."""
-        await self._db.write_lossy(_put, name, value, iso(self._clock.now()))
+        await self._db.write_lossy(put, name, value, iso(self._clock.now()))
 
     async def settle(self, name: str, value: S) -> S:
         """The value that was put first: of several processes that come at once, all are answered the same one."""
@@ -52,7 +52,7 @@ def _get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:
         return None
 
 
-def _put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> None:
+def put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> None:
     change = """INSERT INTO worker_state (name, value, updated_at) VALUES (?, ?, ?)
                 ON CONFLICT (name) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"""
     db.execute(change, (name, msgspec.json.encode(value).decode(), now))
@@ -61,5 +61,5 @@ def _put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> 
 def _settle(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
     kept = _get(db, name, type(value))
     if kept is None:
-        _put(db, name, value, now)
+        put(db, name, value, now)
     return kept or value

@@ -86,4 +86,4 @@ class BrowserWaits:
 
 def still(waits: list[BrowserWait], now: datetime) -> list[BrowserWait]:
     """Those that are not over."""
-    return [one for one in waits if one.reason and now - one.at < COUNTS_FOR]
+    return [one for one in waits if one.reason and abs(now - one.at) < COUNTS_FOR]

@@ -72,6 +72,7 @@ class JanitorLoop:
         if not is_on_duty:
             return _NOT_ON_DUTY_SECONDS
         await self._lpm.recover_abandoned()
+        await self._lpm.janitor.correct_times()
         await self._lpm.expire_tasks(self._max_age)
         if self._clock.monotonic() - self._sampled_at >= _SAMPLE_SECONDS:
             await self._sample()

@@ -52,7 +52,7 @@ async def against_store(case: Case) -> list[Answer]:
     if ahead < _MAY_DIFFER:
         return [Answer("clock", "not behind what was written last")]
     what = f"the clock is {age(ahead.total_seconds())} behind what the store's newest rows say: it was set back"
-    remedy = f"{_SET_IT}; where it is right now, nothing is lost, and what waits for a moment waits that much longer"
+    remedy = f"{_SET_IT}; where it is right now, nothing is lost, and a running worker corrects what waits"
     return [Answer("clock", "", [Problem(what, remedy, "clock", warning=True)])]
 
 

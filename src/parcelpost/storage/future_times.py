@@ -1,0 +1,119 @@
+"""Moments that a clock wrote which was ahead: once it is right, nothing waits for them longer than was meant."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock, from_iso, iso
+from parcelpost.storage import state
+from parcelpost.storage.db import LocalDatabase
+
+CLOCK_STATE = "clock"
+TOLERANCE = timedelta(minutes=1)
+"""Clocks are corrected by seconds all the time."""
+
+_BATCH = 1_000
+
+# A delay begins when its row is written: what was written in the future begins now, and is as long as it was meant.
+_DELAYED = """
+SELECT seq, updated_at, available_at FROM tasks
+WHERE status = 'pending' AND available_at > :limit AND updated_at > :limit ORDER BY available_at DESC LIMIT :batch
+"""
+_PAUSED = """
+SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
+"""
+
+# Retention counts from these, and a silent owner's claims are known by `updated_at`.
+_WRITTEN = (
+    ("tasks", "seq", "completed_at", "completed_at IS NOT NULL"),
+    ("tasks", "seq", "updated_at", "status = 'processing'"),
+    ("results", "seq", "synced_at", "synced = 1"),
+    ("sync_log", "seq", "created_at", "true"),
+    ("agent_metrics", "metric_id", "timestamp", "true"),
+    ("learning_signals", "seq", "created_at", "true"),
+    ("evidence", "task_id", "created_at", "true"),
+)
+
+# A page that was cached in the future is past its time: it would be taken for fresh until then.
+_CACHED = """
+UPDATE cache SET last_accessed = :now, created_at = min(created_at, :now), expires_at = min(expires_at, :now)
+WHERE cache_key IN (SELECT cache_key FROM cache WHERE last_accessed > :limit LIMIT :batch)
+"""
+
+
+class ClockSetBackNote(Struct, frozen=True, kw_only=True):
+    """The last time that rows from the future were found. Kept for `parcelpost status`."""
+
+    at: datetime
+    seconds: float
+    """How far ahead the newest of them was."""
+    tasks: int
+    platforms: int
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """What waits for a moment that a clock wrote which was ahead."""
+
+    tasks: int
+    platforms: int
+
+
+def waiting(db: sqlite3.Connection, now: datetime) -> Waiting:
+    """Tasks are counted no further than a thousand."""
+    values = {"limit": iso(now + TOLERANCE), "batch": _BATCH}
+    return Waiting(
+        tasks=len(db.execute(_DELAYED, values).fetchall()), platforms=len(db.execute(_PAUSED, values).fetchall())
+    )
+
+
+async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | None:
+    """Moves them to now, or to now and the delay that was meant. None: there were none."""
+    now = clock.now()
+    newest = await database.read(_newest, now)
+    if newest is None:
+        return None
+    tasks = platforms = 0
+    while True:
+        delayed, paused, changed = await database.write(_correct, now)
+        tasks, platforms = tasks + delayed, platforms + paused
+        if not changed:
+            break
+    seconds = (from_iso(newest) - now).total_seconds()
+    note = ClockSetBackNote(at=now, seconds=seconds, tasks=tasks, platforms=platforms)
+    await database.write_lossy(state.put, CLOCK_STATE, note, iso(now))
+    return note
+
+
+def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
+    """The latest moment at which a row was written, if that is in the future."""
+    limit = iso(now + TOLERANCE)
+    values = {"limit": limit, "batch": 1}
+    moments = [row[1] for query in (_DELAYED, _PAUSED) for row in db.execute(query, values)]
+    for table, _, column, part in _WRITTEN:
+        moments += db.execute(f"SELECT max({column}) FROM {table} WHERE {part}").fetchone()
+    moments += db.execute("SELECT max(last_accessed) FROM cache").fetchone()
+    newest = max((moment for moment in moments if moment), default="")
+    return newest if newest > limit else None
+
+
+def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
+    """One batch. Returns the numbers of delayed tasks, of paused platforms, and of all rows that were changed."""
+    values = {"now": iso(now), "limit": iso(now + TOLERANCE), "batch": _BATCH}
+    delayed = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_DELAYED, values)]
+    db.executemany("UPDATE tasks SET available_at = ?, updated_at = ? WHERE seq = ?", delayed)
+    paused = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_PAUSED, values)]
+    db.executemany("UPDATE platform_pauses SET paused_until = ?, created_at = ? WHERE platform = ?", paused)
+    changed = len(delayed) + len(paused)
+    for table, key, column, part in _WRITTEN:
+        change = f"""UPDATE {table} SET {column} = :now
+                     WHERE {key} IN (SELECT {key} FROM {table} WHERE {part} AND {column} > :limit LIMIT :batch)"""
+        changed += db.execute(change, values).rowcount
+    return len(delayed), len(paused), changed + db.execute(_CACHED, values).rowcount
+
+
+def _moved(row: tuple[object, str, str], now: datetime) -> str:
+    _, began, ends = row
+    return iso(now + max(from_iso(ends) - from_iso(began), timedelta(0)))

@@ -1,0 +1,89 @@
+"""A clock that was ahead once holds nothing up when it is right again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from parcelpost.clock import ManualClock
+from parcelpost.events import ClockSetBack, Event
+from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.metrics import Sample
+from parcelpost.storage.sync_log import SyncRound
+from tests.storage.making import NOW, a_result, a_task, claim_one, look, save_one
+
+TEN_YEARS = 3_650 * 86_400.0
+HOUR = timedelta(hours=1)
+
+_COLUMNS = (
+    ("tasks", "available_at"),
+    ("tasks", "completed_at"),
+    ("results", "synced_at"),
+    ("cache", "expires_at"),
+    ("sync_log", "created_at"),
+    ("agent_metrics", "timestamp"),
+    ("platform_pauses", "paused_until"),
+)
+
+
+async def work_in_the_future(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+    """Everything that writes a moment for later, or one from which a time is counted."""
+    clock.advance(TEN_YEARS)
+    await lpm.retry_later(await claim_one(lpm, "retried"), "timeout", HOUR)
+    await lpm.release(await claim_one(lpm, "released"), 2 * HOUR)
+    await lpm.add_task(a_task("other", platform="beacon"))
+    await lpm.pause_platform("beacon", clock.now() + HOUR, "it blocks us")
+    await lpm.pause_platform("vgsi", None, "by hand")
+    entry = await save_one(lpm, a_task("done", platform="third"), a_result())
+    await lpm.mark_synced([entry.result_id])
+    await lpm.cache.put("page", b"<p>")
+    await lpm.metrics.record(Sample())
+    await lpm.sync_log.record(SyncRound(direction="upload", record_type="results", record_count=1, success=True))
+    clock.advance(-TEN_YEARS)
+
+
+async def test_no_delay_that_a_wrong_clock_wrote_is_longer_than_it_was_meant(
+    lpm: LocalPersistenceManager, clock: ManualClock, events: list[Event]
+) -> None:
+    await work_in_the_future(lpm, clock)
+    await lpm.janitor.correct_times()
+    assert [event for event in events if isinstance(event, ClockSetBack)] == [
+        ClockSetBack(seconds=TEN_YEARS, tasks=2, platforms=1)
+    ]
+    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    assert infos["retried"].available_at == NOW + HOUR
+    assert infos["released"].available_at == NOW + 2 * HOUR
+    assert {name: until for name, (until, _) in (await lpm.paused_platforms()).items()} == {
+        "beacon": "2026-01-01T01:00:00.000Z",
+        "vgsi": None,
+    }
+    await lpm.resume_platform("vgsi")
+    clock.advance(2 * 3600)
+    assert {claim.task.task_id for claim in await lpm.claim(9)} == {"retried", "released", "other"}
+
+
+async def test_nothing_in_the_store_is_from_the_future_after_that(
+    lpm: LocalPersistenceManager, store: Path, clock: ManualClock, events: list[Event]
+) -> None:
+    """So that retention removes it in its time, and a cached page is not taken for fresh for ten years."""
+    await work_in_the_future(lpm, clock)
+    before = {name: look(store, f"SELECT max({name[1]}) FROM {name[0]}")[0][0] for name in _COLUMNS}
+    assert all(moment > "2035" for moment in before.values())
+    await lpm.janitor.correct_times()
+    after = {name: look(store, f"SELECT max({name[1]}) FROM {name[0]}")[0][0] for name in _COLUMNS}
+    assert all(moment < "2026-01-02" for moment in after.values())
+    assert await lpm.cache.get("page") is None
+    await lpm.janitor.correct_times()
+    assert len([event for event in events if isinstance(event, ClockSetBack)]) == 1
+
+
+async def test_delays_that_a_right_clock_wrote_stay_as_they_are(
+    lpm: LocalPersistenceManager, clock: ManualClock, events: list[Event]
+) -> None:
+    await lpm.retry_later(await claim_one(lpm), "timeout", 24 * HOUR)
+    await lpm.pause_platform("beacon", clock.now() + 8_760 * HOUR)
+    clock.advance(-30)  # as clocks are corrected every day
+    await lpm.janitor.correct_times()
+    assert not any(isinstance(event, ClockSetBack) for event in events)
+    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    assert infos["t1"].available_at == NOW + 24 * HOUR
