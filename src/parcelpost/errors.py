@@ -28,6 +28,7 @@ ParcelpostError
     ├── BackupBehind      refused because the store holds what the backup does not
     ├── BackupFailed      a backup could not be made or did not verify
     ├── StoreFailed       the disk or the file system reported an error
+    ├── StoreGone         its files were deleted, moved or replaced while it was open (retry helps once they are back)
     └── StoreClosed       used after it was closed
 """
 
@@ -222,6 +223,16 @@ class StoreFailed(StoreError):
     """The disk or the file system reported an error."""
 
     hint = "look at the system log for disk errors; what was confirmed before is safe"
+    retry_helps = True
+
+
+class StoreGone(StoreError):
+    """The store's files are no longer where they were."""
+
+    hint = (
+        "put them back where they were, and a worker that runs goes on; if they are lost, stop it and restore a backup "
+        "with 'parcelpost store restore --latest'"
+    )
     retry_helps = True
 
 

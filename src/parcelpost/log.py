@@ -233,6 +233,8 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: "info" if e.level == "fine" else "warning",
         lambda e: f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free",
     ),
+    events.StoreLost: ("error", lambda e: f"nothing is saved any more: {e.reason}"),
+    events.StoreFound: ("info", lambda e: f"the store {e.path} is back, the work goes on"),
     events.PressureChanged: (
         lambda e: "info" if e.pressure == "fine" else "warning",
         lambda e: f"{e.memory_percent:.0f} % of the memory ({_size(e.memory_limit_bytes)}) is used: {e.meaning}",

@@ -84,6 +84,8 @@ class Telemetry:
             events.LoopFailed: lambda e: self._loop_failures.labels(self._loops.of(e.loop)).inc(),
             events.CommandReceived: lambda e: self._commands.labels("yes" if e.known else "no").inc(),
             events.StorageLevelChanged: lambda e: self._level.set(_LEVELS.index(e.level) if e.level in _LEVELS else 2),
+            events.StoreLost: lambda _: self._level.set(_LEVELS.index("executor must stop")),
+            events.StoreFound: lambda _: self._level.set(0),
             events.ResourcesSampled: self._sampled,
             events.BackupMade: lambda _: self._backups.inc(),
             events.OwnerDied: self._died,

@@ -281,3 +281,25 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    folder, away = tmp_path / "local_data", tmp_path / "away"
+    async with HostileGateway() as gateway:
+        arguments = ("--gateway", gateway.url, "--store", "local_data/store.db")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token) as process:
+            await process.said('"WorkerStarted"')
+            folder.rename(away)
+            await process.said('"StoreLost"')
+            gateway.offer(*(a_task(f"t{number}") for number in range(30)))
+            away.rename(folder)
+            await process.said('"StoreFound"')
+            await asyncio.wait_for(gateway.until(lambda: len(gateway.submissions) == 30), PATIENCE_SECONDS)
+            (folder / "store.db").unlink()
+            await process.said("store.db was deleted or moved while it was open")
+            process.send_signal(signal.SIGTERM)
+            assert await process.ended() == 1
+    assert "error: " in (tmp_path / "worker.log").read_text()
+    assert "Traceback" not in (tmp_path / "worker.log").read_text()

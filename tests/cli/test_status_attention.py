@@ -59,6 +59,18 @@ def test_a_failure_among_many_is_told_without_an_alarm(tmp_path: Path, run: Run)
     assert "failed         1 of 31 tasks in the last 24 h failed, most often: no table on page 31\n" in out
 
 
+def test_a_raw_folder_that_is_gone_while_pages_wait_for_delivery_is_no_matter_of_the_gateway(
+    full_store: Path, run: Run
+) -> None:
+    data = full_store.parent / "data"
+    data.rename(data.with_name("away"))
+    out = status(run, full_store)
+    assert f"nothing is delivered: the folder of raw pages {data} was deleted or moved, or its volume is not" in out
+    assert f"'parcelpost results reject --all --store {full_store}'" in out
+    data.with_name("away").rename(data)
+    assert "nothing is delivered" not in status(run, full_store)
+
+
 def test_what_is_requeued_is_handled(tmp_path: Path, run: Run) -> None:
     store = work(tmp_path / "parcelpost.db", done=0, failed=2)
     assert run("tasks", "retry", "--status", "failed", "--yes", "--store", store).code == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import Event, StorageLevelChanged
+from parcelpost.events import Event, StorageLevelChanged, StoreFound, StoreLost
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
 from parcelpost.worker.storage_watch import StorageWatch
@@ -96,3 +96,21 @@ async def test_a_disk_without_room_counts_like_a_full_store(tmp_path: Path) -> N
         assert watch.usage is not None
         assert watch.usage.total < CAP * 0.9
     assert levels(events) == [Level.COLLECTOR_STOPS]
+
+
+async def test_files_that_are_gone_stop_all_work_until_they_are_back(tmp_path: Path) -> None:
+    events: list[Event] = []
+    async with opened(tmp_path / "there") as lpm:
+        watch = StorageWatch(lpm, events.append)
+        (tmp_path / "there").rename(tmp_path / "away")
+        for _ in range(2):
+            assert 0 < await watch.step() <= 1
+            assert watch.level() is Level.EXECUTOR_STOPS
+            assert watch.fill_level() is Level.FINE, "nothing is to be cleaned away for it"
+        (tmp_path / "away").rename(tmp_path / "there")
+        await watch.step()
+        assert watch.level() is Level.FINE
+    lost, found = events
+    assert isinstance(lost, StoreLost)
+    assert "deleted or moved" in lost.reason
+    assert isinstance(found, StoreFound)

@@ -11,6 +11,7 @@ import typer
 
 from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import printable
+from parcelpost.errors import StoreGone
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -127,6 +128,8 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
                 runner = StandaloneRunner(worker, until_empty=until_empty)
         started_at = worker.tools.clock.now()
         await runner.run()
+        if problem := worker.tools.lpm.missing:
+            raise StoreGone(problem)
         if until_empty:
             depth = await worker.tools.lpm.queue_depth()
             print(

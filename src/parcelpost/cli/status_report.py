@@ -15,7 +15,7 @@ from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
-from parcelpost.storage import backup, failures, future_times, health, opening, queue_state
+from parcelpost.storage import backup, failures, future_times, health, opening, outbox, queue_state, raw_files
 from parcelpost.storage.failures import Failures
 from parcelpost.storage.future_times import CLOCK_STATE, ClockSetBackNote, Waiting
 from parcelpost.storage.health import Level, Usage
@@ -86,9 +86,11 @@ async def gather(store: Path) -> Status:
         from_the_future = await database.read(future_times.waiting, now)
         set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
         found = await health.health(database, opening.live_folder(store), options(), now)
+        awaits_pages = await database.read(outbox.awaits_pages)
     alive, dead = await openers(store)
     problems = weightiest_first(
         (
+            *(_raw_folder_problems(store) if awaits_pages else ()),
             *_room_problems(store, found.usage, alive),
             *_death_problems(store, dead, alive),
             *_outbox_problems(store, depth),
@@ -119,6 +121,16 @@ async def gather(store: Path) -> Status:
         open_in=alive,
         left_by_dead=dead,
     )
+
+
+def _raw_folder_problems(store: Path) -> list[Problem]:
+    problem = raw_files.missing(opening.raw_folder(store))
+    reject = command_line("results reject --all", store)
+    remedy = (
+        "put it back or mount it, and delivery goes on; if it is lost, set aside what cannot be delivered without its "
+        f"pages with '{reject}', and start the worker anew"
+    )
+    return [Problem(f"nothing is delivered: {problem}", remedy, "store")] if problem else []
 
 
 def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Problem]:

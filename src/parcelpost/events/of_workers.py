@@ -195,6 +195,18 @@ class StorageLevelChanged(Event, frozen=True):
     free_bytes: int
 
 
+class StoreLost(Event, frozen=True):
+    """The store's files are no longer where they were; nothing is saved until they are back."""
+
+    reason: str
+
+
+class StoreFound(Event, frozen=True):
+    """The store's files are back; the work goes on."""
+
+    path: str
+
+
 class PressureChanged(Event, frozen=True):
     """How much memory is used changed what may go on."""
 

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from parcelpost.clock import Clock, iso
-from parcelpost.errors import InvalidInput, NotAStore, StoreBusy, StoreClosed, StoreError, StoreNotFound, StoreOutdated
+from parcelpost.errors import (
+    InvalidInput,
+    NotAStore,
+    StoreBusy,
+    StoreClosed,
+    StoreError,
+    StoreGone,
+    StoreNotFound,
+    StoreOutdated,
+)
 from parcelpost.storage import durable_files, header, migrations
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.lane import Lane
@@ -63,7 +72,9 @@ class LocalDatabase:
         """The schema versions applied while opening."""
         self._options = options
         self._lane = lane
-        self._writer = GroupWriter(path, options.synchronous)
+        self._files: dict[str, tuple[int, int] | None] = {}
+        """The files that are open, and their identity."""
+        self._writer = self._new_writer()
         self._db: sqlite3.Connection
         self._loop = asyncio.get_running_loop()
         self._batcher = Batcher(
@@ -105,6 +116,7 @@ class LocalDatabase:
             await lane.close()
             raise
         database = cls(path, options, lane, migrated)
+        database._files = {file: durable_files.identity(file) for file in (str(path), f"{path}-wal")}
         try:
             yield database
         finally:
@@ -136,6 +148,18 @@ class LocalDatabase:
                 await database._batcher.close()
             finally:
                 await lane.close()
+
+    @property
+    def missing(self) -> str:
+        """What is wrong if the files that are open are not those at the store's path (any more), else ''."""
+        for file, opened in self._files.items():
+            try:
+                found = durable_files.identity(file)
+            except OSError:  # a folder that cannot be looked into says nothing about the file
+                continue
+            if found != opened:
+                return f"{file} was {'replaced by another file' if found else 'deleted or moved'} while it was open"
+        return ""
 
     @property
     def is_closed(self) -> bool:
@@ -207,17 +231,24 @@ class LocalDatabase:
         """Runs a function between two groups of writes, outside a transaction: for VACUUM and its like."""
         return cast(T, await self._batcher.submit(Job(function, (), {}, alone=True)))
 
+    def _new_writer(self) -> GroupWriter:
+        return GroupWriter(self.path, self._options.synchronous, lambda: self.missing)
+
     async def _open_lane(self, *pragmas: str) -> Lane:
+        if problem := self.missing:
+            raise StoreGone(problem)
         return await Lane.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
 
     async def _hop(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:
+            if problem := self.missing:
+                raise StoreGone(problem)
             with contextlib.suppress(sqlite3.Error):
                 await self._lane.close()
             self._lane = await _open_writer(self.path, self._options)
             with translated(self.path):
                 await self._lane.run(_settle_wal)
-            self._writer = GroupWriter(self.path, self._options.synchronous)
+            self._writer = self._new_writer()
             self._counted_changes = 0
 
         def with_connection(db: sqlite3.Connection) -> None:

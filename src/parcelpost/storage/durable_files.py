@@ -33,6 +33,15 @@ def sync_path(path: Path) -> None:
         os.close(handle)
 
 
+def identity(path: str) -> tuple[int, int] | None:
+    """Of the file that has this name now; None: there is none."""
+    try:
+        about = os.stat(path)  # noqa: PTH116 - a Path takes longer to make than the look
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return about.st_dev, about.st_ino
+
+
 def sync_many(root: Path, names: Sequence[str]) -> None:
     """Makes files under root durable, with the folders that lead to them. Those that are gone by now are passed over.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import StoreError
+from parcelpost.errors import StoreError, StoreGone
 from parcelpost.events import Emit, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import (
@@ -116,6 +116,11 @@ class LocalPersistenceManager:
             finally:
                 self.duties.leave()
                 await self._release_all()
+
+    @property
+    def missing(self) -> str:
+        """What is wrong when the store's files are no longer where they were, else ''. Nothing is saved then."""
+        return self._db.missing or self._raw.missing
 
     # Tasks
 
@@ -330,6 +335,11 @@ class LocalPersistenceManager:
     ) -> list[OutboxEntry]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
         return await self._db.read(filtering.results_page, which, checks.whole("limit", limit), after)
+
+    def check_raw_folder(self) -> None:
+        """Raises StoreGone where the folder of raw pages is not there: no result is at fault for that."""
+        if problem := self._raw.missing:
+            raise StoreGone(problem)
 
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or another of its paths."""

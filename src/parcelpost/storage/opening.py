@@ -28,14 +28,13 @@ from parcelpost.storage import (
 )
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import RawFiles
+from parcelpost.storage.raw_files import HOLDER_FILE, RawFiles
 from parcelpost.storage.reserve import Reserve
 from parcelpost.storage.sqlite_errors import os_error
 
 T = TypeVar("T")
 
 _RETRY_SECONDS = 0.01
-_HOLDER_FILE = ".store"
 
 
 def live_folder(store: Path) -> Path:
@@ -54,23 +53,30 @@ def raw_folder(store: Path) -> Path:
 def _holder(folder: Path) -> str | None:
     """The name of the store whose pages a folder holds; None where no store has taken it."""
     try:
-        return (folder / _HOLDER_FILE).read_text(errors="replace").strip()
+        return (folder / HOLDER_FILE).read_text(errors="replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 async def _take_raw_folder(database: LocalDatabase) -> Path:
-    """Makes the store's raw folder; in `data/`, a file names the store, so that no other store takes it."""
+    """Makes the store's raw folder, with a file in it that names the store, so that no other store takes it.
+
+    One that should hold pages and is not there, or is empty, stays as it is: its volume may not be mounted yet.
+    """
     store = database.path
     shared = store.parent / "data"
-    if raw_folder(store) == shared and _holder(shared) is None:
-        durable_files.make_folder(shared)
-        _name_holder(shared, store.name)
-    elif await _was_renamed(database, shared):
-        durable_files.replace(shared / _HOLDER_FILE, store.name.encode())
+    if await _was_renamed(database, shared):
+        durable_files.replace(shared / HOLDER_FILE, store.name.encode())
     folder = raw_folder(store)
-    durable_files.make_folder(folder)
-    return folder
+    if _holder(folder) is None and not (is_empty(folder) and await database.read(outbox.awaits_pages)):
+        durable_files.make_folder(folder)
+        _name_holder(folder, store.name)
+    return folder if raw_folder(store) == folder else await _take_raw_folder(database)  # another store was first
+
+
+def is_empty(folder: Path) -> bool:
+    """Or not there."""
+    return not folder.is_dir() or next(folder.iterdir(), None) is None
 
 
 async def _was_renamed(database: LocalDatabase, shared: Path) -> bool:
@@ -83,11 +89,11 @@ async def _was_renamed(database: LocalDatabase, shared: Path) -> bool:
 
 def _name_holder(folder: Path, name: str) -> None:
     """Of two stores that do this at once, the first is named. After a power cut the file is whole, or not there."""
-    partial = folder / f"{_HOLDER_FILE}-{secrets.token_hex(4)}"
+    partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
     try:
         durable_files.replace(partial, name.encode())
         with contextlib.suppress(FileExistsError):
-            (folder / _HOLDER_FILE).hardlink_to(partial)
+            (folder / HOLDER_FILE).hardlink_to(partial)
     finally:
         partial.unlink(missing_ok=True)
     durable_files.sync_path(folder)

@@ -265,6 +265,13 @@ def names_a_page(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM results WHERE html_path IS NOT NULL LIMIT 1").fetchone() is not None
 
 
+def awaits_pages(db: sqlite3.Connection) -> bool:
+    """Whether a result that is to be delivered has a raw file that is not upstream yet."""
+    query = """SELECT 1 FROM results INDEXED BY results_outbox WHERE synced = 0 AND rejected_at IS NULL
+        AND html_path IS NOT NULL AND raw_synced_at IS NULL LIMIT 1"""
+    return db.execute(query).fetchone() is not None
+
+
 def remove_earlier(db: sqlite3.Connection, task_id: str) -> list[str]:
     """What the task and its children brought before gives way. Answers the files that went with it."""
     # Only what was delivered may give way (I2); an unsynced row here is a mistake, and the insert fails again.

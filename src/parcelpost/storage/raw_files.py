@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from isal import igzip
 
-from parcelpost.errors import StoreError
+from parcelpost.errors import StoreError, StoreGone
 from parcelpost.storage import durable_files
 from parcelpost.storage.batcher import Batcher
 from parcelpost.storage.raw_journal import PageRecord, RawJournal
@@ -29,6 +29,9 @@ _MAX_GROUP = 64
 _MAX_PART_BYTES = 8 * 1024 * 1024
 _BLOCK_BYTES = 4096
 _GIVE_BACK = None
+
+HOLDER_FILE = ".store"
+"""In a raw folder: the name of the store that it belongs to."""
 
 
 class PageToKeep(NamedTuple):
@@ -76,6 +79,10 @@ class RawFiles:
     def path(self, name: str) -> Path:
         return inside(self.root, name)
 
+    @property
+    def missing(self) -> str:
+        return missing(self.root)
+
     async def close(self) -> None:
         try:
             await self._batcher.close()
@@ -112,6 +119,8 @@ class RawFiles:
         return answers
 
     def _keep_part(self, pages: list[PageToKeep]) -> list[Any]:
+        if problem := missing(self.root):
+            return [StoreGone(problem) for _ in pages]
         answers: list[Any] = []
         records: list[PageRecord] = []
         for page in pages:
@@ -130,6 +139,8 @@ class RawFiles:
                 if isinstance(kept, KeptPage):
                     self._unlink([kept.json_path, kept.html_path])
             return [os_error(error, self.root) for _ in pages]
+        if problem := missing(self.root):  # it may have gone meanwhile: nobody is told that the page is safe
+            return [StoreGone(problem) for _ in pages]
         return answers
 
     def _write_or_make_folder(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
@@ -187,6 +198,14 @@ class RawFiles:
         for name in sorted(names, key=lambda name: name.endswith(".html.gz")):
             with contextlib.suppress(OSError):
                 self.path(name).unlink(missing_ok=True)
+
+
+def missing(root: Path) -> str:
+    """What is wrong if a store's raw folder is not there (any more), else ''."""
+    with contextlib.suppress(OSError):  # a folder that cannot be looked into says nothing about the file
+        if durable_files.identity(f"{root}/{HOLDER_FILE}") is None:
+            return f"the folder of raw pages {root} was deleted or moved, or its volume is not mounted"
+    return ""
 
 
 def on_disk(content: bytes) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parcelpost.errors import StoreFailed
+from parcelpost.errors import StoreFailed, StoreGone
 from parcelpost.storage.sqlite_errors import primary_code, translate
 
 Change = Callable[..., Any]
@@ -29,8 +29,10 @@ class Job(NamedTuple):
 class GroupWriter:
     """Runs groups of jobs on the writing connection's thread. One commit a group; a guilty job fails alone."""
 
-    def __init__(self, path: Path, synchronous: str) -> None:
+    def __init__(self, path: Path, synchronous: str, missing: Callable[[], str] = str) -> None:
+        """`missing` says what is wrong when the open file is no longer the one at the path, '' while it is."""
         self._path = path
+        self._missing = missing
         self._durable_level = synchronous
         self._level = synchronous
         self.broken = False
@@ -55,6 +57,8 @@ class GroupWriter:
             return [StoreFailed(f"{self._path}: the connection failed and is being opened anew") for _ in jobs]
         if not jobs:
             return []
+        if problem := self._missing():
+            return [StoreGone(problem) for _ in jobs]
         try:
             self._set_level(db, any(job.durable for job in jobs))
             db.execute("BEGIN IMMEDIATE")
@@ -70,6 +74,8 @@ class GroupWriter:
                 return failures
             return [self._run_group(db, [job])[0] for job in jobs]
         self.changes = db.total_changes
+        if problem := self._missing():  # it may have gone meanwhile: nobody is told that it is safe
+            return [StoreGone(problem) if job.durable else answer for job, answer in zip(jobs, answers, strict=True)]
         return answers
 
     def _set_level(self, db: sqlite3.Connection, durable: bool) -> None:

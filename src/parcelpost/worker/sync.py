@@ -81,6 +81,7 @@ class SyncManager:
         remaining = 0.0 if self._urged else self.absence.remaining
         if remaining > 0:
             return remaining
+        self._lpm.check_raw_folder()
         if self._urged:
             self._urged = False
             self._start_over()

@@ -147,7 +147,7 @@ class Worker:
             lpm,
             settings.janitor,
             settings.executor,
-            level=self.watch.level,
+            level=self.watch.fill_level,
             load=lambda: self.resources.load,
             clock=clock,
             emit=emit,
@@ -172,7 +172,9 @@ class Worker:
         upstream = "Firestore" if self.tools.settings.worker.upstream == "firestore" else "the gateway"
         if self.control.paused:
             found.append(f"paused by {upstream}")
-        if (level := self.watch.level()) != "fine":
+        if self.watch.missing:
+            found.append(self.watch.missing)
+        elif (level := self.watch.level()) != "fine":
             found.append(f"storage: {level}")
         if self.resources.pressure >= Pressure.NO_NEW_TASKS:
             found.append(self.resources.summary)

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.raw_files import PageToKeep, RawFiles
+from parcelpost.storage.raw_files import HOLDER_FILE, PageToKeep, RawFiles
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
@@ -94,6 +94,8 @@ async def test_a_record_beside_a_page_survives_the_removal_of_an_older_one_of_th
     """A file's name is free for the next result as soon as the old page is gone: its record must be gone before."""
     live = tmp_path / "live"
     live.mkdir()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / HOLDER_FILE).touch()
     raw = RawFiles(tmp_path / "data", live, "owner")
     lost = 0
     try:

@@ -1,0 +1,87 @@
+"""A store whose files are deleted, moved or replaced while it is open: nothing more is confirmed, and it is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from parcelpost.errors import StoreGone
+from parcelpost.storage import LocalPersistenceManager
+from tests.storage.making import a_result, a_task, claim_one, look, save_one
+
+LOSSES: dict[str, Callable[[Path], object]] = {
+    "the database is deleted": lambda store: store.unlink(),
+    "the database is moved": lambda store: store.rename(store.with_name("elsewhere.db")),
+    "the WAL is deleted": lambda store: store.with_name(store.name + "-wal").unlink(),
+    "another file takes its place": lambda store: Path(shutil.copy(store, store.with_name("new"))).replace(store),
+    "its folder is moved": lambda store: store.parent.rename(store.parent.with_name("elsewhere")),
+    "its folder is deleted": lambda store: shutil.rmtree(store.parent),
+    "the raw folder is moved": lambda store: (store.parent / "data").rename(store.parent / "elsewhere"),
+    "the raw folder is deleted": lambda store: shutil.rmtree(store.parent / "data"),
+}
+
+
+async def test_nothing_is_confirmed_after_the_files_are_gone(tmp_path: Path) -> None:
+    for number, (what, lose) in enumerate(LOSSES.items()):
+        store = tmp_path / f"{number}" / "local_data" / "parcelpost.db"
+        try:
+            async with LocalPersistenceManager.open(store) as lpm:
+                await save_one(lpm, "before", a_result(body=b"<p>before</p>"))
+                assert lpm.missing == "", what
+                claim = await claim_one(lpm, "after")
+                lose(store)
+                for body in (b"<p>after</p>", b"<p>again</p>"):
+                    with pytest.raises(StoreGone, match=r"deleted or moved|replaced by another") as gone:
+                        await lpm.save_result(claim, a_result(body=body))
+                    assert gone.value.retry_helps, what
+                assert lpm.missing, what
+        except StoreGone:
+            pass  # closing may say so, too
+        if "raw" not in what:
+            continue
+        assert look(store, "SELECT task_id FROM results") == [("before",)], what
+
+
+async def test_what_was_moved_away_and_is_back_goes_on_where_it_was(tmp_path: Path) -> None:
+    for moved in ("local_data", "local_data/parcelpost.db", "local_data/data"):
+        store = tmp_path / moved.replace("/", "_") / "local_data" / "parcelpost.db"
+        there, away = store.parent.parent / moved, store.parent.parent / "away"
+        async with LocalPersistenceManager.open(store) as lpm:
+            await save_one(lpm, "before", a_result(body=b"<p>before</p>"))
+            claim = await claim_one(lpm, "after")
+            there.rename(away)
+            with pytest.raises(StoreGone):
+                await lpm.save_result(claim, a_result(body=b"<p>after</p>"))
+            away.rename(there)
+            assert lpm.missing == ""
+            assert await lpm.save_result(claim, a_result(body=b"<p>after</p>")) is not None
+        assert look(store, "SELECT task_id FROM results ORDER BY seq") == [("before",), ("after",)]
+
+
+async def test_a_store_that_starts_without_its_pages_waits_for_them_and_makes_no_empty_folder(store: Path) -> None:
+    async with LocalPersistenceManager.open(store) as lpm:
+        entry = await save_one(lpm, "before", a_result(body=b"<p>before</p>"))
+    data, away = store.parent / "data", store.parent / "away"
+    data.rename(away)
+    for is_mount_point in (False, True):  # a volume that is not mounted leaves an empty folder
+        if is_mount_point:
+            data.mkdir()
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert str(data) in lpm.missing
+            with pytest.raises(StoreGone):
+                lpm.check_raw_folder()
+            await lpm.add_task(a_task("more", platform="other"))  # what needs no page goes on
+    data.rmdir()
+    away.rename(data)
+    async with LocalPersistenceManager.open(store) as lpm:
+        assert lpm.missing == ""
+        assert lpm.raw_path(str(entry.html_path)).exists()
+    shutil.rmtree(data)
+    async with LocalPersistenceManager.open(store) as lpm:
+        await lpm.mark_rejected([entry.result_id], "its page is lost")
+    async with LocalPersistenceManager.open(store) as lpm:  # nothing waits for the pages any more
+        assert lpm.missing == ""
+        await save_one(lpm, "after", a_result(body=b"<p>after</p>"))
