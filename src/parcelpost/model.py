@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from enum import IntEnum, StrEnum
@@ -241,6 +242,14 @@ class Busy(Struct, frozen=True, gc=False):
 
 Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy
 """How an attempt ended."""
+
+
+_CHILD_ID = re.compile(r"~[0-9a-f]{20}\Z")
+
+
+def is_child_id(task_id: str) -> bool:
+    """Whether it is the id of a further record of a page, which the worker derives from its task's, and no order's."""
+    return _CHILD_ID.search(task_id) is not None
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):

@@ -134,7 +134,7 @@ def check(named: dict[tuple[str, str, str], dict[str, Any]], folder: Path) -> No
 
 async def names_it(upstream: str) -> bool:
     platforms = {one["platform"]: one for one in ask(f"{upstream}/v1/overview")["platforms"]}
-    failing = platforms.get("vgsi", {"failing_selectors": []})["failing_selectors"]
+    failing = platforms.get("vgsi", {"outdated_selectors": []})["outdated_selectors"]
     return ("NH/invented", "parcel_id", f"css {FAILING}") in {
         (one["site"], one["field"], one["selector"]) for one in failing
     }

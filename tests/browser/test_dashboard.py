@@ -21,7 +21,10 @@ SCRIPT = '<img src=x onerror="window.harmed=1;alert(1)"><script>window.harmed=1<
 
 
 async def filled(gateway: Served, parcels: int = 12) -> None:
-    await fill(gateway.ledger, gateway.raw_store, SystemClock().now(), parcels)
+    now = SystemClock().now()
+    await fill(gateway.ledger, gateway.raw_store, now, parcels)
+    for one in await gateway.ledger.grant("harlow-02", ["mygov_due"], 3, now, now):
+        await gateway.ledger.end_task(one.task.task_id, "harlow-02", error=None, again=False, now=now)
 
 
 async def is_live(page: Page) -> None:
@@ -53,15 +56,19 @@ async def test_a_full_one_shows_fleet_queue_activity_and_health(browser: Browser
             await expect(row).to_contain_text("Paused")
             await expect(row).to_contain_text("told: sync-now")
             await expect(page.get_by_role("row", name="attic")).to_contain_text("Away")
-            await expect(page.get_by_role("img", name="urgent 0, high 12, normal 140, batch 0")).to_be_visible()
+            await expect(page.get_by_role("row", name="cellar")).to_contain_text("Stopped")
+            await expect(page.locator(".figures")).to_contain_text("1 stopped, 1 away")
+            await expect(page.get_by_role("img", name="urgent 0, high 9, normal 140, batch 0")).to_be_visible()
+            await expect(page.locator("[data-key='queue mygov_due'] [data-label='Not found']")).to_have_text("3")
             await expect(page.get_by_role("row", name="qpublic").filter(has_text="1 worker")).to_contain_text(
                 "2 selectors"
             )
-            await expect(page.locator("figure svg")).to_have_count(2)
+            await expect(page.locator("figure svg")).to_have_count(3)
             await page.locator("figure svg").first.hover(position={"x": 200, "y": 60})
-            await expect(page.locator(".tip").first).to_contain_text("stored")
+            await expect(page.locator(".tip").first).to_contain_text("ended")
             await page.locator("figure summary").first.click()
             await expect(page.locator("figure table tbody tr").nth(50)).to_be_attached()
+            await expect(page.locator("figure table tbody tr").first).to_contain_text("so far")
 
 
 async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Browser, tmp_path: Path) -> None:
@@ -82,7 +89,10 @@ async def test_a_search_finds_as_one_types_and_shows_only_the_last_answer(browse
         await filled(gateway, parcels=60)
         async with a_page(browser, f"{gateway.address}/#/parcels") as watched:
             page = watched.page
-            await expect(page.get_by_role("status").filter(has_text="The latest 50 parcels")).to_be_visible()
+            await expect(page.locator(".count")).to_have_text("The latest 50 parcels and more")
+            await page.get_by_role("button", name="Show more").click()
+            await expect(page.locator(".count")).to_have_text("The latest 60 parcels")
+            await expect(page.get_by_role("button", name="Show more")).to_be_hidden()
             await page.get_by_role("searchbox").press_sequentially("heron bay", delay=20)
             await expect(page.locator(".count")).to_have_text("9 parcels")
             asked = [url for url in watched.requests if "/v1/parcels?" in url]

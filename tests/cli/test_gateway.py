@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_the_status_says_what_is_wrong_and_what_to_do(ledger: str, run: Run) -> 
     assert ran.code == 0
     assert "Attention: 2 tasks to do and no worker is alive." in ran.out
     assert "parcelpost gateway requeue --state dead" in ran.out
-    assert "2 queued, 0 leased, 0 done, 0 failed, 1 dead" in ran.out
+    assert "2 queued, 0 leased, 0 done, 0 not found, 0 failed, 1 dead" in ran.out
     at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
     found = run("gateway", "status", "--json", "--database", ledger).document
     assert found["queue"][0]["queued"] == 2
@@ -128,10 +129,13 @@ def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: one.add_tasks([], long_ago()))
     assert "No worker has called yet" in run("gateway", "workers", "--database", ledger).out
     at(ledger, lambda one: beat(one, "old", long_ago()))
-    at(ledger, lambda one: beat(one, "new", SystemClock().now()))
+    now = SystemClock().now()
+    at(ledger, lambda one: beat(one, "new", now))
+    at(ledger, lambda one: one.beat(Beat(worker_id="ended", leaving=True), now, now, now))
     lines = run("gateway", "workers", "--database", ledger).out.splitlines()
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
-    assert states == {"old": "gone", "new": "alive"}
+    assert states == {"old": "away", "new": "alive", "ended": "stopped"}
+    assert "1 alive (0 paused), 1 stopped, 1 away" in run("gateway", "status", "--database", ledger).out
 
 
 def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: Run) -> None:
@@ -146,7 +150,25 @@ def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: 
     }
     assert waiting == {"old": [], "w1": ["pause", "sync-now"], "w2": ["sync-now"]}
     refused = run("gateway", "order", "pause", "--worker", "old", "--database", ledger)
-    assert (refused.code, "worker 'old' is gone" in refused.err) == (1, True)
+    assert (refused.code, "worker 'old' is away" in refused.err) == (1, True)
+
+
+def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledger: str, run: Run) -> None:
+    at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
+    config = tmp_path / "other.toml"
+    config.write_text(f"[server]\ndatabase = {json.dumps(ledger)}\n")
+    commands = [
+        ("status",),
+        ("workers",),
+        ("order", "pause", "--all"),
+        ("requeue", "--state", "dead", "--yes"),
+        ("add", file(tmp_path), "--platform", "vgsi", "--allow-bad"),
+    ]
+    for given in (("--config", str(config)), ("--set", f"server.database={ledger}")):
+        for command in commands:
+            ran = run("gateway", *command, *given)
+            assert (ran.code, ran.err.startswith("error")) == (0, False), (command, ran.err)
+    assert run("gateway", "status", "--json", "--database", ledger).document["totals"]["queued"] == 2
 
 
 def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:

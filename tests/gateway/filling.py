@@ -14,7 +14,7 @@ import msgspec
 
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import Arrival, Beat, ParcelKey
-from parcelpost.model import Priority, Signal, Target, Task
+from parcelpost.model import Broken, Priority, Signal, Target, Task
 from parcelpost.raw_store import RawStore
 from tests.gateway.making import facts_in
 
@@ -23,6 +23,7 @@ PLACES = (("FL", "harlow"), ("FL", "san_telmo"), ("GA", "alder"), ("CT", "new_we
 FIRST = ("Ada", "Bernard", "Clara", "Dmitri", "Esther", "Farid", "Greta", "Hugo", "Ines", "Jonah", "Kiri", "Lionel")
 LAST = ("Abernathy", "Bellweather", "Castellane", "Dunmore", "Everly", "Fairbanks", "Grimaldi", "Holloway", "Ivanov")
 STREETS = ("Larkspur Ln", "Old Mill Rd", "Sycamore Ave", "Heron Bay Dr", "Quarry St", "Magnolia Ct")
+BLOCKED = ("qpublic", "vgsi")
 HOLDERS = ("Cypress Ridge Funding LLC", "Blue Heron Tax Partners", "Alder County")
 
 
@@ -169,9 +170,10 @@ async def _workers(ledger: Ledger, now: datetime) -> None:
     behind = {"pending": 90, "unsynced": 1_240, "rejected": 2}
     beats: Sequence[tuple[Beat, int]] = [
         (a_beat("harlow-01"), 4),
-        (a_beat("harlow-02", failed_last_minute=6, blocked=("qpublic",), platforms=("qpublic", "vgsi")), 21),
+        (a_beat("harlow-02", failed_last_minute=6, blocked=("qpublic",), broken=_broken(), platforms=BLOCKED), 21),
         (a_beat("boat-17", paused=True, active_tasks=0, completed_last_minute=0, queue=behind), 48),
         (a_beat("attic", active_tasks=0, version="0.3.2", completed_last_minute=0), 7_300),
+        (a_beat("cellar", active_tasks=0, completed_last_minute=0, queue=None, leaving=True), 600),
     ]
     for beat, ago in beats:
         at = now - timedelta(seconds=ago)
@@ -183,22 +185,29 @@ async def _activity(ledger: Ledger, dice: random.Random, now: datetime) -> None:
     this_minute = now.replace(second=0, microsecond=0)
     for back in range(240):
         wave = 30 + 14 * ((back // 20) % 3) + dice.randrange(10)
-        counts = {("vgsi", "granted"): wave, ("vgsi", "stored"): wave - dice.randrange(4), ("vgsi", "failed"): back % 5}
-        counts |= {("grizzly_gis", "stored"): 22 + dice.randrange(8), ("grizzly_gis", "granted"): 31}
-        counts |= {
-            ("qpublic", "stored"): 3,
-            ("qpublic", "failed"): 2 if back % 3 else 6,
-            ("qpublic", "expired"): back % 2,
-        }
+        done = {"vgsi": wave - dice.randrange(4), "grizzly_gis": 22 + dice.randrange(8), "qpublic": 3, "mygov_due": 9}
+        counts = {(platform, outcome): number for platform, number in done.items() for outcome in ("done", "stored")}
+        counts |= {("vgsi", "granted"): wave, ("vgsi", "failed"): back % 5, ("grizzly_gis", "granted"): 31}
+        counts |= {("qpublic", "failed"): 2 if back % 3 else 6, ("qpublic", "expired"): back % 2}
         counts |= {("qpublic", "granted"): 9, ("mygov_due", "granted"): 14}
-        counts |= {("mygov_due", "stored"): 9, ("mygov_due", "completed"): 2, ("mygov_due", "duplicate"): 1}
+        counts |= {("mygov_due", "not_found"): 2, ("mygov_due", "duplicate"): 1}
         await ledger.add_activity(counts, this_minute - timedelta(minutes=back))
 
 
 def _signals() -> list[Signal]:
-    bad = [("qpublic", "owner_names", "#ctlBodyPane_ctl02_lblOwner"), ("qpublic", "tax_due", "td.due > span")]
-    return [
-        Signal(platform=platform, field=field, selector=selector, selector_type="css", success=place % 4 == 0)
-        for platform, field, selector in bad
-        for place in range(32)
-    ]
+    """Of a field that most pages do not have: no failure."""
+    given: dict[str, Any] = {"platform": "vgsi", "field": "co_owner", "selector": "#lblCoOwner", "selector_type": "css"}
+    return [Signal(**given, success=place % 4 == 0) for place in range(32)]
+
+
+def _broken() -> tuple[Broken, ...]:
+    given: dict[str, Any] = {"platform": "qpublic", "state": "GA", "county": "alder"}
+    given |= {"success_rate": 0.1, "used_to": 1.0}
+    return tuple(
+        Broken(**given, field=field, failing=(f"css {selector}",), example="qpublic-1", found_otherwise=found)
+        for field, selector, found in (
+            ("owner_names", "#ctlBodyPane_ctl02_lblOwner", False),
+            ("tax_due", "td.due > span", False),
+            ("year_built", "#lblYear", True),
+        )
+    )

@@ -31,6 +31,7 @@ def a_parcel(data: bytes = b"{}", **changes: Any) -> ParcelRecord:
         "received_at": NOW,
         "task_id": "t1",
         "raw_sha256": None,
+        "parcel_no": 7,
     }
     return ParcelRecord(ParcelRow(**{**given, **changes}), data)
 
@@ -46,7 +47,8 @@ def a_lien(json_text: bytes = b"{}", amount: int | None = 1_050) -> LienRow:
         sale_date=None,
         json=json_text,
     )
-    return LienRow(parcel=ParcelKey("vgsi", "CT", "", "7"), position=0, owner="ANN", scraped_at=NOW, lien=lien)
+    key = ParcelKey("vgsi", "CT", "", "7")
+    return LienRow(parcel=key, position=0, owner="ANN", scraped_at=NOW, received_at=NOW, parcel_no=7, lien=lien)
 
 
 def read(text: bytes) -> list[dict[str, str]]:

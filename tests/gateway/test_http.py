@@ -20,6 +20,7 @@ import zstandard
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.parts import Parts
+from parcelpost.storage.listing import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
 
 
@@ -90,10 +91,17 @@ async def test_what_is_rejected_is_counted_with_its_platform(parts: Parts, clien
     assert (await client.post("/internal/results", json=batch)).json()["failed"] == 6
     assert parts.tally.totals == {
         ("echo", "stored"): 1,
+        ("echo", "done"): 1,
         ("echo", "duplicate"): 1,
         ("echo", "rejected"): 2,
         ("", "rejected"): 4,
     }
+
+
+async def test_the_further_records_of_a_page_are_records_and_no_tasks(parts: Parts, client: httpx2.AsyncClient) -> None:
+    ids = ["t1", *(child_id("t1", f"/p-{number}") for number in range(4))]
+    await client.post("/internal/results", json=[a_result(task_id) for task_id in ids])
+    assert parts.tally.totals == {("echo", "stored"): 5, ("echo", "done"): 1}
 
 
 async def test_the_same_batch_again_changes_nothing(client: httpx2.AsyncClient) -> None:
@@ -245,7 +253,7 @@ async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts,
     await client.post("/internal/tasks/a/complete")
     await client.post("/internal/tasks/b/fail", json={"permanent": True})
     await client.post("/internal/tasks/c/fail", json={"permanent": False})
-    assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "completed"): 1, ("vgsi", "failed"): 2}
+    assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "not_found"): 1, ("vgsi", "failed"): 2}
 
 
 @pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "%E2%82%AC" * 167, "a%2F..%2Fb"])

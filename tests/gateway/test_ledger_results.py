@@ -30,13 +30,14 @@ async def test_a_result_completes_its_task(ledger: Ledger, now: datetime) -> Non
 
 
 async def test_a_result_is_kept_whoever_holds_its_task(ledger: Ledger, now: datetime) -> None:
-    await ledger.add_tasks([task("taken"), task("failed"), task("queued")], now)
-    await ledger.grant("w1", ["echo"], 2, now, now + HOUR)
+    await ledger.add_tasks([task("taken"), task("failed"), task("none"), task("queued")], now)
+    await ledger.grant("w1", ["echo"], 3, now, now + HOUR)
     await ledger.end_task("failed", "w1", error="x", again=False, now=now)
-    batch = [arrival(name, late=True) for name in ("taken", "failed", "queued", "unknown")]
-    assert await ledger.store(batch, "w2", now) == [INSERTED] * 4
-    states = [await ledger.task(name) for name in ("taken", "failed", "queued")]
-    assert [(row.state, row.error) for row in states if row] == [(TaskState.DONE, None)] * 3
+    await ledger.end_task("none", "w1", error=None, again=False, now=now)
+    batch = [arrival(name, late=True) for name in ("taken", "failed", "none", "queued", "unknown")]
+    assert await ledger.store(batch, "w2", now) == [INSERTED] * 5
+    states = [await ledger.task(name) for name in ("taken", "failed", "none", "queued")]
+    assert [(row.state, row.error) for row in states if row] == [(TaskState.DONE, None)] * 4
     assert states[0] is not None
     assert states[0].leases[0].end is LeaseEnd.SUPERSEDED
     assert await ledger.task("unknown") is None

@@ -16,7 +16,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.gateway import ledger_postgres, ledger_sqlite
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.sql import schema
-from parcelpost.gateway.words import MetricsSample, Stored
+from parcelpost.gateway.words import Ended, MetricsSample, Stored, TaskState
 from parcelpost.raw_store import open_raw_store
 from tests.gateway.conftest import MAX_ATTEMPTS, fresh_schema
 from tests.gateway.filling import fill
@@ -31,8 +31,8 @@ FOLDERS = {
 }
 NEWEST = {kind: len(list(folder.glob("*.sql"))) for kind, folder in FOLDERS.items()}
 RELEASED = {
-    "sqlite": ["cd5d2f04c4f6bcd8", "4e8bc4b0c6119d19", "80153ffdebae7353"],
-    "postgres": ["ee6db68d81ca1661", "38399c37a13ca895", "0b9b54c09565d482"],
+    "sqlite": ["cd5d2f04c4f6bcd8", "4e8bc4b0c6119d19", "80153ffdebae7353", "8ea0d4e7cf904e94"],
+    "postgres": ["ee6db68d81ca1661", "38399c37a13ca895", "0b9b54c09565d482", "684faab972ece5c4"],
 }
 """Checksums: a file that ledgers were made by is never changed again."""
 
@@ -177,6 +177,8 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
         )
         granted = await ledger.grant("harlow-01", ["qpublic"], 5, now, now + timedelta(hours=1))
         assert [one.task.task_id for one in granted] == [row["task_id"] for row in queued[:5]]
+        ended = await ledger.end_task(granted[0].task.task_id, "harlow-01", error=None, again=False, now=now)
+        assert ended == Ended("qpublic", TaskState.NOT_FOUND)
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.INSERTED]
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.DUPLICATE]
         assert (await ledger.add_tasks([task("new")], now)).new == 1

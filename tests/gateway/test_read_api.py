@@ -113,13 +113,33 @@ async def test_liens_are_paged_too_with_exact_amounts(parts: Parts, client: http
     assert '"amount":4.10' in second.text
 
 
-async def test_the_latest_come_first(parts: Parts, client: httpx2.AsyncClient) -> None:
-    await store(parts, *RECORDS)
-    answer = (await client.get("/v1/parcels/latest?limit=2")).json()
-    assert [parcel["parcel_id"] for parcel in answer["parcels"]] == ["3", "2"]
-    liens = (await client.get("/v1/liens/latest?limit=1000")).json()["liens"]
-    assert [lien["parcel_id"] for lien in liens] == sorted((lien["parcel_id"] for lien in liens), reverse=True)
-    assert liens
+async def test_the_latest_come_first_and_page_by_page(parts: Parts, client: httpx2.AsyncClient) -> None:
+    liens = [{"certificate_number": str(number)} for number in range(5)]
+    now, given = parts.clock.now(), {"platform": "vgsi", "state": "CT", "county": "hartford", "liens": liens}
+    for batch in ("abcdefg", "hij"):  # those of one batch came at the same moment
+        arrivals = [an_arrival({**given, "parcel_id": name}, now, name) for name in batch]
+        await parts.ledger.store(arrivals, "w-1", now)
+        now += timedelta(minutes=1)
+    seen = await all_pages(client, "/v1/parcels/latest", limit=3)
+    newest, oldest = {one["parcel_id"] for one in seen[:3]}, {one["parcel_id"] for one in seen[3:]}
+    assert (len(seen), newest, oldest) == (10, set("hij"), set("abcdefg"))
+    found = await all_pages(client, "/v1/liens/latest", limit=7)
+    expected = [(one["parcel_id"], position) for one in seen for position in range(5)]
+    assert [(one["parcel_id"], one["position"]) for one in found] == expected
+
+
+async def all_pages(client: httpx2.AsyncClient, path: str, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        told = await client.get(path, params={"limit": str(limit), "cursor": cursor})
+        assert told.status_code == 200, told.text
+        answer = told.json()
+        (kind,) = answer.keys() - {"next"}
+        assert len(answer[kind]) <= limit
+        found += answer[kind]
+        cursor = answer["next"]
+    return found
 
 
 BAD = [
@@ -144,7 +164,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/v1/parcels", "/v1/liens"])
+@pytest.mark.parametrize("path", ["/v1/parcels", "/v1/liens", "/v1/parcels/latest", "/v1/liens/latest"])
 @pytest.mark.parametrize(("query", "named"), BAD)
 async def test_a_bad_parameter_is_named(client: httpx2.AsyncClient, path: str, query: str, named: str) -> None:
     answer = await client.get(f"{path}?{query}")
@@ -279,11 +299,12 @@ async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.
     told = (await client.get("/v1/overview?hours=1")).json()
     assert told["counts"]["parcels"] == 6
     workers = {worker["worker_id"]: worker for worker in told["workers"]}
-    assert {name: worker["alive"] for name, worker in workers.items()} == {
-        "attic": False,
-        "boat-17": True,
-        "harlow-01": True,
-        "harlow-02": True,
+    assert {name: worker["state"] for name, worker in workers.items()} == {
+        "attic": "away",
+        "boat-17": "alive",
+        "cellar": "stopped",
+        "harlow-01": "alive",
+        "harlow-02": "alive",
     }
     assert workers["boat-17"]["pending_commands"] == ["sync-now"]
     assert workers["boat-17"]["lag_seconds"] == 57
@@ -292,6 +313,9 @@ async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.
     health = {platform["platform"]: platform for platform in told["platforms"]}
     assert health["qpublic"]["blocked_workers"] == ["harlow-02"]
     assert {one["field"] for one in health["qpublic"]["failing_selectors"]} == {"owner_names", "tax_due"}
+    assert {one["field"] for one in health["qpublic"]["outdated_selectors"]} == {"year_built"}
+    optional = health["vgsi"]
+    assert (optional["failing_selectors"], optional["outdated_selectors"]) == ([], []), "most pages do not have it"
     assert health["mygov_due"]["success_rate"] == 1
     assert health["qpublic"]["success_rate"] < 0.5
     assert sum(row["tasks"] for row in told["queue"] if row["state"] == "leased") == 21
@@ -301,15 +325,17 @@ async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
     parts: Parts, client: httpx2.AsyncClient
 ) -> None:
     one = {"platform": "vgsi", "state": "NH", "county": "grafton", "field": "owner", "failing": ["css #o"]}
-    rates = {"success_rate": 0.9, "used_to": 1.0, "example": "t1", "found_otherwise": True}
+    rates = {"success_rate": 0.9, "used_to": 1.0, "example": "t1"}
     bad = [{**one, **rates, "field": ""}, {**one, **rates, "failing": 7}, 7]
+    found = {**one, **rates, "field": "situs", "found_otherwise": True}
     for worker in ("w-1", "w-2"):
-        beat = {"platforms": ["vgsi"], "broken": [{**one, **rates}, *bad]}
+        beat = {"platforms": ["vgsi"], "broken": [{**one, **rates}, found, *bad]}
         await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": worker})
     (health,) = (await client.get("/v1/overview")).json()["platforms"]
     (failing,) = health["failing_selectors"]
     assert (failing["site"], failing["field"], failing["selector"]) == ("NH/grafton", "owner", "css #o")
     assert failing["example"] == "t1"
+    assert [outdated["field"] for outdated in health["outdated_selectors"]] == ["situs"]
     assert isinstance(parts.clock, ManualClock)
     parts.clock.advance(3_600)
     assert (await client.get("/v1/overview")).json()["platforms"] == []
@@ -343,12 +369,12 @@ async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.Async
     assert waiting == [["pause", "platforms:a,b"], ["platforms:a,b"]], "nobody was told what was refused"
 
 
-async def test_a_worker_that_said_goodbye_is_gone(client: httpx2.AsyncClient) -> None:
+async def test_a_worker_that_said_goodbye_has_stopped_and_is_not_away(client: httpx2.AsyncClient) -> None:
     for leaving in (False, True):
         beat = {"platforms": ["vgsi"], "leaving": leaving}
         await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": "w-1"})
         (worker,) = (await client.get("/v1/workers")).json()["workers"]
-        assert worker["alive"] is not leaving
+        assert (worker["alive"], worker["state"]) == (not leaving, "stopped" if leaving else "alive")
     assert (await client.post("/v1/commands", json={"command": "stop", "worker_id": "w-1"})).status_code == 404
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, TaskStatus
+from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, TaskStatus, is_child_id
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import MOST_RECORDS, child_id, listed
 from tests.storage.crash.agreement import assert_whole
@@ -74,6 +74,7 @@ def test_a_line_without_a_parcel_is_kept_under_its_case_or_certificate() -> None
 def test_a_child_has_the_same_id_at_every_reading_and_it_is_never_too_long() -> None:
     assert child_id("t1", "/p") == child_id("t1", "/p") != child_id("t2", "/p")
     assert len(child_id("t" * 512, "/p")) < 512
+    assert is_child_id(child_id("t1", "/p")) and not is_child_id("t1") and not is_child_id("a~b")
     assert child_id("t" * 511 + "a", "/p") != child_id("t" * 511 + "b", "/p")
 
 

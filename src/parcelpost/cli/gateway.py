@@ -13,6 +13,7 @@ from parcelpost.cli import (
     gateway_token,
     gateway_workers,
 )
+from parcelpost.cli.given import with_settings
 
 app = typer.Typer(
     help="Serve a gateway, fill its queue, and look after its workers.",
@@ -28,9 +29,9 @@ app = typer.Typer(
     """,
 )
 app.command("serve", epilog=gateway_serve.EXAMPLES)(gateway_serve.serve)
-app.command("add", epilog=gateway_add.EXAMPLES)(gateway_add.add)
-app.command("status", epilog=gateway_status.EXAMPLES)(gateway_status.status)
-app.command("workers", epilog=gateway_workers.EXAMPLES)(gateway_workers.workers)
-app.command("order", epilog=gateway_order.EXAMPLES)(gateway_order.order)
-app.command("requeue", epilog=gateway_requeue.EXAMPLES)(gateway_requeue.requeue)
+app.command("add", epilog=gateway_add.EXAMPLES)(with_settings(gateway_add.add))
+app.command("status", epilog=gateway_status.EXAMPLES)(with_settings(gateway_status.status))
+app.command("workers", epilog=gateway_workers.EXAMPLES)(with_settings(gateway_workers.workers))
+app.command("order", epilog=gateway_order.EXAMPLES)(with_settings(gateway_order.order))
+app.command("requeue", epilog=gateway_requeue.EXAMPLES)(with_settings(gateway_requeue.requeue))
 app.command("token", epilog=gateway_token.EXAMPLES)(gateway_token.token)

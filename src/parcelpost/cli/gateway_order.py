@@ -76,7 +76,8 @@ def _refuse_the_gone(worker: str, known: Sequence[WorkerRow], now: datetime) -> 
     if found is None:
         raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
     if not found.is_alive(now):
-        raise InvalidInput(f"worker {worker!r} is gone", hint="an order is for workers that are alive")
+        state = "has stopped" if found.beat.leaving else "is away"
+        raise InvalidInput(f"worker {worker!r} {state}", hint="an order is for workers that are alive")
 
 
 def _unknown(command: str, known: Sequence[WorkerRow], now: datetime) -> list[str]:

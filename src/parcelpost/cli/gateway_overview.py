@@ -11,7 +11,7 @@ from msgspec import Struct
 from parcelpost.cli.output import age, count
 from parcelpost.cli.status_report import Problem
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import ActivityRow, QueueRow, TaskState, WorkerRow
+from parcelpost.gateway.words import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
 
 _LOOK_BACK = timedelta(minutes=60)
 _RECENT_MINUTES = 5
@@ -23,6 +23,7 @@ class PlatformQueue(Struct, frozen=True, kw_only=True):
     queued: int
     leased: int
     done: int
+    not_found: int
     failed: int
     dead: int
     oldest_queued_seconds: float
@@ -30,6 +31,7 @@ class PlatformQueue(Struct, frozen=True, kw_only=True):
 
 class Worker(Struct, frozen=True, kw_only=True):
     worker_id: str
+    state: WorkerState
     alive: bool
     last_seen_seconds: float
     leases: int
@@ -117,6 +119,7 @@ def _worker(row: WorkerRow, now: datetime) -> Worker:
     silent = now - row.last_seen_at
     return Worker(
         worker_id=beat.worker_id,
+        state=row.state(now),
         alive=row.is_alive(now),
         last_seen_seconds=max(silent.total_seconds(), 0.0),
         leases=row.leases,

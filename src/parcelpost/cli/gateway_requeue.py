@@ -25,18 +25,23 @@ Examples:
 class Ended(StrEnum):
     FAILED = "failed"
     DEAD = "dead"
+    NOT_FOUND = "not_found"
 
 
 def requeue(
     states: Annotated[
-        list[Ended] | None, typer.Option("--state", help="failed: workers gave up; dead: none came back. Repeatable.")
+        list[Ended] | None,
+        typer.Option(
+            "--state",
+            help="failed: workers gave up; dead: none came back; not_found: the site had no such parcel. Repeatable.",
+        ),
     ] = None,
     platform: Platform = None,
     yes: Yes = False,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue tasks again that have failed or are dead, with their attempts forgotten. Asks first."""
+    """Queue tasks again that have failed, are dead or were not found, with their attempts forgotten. Asks first."""
     import asyncio
 
     if not states:

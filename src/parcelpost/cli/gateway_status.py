@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ Examples:
   parcelpost gateway status --database postgresql://gateway@db.example.org/parcelpost
 """
 
-_OUTCOMES = ("granted", "stored", "duplicate", "rejected", "failed", "completed", "expired", "dead")
+_OUTCOMES = ("granted", "done", "not_found", "failed", "expired", "dead", "stored", "duplicate", "rejected")
 
 
 def status(database: Database = None, as_json: AsJson = False) -> None:
@@ -60,26 +61,28 @@ def lines(found: Overview) -> Iterator[str]:
     happened = [one for one in _OUTCOMES if one in found.last_hour]
     if happened:
         yield ""
-        rows = ((one, found.last_minutes.get(one, 0), found.last_hour[one]) for one in happened)
+        rows = ((one.replace("_", " "), found.last_minutes.get(one, 0), found.last_hour[one]) for one in happened)
         yield from table(("what happened", "last 5 min", "last hour"), rows)
 
 
 def _facts(found: Overview) -> Iterator[tuple[str, Cell]]:
     alive = [one for one in found.workers if one.alive]
-    yield "workers", f"{len(alive):,} alive of {len(found.workers):,} known, {sum(w.paused for w in alive):,} paused"
+    states = Counter[str](one.state for one in found.workers)
+    gone = f"{states['stopped']:,} stopped, {states['away']:,} away"
+    yield "workers", f"{len(alive):,} alive ({sum(one.paused for one in alive):,} paused), {gone}"
     working = f"{sum(one.leases for one in found.workers):,} tasks in their hands"
     yield "at work", f"{working}, {sum(one.unsynced for one in alive):,} results on their way here"
-    yield "tasks", ", ".join(f"{number:,} {state}" for state, number in found.totals.items())
+    yield "tasks", ", ".join(f"{number:,} {state.replace('_', ' ')}" for state, number in found.totals.items())
     kept = found.counts
     yield "kept", f"{count(kept.get('parcels', 0), 'parcel')}, {count(kept.get('liens', 0), 'lien')}"
 
 
 def _queue_lines(found: Overview) -> list[str]:
-    headers = ("platform", "priority", "queued", "leased", "done", "failed", "dead", "oldest")
+    headers = ("platform", "priority", "queued", "leased", "done", "not found", "failed", "dead", "oldest")
     rows = (
         (
-            one.platform, str(one.priority), one.queued, one.leased, one.done, one.failed, one.dead,
-            age(one.oldest_queued_seconds) if one.queued else "",
+            one.platform, str(one.priority), one.queued, one.leased, one.done, one.not_found, one.failed,
+            one.dead, age(one.oldest_queued_seconds) if one.queued else "",
         )
         for one in found.queue
     )  # fmt: skip

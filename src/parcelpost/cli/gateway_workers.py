@@ -16,12 +16,12 @@ Examples:
 
 \b
   parcelpost gateway workers
-  parcelpost gateway workers --json | jq '.workers[] | select(.alive | not).worker_id'
+  parcelpost gateway workers --json | jq '.workers[] | select(.state == "away").worker_id'
 """
 
 
 def workers(database: Database = None, as_json: AsJson = False) -> None:
-    """List every worker that has ever beaten: whether it is alive, what it holds, how far behind it is."""
+    """List all workers, also those that have stopped or are away: what each holds, and how far behind it is."""
     import asyncio
 
     from parcelpost.cli.gateway_status import gather_overview
@@ -37,10 +37,9 @@ def workers(database: Database = None, as_json: AsJson = False) -> None:
 
 
 def _cells(one: Worker) -> tuple[Cell, ...]:
-    state = "gone" if not one.alive else "paused" if one.paused else "alive"
     return (
         one.worker_id,
-        state,
+        "paused" if one.alive and one.paused else one.state,
         f"{age(one.last_seen_seconds)} ago",
         one.leases,
         one.active_tasks,

@@ -12,6 +12,7 @@ from parcelpost import wire
 from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import Arrival, ParcelKey, Stored
+from parcelpost.model import is_child_id
 
 _INLINE_BYTES = 512 * 1024
 _MOST_ERRORS = 100
@@ -72,12 +73,16 @@ def _words(read: _Read, stored: Sequence[Stored]) -> wire.ResultsWords:
 
 
 def _count(parts: Parts, read: _Read, stored: Sequence[Stored]) -> None:
-    fates = iter(stored)
-    counted = Counter(
-        (one.platform, "rejected")
-        if isinstance(one, wire.BadEntry)
-        else (one.parcel.platform, "duplicate" if next(fates) is Stored.DUPLICATE else "stored")
-        for one in read
-    )
+    """Records, and the tasks that they complete: the further records of a page complete none."""
+    counted = Counter[tuple[str, str]]()
+    outcomes = iter(stored)
+    for entry in read:
+        if isinstance(entry, wire.BadEntry):
+            counted[entry.platform, "rejected"] += 1
+        elif next(outcomes) is Stored.DUPLICATE:
+            counted[entry.parcel.platform, "duplicate"] += 1
+        else:
+            counted[entry.parcel.platform, "stored"] += 1
+            counted[entry.parcel.platform, "done"] += not is_child_id(entry.task_id)
     for (platform, outcome), number in counted.items():
         parts.tally.count(platform, outcome, number)

@@ -59,8 +59,8 @@ class Ledger(Protocol):
     async def end_task(
         self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
     ) -> Ended | None:
-        """The word of the worker that holds it: no `error`: done, with nothing to send. With one: failed, or queued
-        `again` (dead after its last attempt).
+        """The word of the worker that holds it. No `error`: not found, with nothing to send. With one: failed, or
+        queued `again` (dead after its last attempt).
 
         None, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
         """
@@ -130,8 +130,10 @@ class Ledger(Protocol):
     async def records(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRecord]:
         """The same with their records: one, and as many more as make some megabytes together. Empty: none is left."""
 
-    async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
-        """Those that came last, the newest first."""
+    async def latest_parcels(
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int] | None = None
+    ) -> Sequence[ParcelRow]:
+        """The newest first by when they came, or those before that `received_at` and `parcel_no`."""
 
     async def parcel(self, key: ParcelKey) -> ParcelRow | None: ...
 
@@ -148,8 +150,10 @@ class Ledger(Protocol):
     async def liens(self, wanted: ParcelFilter, after: tuple[ParcelKey, int] | None, most: int) -> Sequence[LienRow]:
         """Liens that themselves have the status and amount wanted, in the order of their parcels and positions."""
 
-    async def latest_liens(self, wanted: ParcelFilter, most: int) -> Sequence[LienRow]:
-        """Liens of the parcels that came last, the newest first."""
+    async def latest_liens(
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+    ) -> Sequence[LienRow]:
+        """Liens of the parcels that came last, the newest first, or those after that parcel (as above) and position."""
 
     # Care
 

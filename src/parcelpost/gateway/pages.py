@@ -39,7 +39,10 @@ METRICS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (),
     ),
     "parcelpost_gateway_events_total": (
-        ("What happened at this process: granted, stored, duplicate, rejected, failed, completed, expired, dead."),
+        (
+            "What happened at this process. Of tasks: granted, done, not_found, failed, expired, dead; "
+            "of records: stored, duplicate, rejected."
+        ),
         ("platform", "outcome"),
     ),
     "parcelpost_gateway_answers_total": ("Answers of this process, by class: 2xx, 3xx, 4xx, 5xx.", ("status",)),

@@ -12,11 +12,14 @@ from parcelpost.model import Broken, Json, Task
 
 
 class TaskState(StrEnum):
-    """A task at the gateway. It ends in one of the last three."""
+    """A task at the gateway. It ends in one of the last four."""
 
     QUEUED = "queued"
     LEASED = "leased"
     DONE = "done"
+    """Its record is here."""
+    NOT_FOUND = "not_found"
+    """The site has no such parcel: a worker completed it with nothing to send."""
     FAILED = "failed"
     """A worker said that it will not work."""
     DEAD = "dead"
@@ -164,6 +167,14 @@ class Beat(Struct, frozen=True, kw_only=True):
         return self.queue is not None and not self.active_tasks and not any(self.queue.get(name) for name in held)
 
 
+class WorkerState(StrEnum):
+    ALIVE = "alive"
+    STOPPED = "stopped"
+    """It ended on purpose, and said so in its last heartbeat."""
+    AWAY = "away"
+    """Silent for longer than AWAY_AFTER, without a last heartbeat."""
+
+
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """A worker that has ever beaten."""
 
@@ -174,8 +185,13 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     """Open ones."""
     pending_commands: tuple[str, ...]
 
+    def state(self, now: datetime) -> WorkerState:
+        if self.beat.leaving:
+            return WorkerState.STOPPED
+        return WorkerState.ALIVE if now - self.last_seen_at <= AWAY_AFTER else WorkerState.AWAY
+
     def is_alive(self, now: datetime) -> bool:
-        return not self.beat.leaving and now - self.last_seen_at <= AWAY_AFTER
+        return self.state(now) is WorkerState.ALIVE
 
     def awaited_commands(self, now: datetime) -> tuple[str, ...]:
         """Those that it will hear: one that is gone hears none, also when it comes back."""
@@ -199,7 +215,7 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
     minute: datetime
     platform: str
     outcome: str
-    """granted, stored, duplicate, rejected, failed, completed, expired, dead."""
+    """Of tasks: granted, done, not_found, failed, expired, dead. Of records: stored, duplicate, rejected."""
     count: int
 
 
@@ -249,6 +265,8 @@ class ParcelRow(Struct, frozen=True, kw_only=True):
     """When the newest scrape came here."""
     task_id: str
     raw_sha256: str | None
+    parcel_no: int
+    """The ledger's own number, which decides between those that came at the same moment."""
 
 
 class ParcelRecord(Struct, frozen=True):
@@ -279,6 +297,8 @@ class LienRow(Struct, frozen=True, kw_only=True):
     position: int
     owner: str
     scraped_at: datetime
+    received_at: datetime
+    parcel_no: int
     lien: Lien
 
 

@@ -62,7 +62,7 @@ def router(parts: Parts) -> APIRouter:
 _ON_ITS_WAY_SECONDS = 30.0
 """A task granted so lately may not be in the worker's store yet."""
 _OUTCOMES = {
-    TaskState.DONE: "completed",
+    TaskState.NOT_FOUND: "not_found",
     TaskState.QUEUED: "failed",
     TaskState.FAILED: "failed",
     TaskState.DEAD: "dead",

@@ -142,7 +142,10 @@ export class Chart {
       const points = this.values(name).map(
         (value, place) => `${this.x(place).toFixed(1)},${this.y(value).toFixed(1)}`,
       );
-      return s("polyline", { class: `line tone-${name}`, points: points.join(" ") });
+      return [
+        s("polyline", { class: `line tone-${name}`, points: points.slice(0, -1).join(" ") }),
+        s("polyline", { class: `line tone-${name} running`, points: points.slice(-2).join(" ") }),
+      ];
     });
   }
 
@@ -160,6 +163,7 @@ export class Chart {
           const height = this.y(below[place]) - top;
           below[place] += value;
           return s("rect", {
+            class: place === this.data.length - 1 ? "running" : null,
             x: (this.x(place) - width / 2).toFixed(1),
             y: top.toFixed(1),
             width: width.toFixed(1),
@@ -234,7 +238,8 @@ export class Chart {
   }
 
   timeAt(place) {
-    return timeOfDay(this.data.since + place * this.data.bucketMs);
+    const time = timeOfDay(this.data.since + place * this.data.bucketMs);
+    return place === this.data.length - 1 ? `${time}, so far` : time;
   }
 
   read(place) {

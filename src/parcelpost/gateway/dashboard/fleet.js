@@ -49,16 +49,18 @@ function cells(worker) {
       ? h("span", { class: worker.lag_seconds > 600 ? "warn" : "" }, duration(worker.lag_seconds))
       : NOTHING,
     load(worker),
-    h(
-      "button",
-      {
-        type: "button",
-        class: "small",
-        "data-command": worker.worker_id,
-        "aria-label": `Command for ${worker.worker_id}`,
-      },
-      "Command",
-    ),
+    worker.alive
+      ? h(
+          "button",
+          {
+            type: "button",
+            class: "small",
+            "data-command": worker.worker_id,
+            "aria-label": `Command for ${worker.worker_id}`,
+          },
+          "Command",
+        )
+      : null,
   ];
 }
 
@@ -68,7 +70,8 @@ function load(worker) {
 }
 
 function state(worker) {
-  if (!worker.alive) return badge("bad", "Away");
+  if (worker.state === "stopped") return badge("", "Stopped");
+  if (worker.state === "away") return badge("bad", "Away");
   if (worker.silent_seconds > SILENT_SECONDS) return badge("warn", "Silent");
   if (worker.paused) return badge("warn", "Paused");
   return badge("good", "Alive");

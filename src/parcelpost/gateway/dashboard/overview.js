@@ -43,7 +43,7 @@ export class OverviewPage {
       empty: QUIET,
       series: [
         { name: "granted", label: "handed out" },
-        { name: "stored", label: "stored" },
+        { name: "ended", label: "ended" },
       ],
     });
     this.outcomes = new Chart({
@@ -52,12 +52,21 @@ export class OverviewPage {
       empty: QUIET,
       stacked: true,
       series: [
-        { name: "stored", label: "stored" },
-        { name: "completed", label: "nothing to store" },
-        { name: "duplicate", label: "sent twice" },
+        { name: "done", label: "done" },
+        { name: "not_found", label: "not found" },
         { name: "failed", label: "failed" },
         { name: "expired", label: "lease ended" },
         { name: "dead", label: "dead" },
+      ],
+    });
+    this.records = new Chart({
+      title: "Records",
+      unit: "records a minute",
+      empty: QUIET,
+      stacked: true,
+      series: [
+        { name: "stored", label: "stored" },
+        { name: "duplicate", label: "sent twice" },
         { name: "rejected", label: "rejected" },
       ],
     });
@@ -83,7 +92,7 @@ export class OverviewPage {
       section(
         "Activity",
         h("fieldset", { class: "switch" }, h("legend", { class: "unseen" }, "Time shown"), hours),
-        h("div", { class: "charts" }, this.throughput.root, this.outcomes.root),
+        h("div", { class: "charts" }, this.throughput.root, this.outcomes.root, this.records.root),
       ),
       section(
         "Fleet",
@@ -112,6 +121,7 @@ export class OverviewPage {
     patch(this.figures, figures(overview));
     this.throughput.update(rates);
     this.outcomes.update(rates);
+    this.records.update(rates);
     patch(this.fleet, fleet(overview.workers));
     this.root.querySelector("[data-command='']").hidden = overview.workers.length < 2;
     patch(this.queue, queue(overview.queue, overview.workers));
@@ -144,20 +154,17 @@ export class OverviewPage {
 }
 
 function figures({ workers, queue: rows, activity, sync, counts }) {
-  const alive = workers.filter((worker) => worker.alive).length;
+  const inFleet = (state) => workers.filter((worker) => worker.state === state).length;
+  const away = inFleet("away");
   const recent = Math.round(3_600 / activity.bucket_seconds);
   const stored = (activity.series.stored ?? []).slice(-recent).reduce((sum, count) => sum + count, 0);
   const troubled = inState(rows, "failed") + inState(rows, "dead");
   return [
     figure(
       "Workers alive",
-      number(alive),
-      workers.length > alive
-        ? `${number(workers.length - alive)} away`
-        : workers.length
-          ? "none away"
-          : "none has reported",
-      workers.length > alive,
+      number(inFleet("alive")),
+      fleetNote(workers.length, inFleet("stopped"), away),
+      away > 0,
     ),
     figure(
       "Queued",
@@ -165,7 +172,7 @@ function figures({ workers, queue: rows, activity, sync, counts }) {
       troubled ? `${compact(troubled)} failed or dead` : "none failed",
     ),
     figure("At work", compact(inState(rows, "leased")), "under a lease"),
-    figure("Stored", compact(stored), "in the last hour"),
+    figure("Records stored", compact(stored), "in the last hour"),
     figure(
       "Not delivered",
       compact(sync.unsynced),
@@ -174,6 +181,12 @@ function figures({ workers, queue: rows, activity, sync, counts }) {
     ),
     figure("Parcels", compact(counts.parcels ?? 0), `${compact(counts.liens ?? 0)} liens`),
   ];
+}
+
+function fleetNote(known, stopped, away) {
+  if (!known) return "none has reported";
+  const parts = [stopped ? `${number(stopped)} stopped` : "", away ? `${number(away)} away` : ""];
+  return parts.filter(Boolean).join(", ") || "none away";
 }
 
 const figure = (name, value, note, warn = false) =>

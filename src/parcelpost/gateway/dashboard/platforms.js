@@ -7,7 +7,7 @@ import { badge, empty, table } from "./table.js";
 const COLUMNS = [
   { label: "Platform" },
   { label: "Success, 24 h", class: "num" },
-  { label: "Stored / failed", class: "num" },
+  { label: "Done / failed", class: "num" },
   { label: "Blocked" },
   { label: "Failing selectors" },
 ];
@@ -39,7 +39,11 @@ export function platforms(rows, queue) {
 }
 
 const hasNews = (row) =>
-  row.succeeded || row.failed || row.blocked_workers.length || row.failing_selectors.length;
+  row.succeeded ||
+  row.failed ||
+  row.blocked_workers.length ||
+  row.failing_selectors.length ||
+  row.outdated_selectors.length;
 
 function cells(row) {
   return [
@@ -52,7 +56,7 @@ function cells(row) {
           h("small", null, row.blocked_workers.slice(0, 3).join(", ")),
         ]
       : NOTHING,
-    selectors(row.failing_selectors),
+    selectors(row),
   ];
 }
 
@@ -68,24 +72,21 @@ function success(share) {
   return h("span", { class: `success ${tone}` }, meter, percent(share));
 }
 
-function selectors(failing) {
-  if (!failing.length) return NOTHING;
-  const items = failing
+// A field that another selector still finds is not lost: its selector is only out of date.
+function selectors({ failing_selectors: failing, outdated_selectors: outdated }) {
+  if (!failing.length && !outdated.length) return NOTHING;
+  return [
+    folded(failing, plural(failing.length, "selector")),
+    folded(outdated, `${number(outdated.length)} outdated, found another way`),
+  ];
+}
+
+function folded(selectors, summary) {
+  if (!selectors.length) return null;
+  const items = selectors
     .slice(0, 20)
     .map((one) =>
-      h(
-        "li",
-        null,
-        h("b", null, one.field),
-        " ",
-        h("code", null, one.selector),
-        h("small", null, one.site ?? `${percent(one.success_rate)} of ${compact(one.samples)}`),
-      ),
+      h("li", null, h("b", null, one.field), " ", h("code", null, one.selector), h("small", null, one.site)),
     );
-  return h(
-    "details",
-    { class: "selectors" },
-    h("summary", null, plural(failing.length, "selector")),
-    h("ul", null, items),
-  );
+  return h("details", { class: "selectors" }, h("summary", null, summary), h("ul", null, items));
 }

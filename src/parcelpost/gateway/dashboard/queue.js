@@ -16,6 +16,7 @@ const COLUMNS = [
   { label: "Tasks", class: "num" },
   { label: "Oldest", class: "num" },
   { label: "At work", class: "num" },
+  { label: "Not found", class: "num" },
   { label: "Failed", class: "num" },
   { label: "Dead", class: "num" },
 ];
@@ -64,6 +65,7 @@ function gather(rows) {
       queued: inState(own, "queued"),
       oldest: ages.length ? Math.max(...ages) : null,
       leased: inState(own, "leased"),
+      notFound: inState(own, "not_found"),
       failed: inState(own, "failed"),
       dead: inState(own, "dead"),
     };
@@ -85,6 +87,7 @@ function cells(one, most, wanted) {
     compact(one.queued),
     one.oldest === null ? NOTHING : duration(one.oldest),
     compact(one.leased),
+    compact(one.notFound),
     one.failed ? h("span", { class: "bad" }, compact(one.failed)) : "0",
     one.dead ? h("span", { class: "bad" }, compact(one.dead)) : "0",
   ];

@@ -23,18 +23,23 @@ export function moments(from, to, most) {
   return found;
 }
 
-// Counts per minute. The bucket that still runs is left out, unless it is all there is.
+const ENDS = ["done", "not_found", "failed", "expired", "dead"];
+
+// Counts per minute, and `ended`, the sum of all that end a task or its lease. The newest bucket still runs: it is
+// divided by the time it has run, but by a minute at least, so that a single task is not shown as a high rate.
 export function perMinute(activity, now) {
   const since = Date.parse(activity.since);
   const bucket = activity.bucket_seconds;
-  const lists = Object.values(activity.series);
-  const length = Math.max(0, ...lists.map((counts) => counts.length));
-  const elapsed = Math.max(1, (now - since) / 1_000 - (length - 1) * bucket);
-  const used = lists.some((counts) => counts.slice(0, -1).some(Boolean)) ? length - 1 : length;
+  const length = Math.max(0, ...Object.values(activity.series).map((counts) => counts.length));
+  const ran = (now - since) / 1_000 - (length - 1) * bucket;
+  const newest = Math.min(bucket, Math.max(60, ran));
   const rates = (counts) =>
-    counts.slice(0, used).map((count, place) => (count * 60) / (place === length - 1 ? elapsed : bucket));
+    counts.map((count, place) => (count * 60) / (place === length - 1 ? newest : bucket));
   const series = Object.fromEntries(
     Object.entries(activity.series).map(([name, counts]) => [name, rates(counts)]),
   );
-  return { since, bucketMs: bucket * 1_000, length: used, series };
+  series.ended = Array.from({ length }, (_, place) =>
+    ENDS.reduce((sum, name) => sum + (series[name]?.[place] ?? 0), 0),
+  );
+  return { since, bucketMs: bucket * 1_000, length, series };
 }

@@ -151,7 +151,7 @@ export class SearchPage {
     this.asking = new AbortController();
     const { signal } = this.asking;
     const query = this.asked();
-    const path = query.size || cursor ? `/v1/${this.kind}` : this.latest;
+    const path = query.size ? `/v1/${this.kind}` : this.latest;
     query.set("limit", PAGE);
     if (cursor) query.set("cursor", cursor);
     this.results.setAttribute("aria-busy", "true");

@@ -6,13 +6,13 @@ import base64
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from parcelpost.gateway.refusals import Refusal
-from parcelpost.gateway.words import ParcelFilter, ParcelKey
+from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow
 
 T = TypeVar("T")
 
@@ -33,6 +33,10 @@ def _as_written(given: object) -> object:
         raise ValueError("must be RFC 3339 with a zone, such as 2026-11-17T00:00:00Z")
     return given
 
+
+_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 Text = Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)]
 Dollars = Annotated[Decimal, Field(ge=0, le=10**12, decimal_places=2)]
@@ -74,10 +78,10 @@ class Filters(BaseModel):
 
 class Latest(Filters):
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
+    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
 
 
 class Listed(Latest):
-    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
     records: Annotated[bool, Field(description="the whole record with each")] = False
 
 
@@ -97,15 +101,32 @@ def after_parcel(cursor: str) -> ParcelKey | None:
 def after_lien(cursor: str) -> tuple[ParcelKey, int] | None:
     if not cursor:
         return None
-    *key, position = _read(cursor, tuple[str, str, str, str, Annotated[int, msgspec.Meta(ge=0, lt=2**31)]])
+    *key, position = _read(cursor, tuple[str, str, str, str, _Position])
     return ParcelKey(*key), position
+
+
+def latest_parcel_cursor(row: ParcelRow) -> str:
+    return _cursor([row.received_at, row.parcel_no])
+
+
+def latest_lien_cursor(row: LienRow) -> str:
+    return _cursor([row.received_at, row.parcel_no, row.position])
+
+
+def before_parcel(cursor: str) -> tuple[datetime, int] | None:
+    """Raises Refusal for one that was not made here."""
+    return _read(cursor, tuple[_Moment, _Number]) if cursor else None
+
+
+def before_lien(cursor: str) -> tuple[datetime, int, int] | None:
+    return _read(cursor, tuple[_Moment, _Number, _Position]) if cursor else None
 
 
 def _cents(amount: Decimal | None) -> int | None:
     return None if amount is None else int(amount * 100)
 
 
-def _cursor(place: list[str | int]) -> str:
+def _cursor(place: list[Any]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 

@@ -9,17 +9,16 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from parcelpost.gateway.read_api.answers import Queued
-from parcelpost.gateway.words import ActivityRow, SelectorRow, WorkerRow
+from parcelpost.gateway.words import ActivityRow, WorkerRow, WorkerState
 from parcelpost.model import Broken
 
-_FAILING_RATE = 0.5
-_ENOUGH_SAMPLES = 20
-_GOOD = ("stored",)
+_GOOD = ("done", "not_found")
 _BAD = ("failed", "dead", "expired")
 
 
 class Worker(Struct, frozen=True, kw_only=True):
     worker_id: str
+    state: WorkerState
     alive: bool
     silent_seconds: float
     first_seen_at: datetime
@@ -56,18 +55,15 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class FailingSelector(Struct, frozen=True, kw_only=True):
-    """By what the whole fleet has seen; or, with a `site`, by the word of a worker that has just seen it fail there."""
+    """One that used to work at a site and no longer does, as a worker that is alive reports it."""
 
     field: str
     selector: str
-    success_rate: float
-    samples: int
-    """0: nobody has counted."""
-    site: str | None = None
+    site: str
     """State and county."""
-    example: str | None = None
-    """The last task whose page did not show the field."""
-    since: datetime | None = None
+    example: str | None
+    """The last task whose page it failed on."""
+    since: datetime | None
 
 
 class PlatformHealth(Struct, frozen=True, kw_only=True):
@@ -75,11 +71,15 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
 
     platform: str
     succeeded: int
+    """Tasks that ended with a record, or with the site's answer that there is no such parcel."""
     failed: int
     success_rate: float | None
     """null: nothing has ended."""
     blocked_workers: Sequence[str]
     failing_selectors: Sequence[FailingSelector]
+    """Their fields are no longer found."""
+    outdated_selectors: Sequence[FailingSelector]
+    """Another selector finds the field: nothing is lost."""
 
 
 class Sync(Struct, frozen=True):
@@ -104,6 +104,7 @@ def worker_answer(row: WorkerRow, now: datetime) -> Worker:
     unsynced = (beat.queue or {}).get("unsynced", 0)
     return Worker(
         worker_id=beat.worker_id,
+        state=row.state(now),
         alive=row.is_alive(now),
         silent_seconds=silent.total_seconds(),
         first_seen_at=row.first_seen_at,
@@ -150,51 +151,44 @@ def outcomes_of(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
     return totals
 
 
-def health_of(
-    outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker], selectors: Iterable[SelectorRow]
-) -> list[PlatformHealth]:
+def health_of(outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker]) -> list[PlatformHealth]:
     """Of every platform that was heard of, by name."""
+    alive = [worker for worker in workers if worker.alive]
     blocked: defaultdict[str, list[str]] = defaultdict(list)
     known = {platform for platform in outcomes if platform}  # '' is what came with no name
-    for worker in workers:
-        if worker.alive:
-            known.update(worker.platforms)
-            for platform in worker.blocked:
-                blocked[platform].append(worker.worker_id)
-    failing = _failing_at_sites(worker for worker in workers if worker.alive)
-    for row in selectors:
-        if row.success_rate < _FAILING_RATE and row.samples >= _ENOUGH_SAMPLES:
-            failing[row.platform].append(
-                FailingSelector(
-                    field=row.field, selector=row.selector, success_rate=row.success_rate, samples=row.samples
-                )
-            )
+    for worker in alive:
+        known.update(worker.platforms)
+        for platform in worker.blocked:
+            blocked[platform].append(worker.worker_id)
+    broken = [field for worker in alive for field in worker.broken]
+    failing = _selectors_of(field for field in broken if not field.found_otherwise)
+    outdated = _selectors_of(field for field in broken if field.found_otherwise)
     return [
-        _health(name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []))
-        for name in sorted(known | set(blocked) | set(failing))
+        _health(
+            name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []), outdated.get(name, [])
+        )
+        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())
     ]
 
 
-def _failing_at_sites(workers: Iterable[Worker]) -> defaultdict[str, list[FailingSelector]]:
-    """By platform. What several workers say of one site is told once."""
+def _selectors_of(fields: Iterable[Broken]) -> dict[str, list[FailingSelector]]:
+    """By platform. What several workers report of one site is listed once."""
     found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
-    for one in (one for worker in workers for one in worker.broken):
-        site = f"{one.state}/{one.county}"
-        for way in one.failing:
-            found[one.platform][site, one.field, way] = FailingSelector(
-                field=one.field,
-                selector=way,
-                success_rate=0.0,
-                samples=0,
-                site=site,
-                example=one.example or None,
-                since=one.since,
+    for field in fields:
+        site = f"{field.state}/{field.county}"
+        for selector in field.failing:
+            found[field.platform][site, field.field, selector] = FailingSelector(
+                field=field.field, selector=selector, site=site, example=field.example or None, since=field.since
             )
-    return defaultdict(list, {platform: list(ways.values()) for platform, ways in found.items()})
+    return {platform: list(selectors.values()) for platform, selectors in found.items()}
 
 
 def _health(
-    platform: str, counts: Mapping[str, int], blocked: list[str], failing: list[FailingSelector]
+    platform: str,
+    counts: Mapping[str, int],
+    blocked: list[str],
+    failing: list[FailingSelector],
+    outdated: list[FailingSelector],
 ) -> PlatformHealth:
     good = sum(counts.get(name, 0) for name in _GOOD)
     bad = sum(counts.get(name, 0) for name in _BAD)
@@ -205,4 +199,5 @@ def _health(
         success_rate=good / (good + bad) if good + bad else None,
         blocked_workers=sorted(blocked),
         failing_selectors=failing,
+        outdated_selectors=outdated,
     )

@@ -49,7 +49,7 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
-    states: list[Literal["failed", "dead"]]
+    states: list[Literal["failed", "dead", "not_found"]]
     platform: str = ""
 
 
@@ -126,7 +126,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         openapi_extra=body_of(Requeue),
     )
     async def requeue(request: Request) -> Response:
-        """Tasks that failed or died are queued again, their attempts forgotten."""
+        """Tasks that failed, died or were not found are queued again, their attempts forgotten."""
         asked = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Requeue)
         if "\0" in asked.platform:
             raise Refusal(422, "platform: holds a NUL character")

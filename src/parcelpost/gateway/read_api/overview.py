@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 
 from parcelpost.gateway.parts import Parts
@@ -17,7 +17,6 @@ from parcelpost.gateway.read_api.fleet_answers import (
     sync_of,
     worker_answer,
 )
-from parcelpost.gateway.words import SelectorRow
 
 BUCKET_SECONDS = {1: 60, 3: 120, 6: 300, 24: 900}
 """By the hours that are shown."""
@@ -26,7 +25,6 @@ _FRESH_SECONDS = 1.0
 _DAY_FRESH_SECONDS = 60.0
 _FORGOTTEN_AFTER = timedelta(days=7)
 _MOST_WORKERS = 500
-_MOST_SELECTORS = 20_000
 
 
 class OverviewDesk:
@@ -38,7 +36,6 @@ class OverviewDesk:
         self._made: dict[int, tuple[float, Overview]] = {}
         self._day_at = float("-inf")
         self._outcomes: Mapping[str, Counter[str]] = {}
-        self._selectors: Sequence[SelectorRow] = ()
 
     async def overview(self, hours: int) -> Overview:
         async with self._lock:
@@ -67,7 +64,7 @@ class OverviewDesk:
             queue=[queue_answer(row, now) for row in await ledger.queue()],
             activity=activity_of(await ledger.activity(since), since, buckets, bucket),
             sync=sync_of(workers),
-            platforms=health_of(self._outcomes, workers, self._selectors),
+            platforms=health_of(self._outcomes, workers),
         )
 
     async def _sum_up_the_day(self) -> None:
@@ -75,5 +72,4 @@ class OverviewDesk:
             return
         since = self._parts.clock.now() - timedelta(days=1)
         self._outcomes = outcomes_of(await self._parts.ledger.activity(since))
-        self._selectors = await self._parts.ledger.selectors("", since, _MOST_SELECTORS)
         self._day_at = self._parts.clock.monotonic()

@@ -29,6 +29,10 @@ from parcelpost.gateway.read_api.asking import (
     Listed,
     after_lien,
     after_parcel,
+    before_lien,
+    before_parcel,
+    latest_lien_cursor,
+    latest_parcel_cursor,
     lien_cursor,
     parcel_cursor,
 )
@@ -58,9 +62,11 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
 
     @routes.get("/parcels/latest", responses=answers(Parcels))
     async def latest(asked: Annotated[Latest, Query()]) -> Response:
-        """Those that came last, the newest first."""
-        rows = await ledger.latest_parcels(asked.wanted(), asked.limit)
-        return json_answer(Parcels([parcel_answer(row) for row in rows], None))
+        """Those that came last, the newest first, a page at a time."""
+        rows = await ledger.latest_parcels(asked.wanted(), asked.limit + 1, before_parcel(asked.cursor))
+        page = rows[: asked.limit]
+        more = latest_parcel_cursor(page[-1]) if len(rows) > asked.limit else None
+        return json_answer(Parcels([parcel_answer(row) for row in page], more))
 
     @routes.get("/liens", responses=answers(Liens))
     async def liens(asked: Annotated[Listed, Query()]) -> Response:
@@ -72,9 +78,11 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
 
     @routes.get("/liens/latest", responses=answers(Liens))
     async def latest_liens(asked: Annotated[Latest, Query()]) -> Response:
-        """Liens of the parcels that came last, the newest first."""
-        rows = await ledger.latest_liens(asked.wanted(), asked.limit)
-        return json_answer(Liens([lien_answer(row) for row in rows], None))
+        """Liens of the parcels that came last, the newest first, a page at a time."""
+        rows = await ledger.latest_liens(asked.wanted(), asked.limit + 1, before_lien(asked.cursor))
+        page = rows[: asked.limit]
+        more = latest_lien_cursor(page[-1]) if len(rows) > asked.limit else None
+        return json_answer(Liens([lien_answer(row) for row in page], more))
 
 
 async def _with_records(ledger: Ledger, asked: Listed) -> Parcels:

@@ -18,7 +18,7 @@ class Ending(NamedTuple):
 
 def ending(error: str | None, again: bool) -> Ending:
     if error is None:
-        return Ending(LeaseEnd.DONE, TaskState.DONE, TaskState.DONE)
+        return Ending(LeaseEnd.DONE, TaskState.NOT_FOUND, TaskState.NOT_FOUND)
     if again:
         return Ending(LeaseEnd.GIVEN_BACK, TaskState.QUEUED, TaskState.DEAD)
     return Ending(LeaseEnd.FAILED, TaskState.FAILED, TaskState.FAILED)

@@ -43,7 +43,7 @@ FROM tasks WHERE ended_at IS NOT NULL GROUP BY platform, priority, state
 """
 
 _PARCEL_COLUMNS = f"""{KEY}, p.owner, p.situs, p.delinquent, p.tax_due_cents, p.lien_count,
-       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256"""
+       p.scraped_at, p.first_seen_at, p.received_at, p.task_id, r.raw_sha256, p.parcel_no"""
 _NEWEST = "parcels p JOIN results r ON r.parcel_no = p.parcel_no AND r.task_id = p.task_id"
 _PARCELS = f"SELECT {_PARCEL_COLUMNS} FROM {_NEWEST} WHERE "
 _RECORDS = f"SELECT {_PARCEL_COLUMNS}, r.data FROM {_NEWEST} WHERE "
@@ -56,8 +56,8 @@ _NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 _PAGE = f"SELECT 1 FROM {_VERSIONS} WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1"
 
 _LIENS = f"""
-SELECT {KEY}, l.position, p.owner, p.scraped_at, l.certificate_number, l.certificate_year,
-       l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date, l.json
+SELECT {KEY}, l.position, p.owner, p.scraped_at, p.received_at, p.parcel_no, l.certificate_number,
+       l.certificate_year, l.tax_year, l.status, l.holder_name, l.amount_cents, l.sale_date, l.json
 FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no AND l.position < p.lien_count
 WHERE """
 
@@ -65,9 +65,15 @@ WHERE """
 _LATEST = "p.received_at DESC, p.parcel_no DESC"
 
 
-def latest_liens(wanted: ParcelFilter, most: int) -> tuple[str, list[Any]]:
+def latest_liens(
+    wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+) -> tuple[str, list[Any]]:
     """The statement and its arguments."""
     conditions = filters.of_liens(wanted, None)
+    if before is not None:
+        received_at, parcel_no, position = before
+        conditions.add("(p.received_at, p.parcel_no) <= (?, ?)", received_at, parcel_no)
+        conditions.add("((p.received_at, p.parcel_no) < (?, ?) OR l.position > ?)", received_at, parcel_no, position)
     conditions.add("p.lien_count > 0")  # of which there is an index
     return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.position LIMIT ?", [*conditions.args, most]
 
@@ -97,8 +103,13 @@ class Reading(Database, Protocol):
     async def parcels(self, wanted: ParcelFilter, after: ParcelKey | None, most: int) -> Sequence[ParcelRow]:
         return await self._parcels(filters.of_parcels(wanted, after), KEY, most)
 
-    async def latest_parcels(self, wanted: ParcelFilter, most: int) -> Sequence[ParcelRow]:
-        return await self._parcels(filters.of_parcels(wanted), _LATEST, most)
+    async def latest_parcels(
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int] | None = None
+    ) -> Sequence[ParcelRow]:
+        conditions = filters.of_parcels(wanted)
+        if before is not None:
+            conditions.add("(p.received_at, p.parcel_no) < (?, ?)", *before)
+        return await self._parcels(conditions, _LATEST, most)
 
     async def _parcels(self, conditions: Conditions, order: str, most: int) -> Sequence[ParcelRow]:
         sql = f"{_PARCELS}{conditions} ORDER BY {order} LIMIT ?"
@@ -136,6 +147,8 @@ class Reading(Database, Protocol):
         sql = f"{_LIENS}{conditions} ORDER BY {KEY}, l.position LIMIT ?"
         return [rows.lien(row) for row in await self._find(sql, *conditions.args, most)]
 
-    async def latest_liens(self, wanted: ParcelFilter, most: int) -> Sequence[LienRow]:
-        sql, args = latest_liens(wanted, most)
+    async def latest_liens(
+        self, wanted: ParcelFilter, most: int, before: tuple[datetime, int, int] | None = None
+    ) -> Sequence[LienRow]:
+        sql, args = latest_liens(wanted, most, before)
         return [rows.lien(row) for row in await self._find(sql, *args)]

@@ -113,7 +113,8 @@ def queue(row: Row) -> QueueRow:
 
 
 def parcel(row: Row) -> ParcelRow:
-    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at, task_id, sha256 = row
+    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at = row[:12]
+    task_id, raw_sha256, parcel_no = row[12:]
     return ParcelRow(
         parcel=ParcelKey(*key),
         owner=owner,
@@ -125,7 +126,8 @@ def parcel(row: Row) -> ParcelRow:
         first_seen_at=moment(first_seen_at),
         received_at=moment(received_at),
         task_id=task_id,
-        raw_sha256=sha256,
+        raw_sha256=raw_sha256,
+        parcel_no=parcel_no,
     )
 
 
@@ -151,13 +153,16 @@ def version(row: Row) -> Version:
 
 
 def lien(row: Row) -> LienRow:
-    platform, state, county, parcel_id, position, owner, scraped_at, *facts, json = row
+    *key, position, owner, scraped_at, received_at, parcel_no = row[:9]
+    *facts, json = row[9:]
     number, certificate_year, tax_year, status, holder, amount, sale_date = facts
     return LienRow(
-        parcel=ParcelKey(platform, state, county, parcel_id),
+        parcel=ParcelKey(*key),
         position=position,
         owner=owner,
         scraped_at=moment(scraped_at),
+        received_at=moment(received_at),
+        parcel_no=parcel_no,
         lien=Lien(
             certificate_number=number,
             certificate_year=certificate_year,
