@@ -156,6 +156,20 @@ def silence() -> Trap:
     return lambda _gateway, _request: play
 
 
+def slow(seconds_an_entry: float) -> Trap:
+    """A batch is stored entry by entry, each takes its time, and its answer comes when it is done."""
+
+    def trap(gateway: HostileGateway, request: Request) -> Play:
+        async def play(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(seconds_an_entry * len(request.json()))
+            writer.write(gateway.answer(request).encoded())
+            await writer.drain()
+
+        return play
+
+    return trap
+
+
 def too_large(most_bytes: int) -> Trap:
     """413 for every body above that; the others pass."""
     refusal = status(413, "request body too large")

@@ -69,6 +69,15 @@ WORKER = (
         "Nothing is lost: it scrapes on and keeps everything. See to the gateway and the network between them.",
     ),
     Alert(
+        "ParcelpostNothingDelivered",
+        f"max by (instance) ({series('upstream_up', loop='sync')}) == 0 and max by (instance)"
+        f" ({series('upstream_up')}) == 1",
+        "15m",
+        "critical",
+        "The upstream of {{ $labels.instance }} answers, and takes no results.",
+        "Nothing is lost or rejected. Run 'parcelpost status' there for what the upstream says, and see its own log.",
+    ),
+    Alert(
         "ParcelpostOutboxOld",
         f"{series('oldest_seconds', what='unsynced_result')} > 3600",
         "10m",

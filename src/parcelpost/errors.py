@@ -76,10 +76,22 @@ class NotNow(UpstreamError):
     hint = "nothing to do: everything is kept here and sent when the gateway is back"
     retry_helps = True
 
-    def __init__(self, message: str = "", *, retry_after: float = 0.0, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        retry_after: float = 0.0,
+        hint: str = "",
+        timed_out: bool = False,
+        takes_nothing: bool = False,
+    ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
         """Seconds: the gateway asked for no call before that. 0: it said nothing."""
+        self.timed_out = timed_out
+        """It was asked and did not answer in time: less at once may help."""
+        self.takes_nothing = takes_nothing
+        """It answers, and stores nothing of all that it is sent."""
 
 
 class NotAllowed(UpstreamError):

@@ -21,7 +21,7 @@ from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.backoff import Away
+from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.held import Held, HeldNote
 from tests.cli.support import COMMAND, Run, damage, holder, make_old, make_store, rows, run_process
@@ -30,7 +30,13 @@ from tests.storage.making import a_result, a_task, save_one
 NOW = SystemClock().now()
 
 
-def put(store: Path, *rounds: SyncRound, away: Away | None = None, loop: str = "sync") -> None:
+def put(
+    store: Path,
+    *rounds: SyncRound,
+    away: Away | None = None,
+    loop: str = "sync",
+    slow: Slowness | None = None,
+) -> None:
     """What a sync leaves in the store."""
 
     async def write() -> None:
@@ -39,6 +45,8 @@ def put(store: Path, *rounds: SyncRound, away: Away | None = None, loop: str = "
                 await lpm.sync_log.record(one)
             if away is not None:
                 await lpm.state.put(loop, away)
+            if slow is not None:
+                await lpm.state.put(SLOWNESS_STATE, slow)
 
     asyncio.run(write())
 
@@ -140,7 +148,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "held"}
+    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "held", "slow"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
@@ -164,9 +172,28 @@ def test_the_first_line_says_that_the_gateway_is_away_while_a_worker_tries(tmp_p
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
     assert out.startswith(
-        "All is well; the gateway has been away for 5 h, and everything is kept here until it is back.\n"
+        "All is well; the gateway has been away for 5 h (no route to the gateway), and everything is kept here until"
     )
     assert (found["well"], found["problems"]) == (True, [])
+
+
+def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    put(store, away=structs.replace(an_away(), takes_nothing=True, reason="POST /results answered 400: no such column"))
+    out = status(run, store)
+    assert out.startswith(
+        "Attention: the gateway answers and stores nothing, for 5 h: POST /results answered 400: no such"
+    )
+
+
+def test_a_slow_gateway_is_told(tmp_path: Path, run: Run) -> None:
+    store = make_store(tmp_path / "parcelpost.db")
+    put(store, slow=Slowness(since=NOW - timedelta(hours=7), batch_size=6))
+    with holder(store, claims=0):
+        out = status(run, store)
+    told = "the gateway is slow: for 7 h results have gone in smaller batches, of 6 or so"
+    assert out.startswith(f"All is well; {told}.\n")
+    assert f"slow           {told}\n" in out
 
 
 def test_the_first_line_says_that_all_that_is_to_do_is_paused(store: Path, run: Run) -> None:

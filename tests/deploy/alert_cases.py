@@ -41,6 +41,14 @@ CASES: Mapping[str, Case] = {
         "45m",
         "51m",
     ),
+    "ParcelpostNothingDelivered": Case(
+        {
+            f'parcelpost_upstream_up{W},loop="sync"}}': "1x9 0x90",
+            f'parcelpost_upstream_up{W},loop="collector"}}': "1x90",
+        },
+        "20m",
+        "30m",
+    ),
     "ParcelpostOutboxOld": Case(
         {f'parcelpost_oldest_seconds{W},what="unsynced_result"}}': "0+60x120"},
         "60m",

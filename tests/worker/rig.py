@@ -75,9 +75,15 @@ def nobody_writes(rig: Rig) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def rigged(folder: Path, gateway: HostileGateway, options: StoreOptions = StoreOptions()) -> AsyncIterator[Rig]:
+async def rigged(
+    folder: Path,
+    gateway: HostileGateway,
+    options: StoreOptions = StoreOptions(),
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+) -> AsyncIterator[Rig]:
     clock = ManualClock()
-    settings = GatewaySettings(url=gateway.url, timeout_seconds=TIMEOUT_SECONDS)
+    settings = GatewaySettings(url=gateway.url, timeout_seconds=timeout_seconds)
     async with (
         LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options) as lpm,
         GatewayClient.open(settings, gateway.token, "worker-1", clock.now) as client,

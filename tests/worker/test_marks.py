@@ -85,7 +85,7 @@ async def test_a_note_that_says_nothing_is_none(rig: Rig, content: bytes) -> Non
 
 
 async def test_a_refusal_that_could_not_be_written_costs_one_attempt(rig: Rig) -> None:
-    await rig.save("good", "bad")
+    await rig.save("bad", "good")
     rig.gateway.play("results", traps.failing(lambda entry: entry["task_id"] == "bad"), times=None)
     with nobody_writes(rig):
         await fail(rig)

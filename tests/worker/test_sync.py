@@ -14,13 +14,31 @@ from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
 from parcelpost.model import Page, Result, TaskStatus
 from parcelpost.storage.filtering import Delivery, Selection
-from parcelpost.worker.backoff import Away
+from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from tests import traps
 from tests.hostile import HostileGateway, Trap
 from tests.worker.rig import Rig, rigged
 
 MANY = [f"t{number:03}" for number in range(60)]
 BAD = {"t003", "t017", "t031"}
+
+
+async def go_on_until_decided(rig: Rig, passes: int = 20) -> None:
+    """A worker that goes on: in every pass there is something that the gateway takes."""
+    for number in range(passes):
+        await rig.save(f"later-{number}")
+        pause = await rig.sync.step()
+        while pause == 0:
+            pause = await rig.sync.step()
+        if not await rig.lpm.get_unsynced_results(1):
+            return
+        rig.clock.advance(300)
+    raise AssertionError(f"still waiting: {[entry.task_id for entry in await rig.lpm.get_unsynced_results(20)]}")
+
+
+async def rejected(rig: Rig) -> set[str]:
+    return {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))}
+
 
 PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
     "all failed with 200": (traps.failing(), 30),
@@ -91,32 +109,37 @@ async def test_entries_that_fail_beside_good_ones_hold_up_nobody_and_are_set_asi
         rig.clock.advance(await rig.sync.step())
         rig.clock.advance(await rig.sync.step())
         assert set(gateway.submissions) == set(MANY) - BAD
-        await rig.settle()
-        rejected = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
-        assert {entry.task_id for entry in rejected} == BAD
-        assert all("could not be stored" in (entry.last_error or "") for entry in rejected)
+        await go_on_until_decided(rig)
+        aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+        assert {entry.task_id for entry in aside} == BAD
+        assert all("could not be stored" in (entry.last_error or "") for entry in aside)
+        assert {entry.sync_attempts for entry in aside} == {5}
         gateway.behave()
         assert await rig.lpm.reset_rejected() == len(BAD)
         await rig.settle()
-        assert sorted(gateway.submissions) == MANY
+        assert set(MANY) <= set(gateway.submissions)
 
 
 async def test_more_bad_ones_than_the_gateway_looks_at_hide_no_good_one(rig: Rig) -> None:
     await rig.save(*MANY)
     bad = set(MANY[:25])
     rig.gateway.play("results", traps.failing(lambda entry: entry["task_id"] in bad), times=None)
-    await rig.settle()
+    rig.clock.advance(await rig.sync.step())
+    rig.clock.advance(await rig.sync.step())
     assert set(rig.gateway.submissions) == set(MANY) - bad
-    assert {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))} == bad
+    await go_on_until_decided(rig)
+    assert await rejected(rig) == bad
 
 
 @pytest.mark.parametrize("code", [400, 422])
 async def test_a_batch_refused_for_one_bad_entry_is_taken_apart(rig: Rig, code: int) -> None:
     await rig.save(*MANY)
     rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in BAD, code), times=None)
-    await rig.settle()
+    rig.clock.advance(await rig.sync.step())
+    rig.clock.advance(await rig.sync.step())
     assert set(rig.gateway.submissions) == set(MANY) - BAD
-    assert {entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))} == BAD
+    await go_on_until_decided(rig)
+    assert await rejected(rig) == BAD
     refusals = [event for event in rig.seen(EntryRefused) if isinstance(event, EntryRefused)]
     assert sum(event.rejected for event in refusals) == len(BAD)
     assert len(refusals) == 5 * len(BAD)
@@ -126,9 +149,10 @@ async def test_a_batch_that_is_too_large_is_halved_until_it_fits(rig: Rig) -> No
     await rig.save(*MANY[:20], fill=1_000)
     await rig.save("giant", fill=30_000)
     rig.gateway.play("results", traps.too_large(8_000), times=None)
-    await rig.settle()
+    await rig.sync.step()
     assert sorted(rig.gateway.submissions) == MANY[:20]
-    assert [entry.task_id for entry in await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))] == ["giant"]
+    await go_on_until_decided(rig)
+    assert await rejected(rig) == {"giant"}
 
 
 async def test_nothing_is_at_fault_while_nothing_at_all_is_stored(rig: Rig) -> None:
@@ -212,19 +236,118 @@ async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(
     assert rig.seen(EntryRefused) == []
 
 
-async def test_a_gateway_that_refuses_even_what_it_stored_before_is_ill(rig: Rig) -> None:
-    await rig.save("before")
-    await rig.settle()
-    await rig.save(*MANY)
-    rig.gateway.play("results", traps.status(400), times=None)
-    asked = rig.gateway.count("results")
-    for _ in range(8):
+REFUSALS_OF_ALL: dict[str, tuple[str, Trap]] = {
+    "400": ("results", traps.status(400)),
+    "422": ("results", traps.status(422)),
+    "413": ("results", traps.status(413)),
+    "none stored": ("results", traps.failing()),
+    "no page": ("raw-files", traps.status(400)),
+    "no page, no result, no report": ("*", traps.status(422)),
+}
+
+
+async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path) -> None:
+    """Whether or not it has ever stored anything before, and nothing of that is sent again."""
+    for name, (path, trap) in REFUSALS_OF_ALL.items():
+        async with HostileGateway() as gateway, rigged(tmp_path / name, gateway) as rig:
+            rig.sync = rig.new_sync(batch_size=5)
+            await rig.save("before")
+            await rig.settle()
+            await rig.save(*MANY[:20], page=b"<html></html>")
+            await rig.lpm.give_up(await rig.claim("failed"), "no such street")
+            gateway.play(path, trap, times=None)
+            calls = len(gateway.requests)
+            for _ in range(20):
+                rig.clock.advance(await rig.sync.step())
+            assert rig.sync.away is not None, name
+            assert rig.sync.away.takes_nothing, name
+            assert "as the test wants" in rig.sync.away.reason or "could not be stored" in rig.sync.away.reason, name
+            assert len(gateway.requests) - calls < 20 * 12, name
+            assert rig.seen(EntryRefused) == [], name
+            assert await rejected(rig) == set(), name
+            gateway.behave()
+            await rig.settle()
+            assert sorted(gateway.submissions) == ["before", *MANY[:20]], name
+            assert len(gateway.submissions["before"]) == 1, name
+            assert [task_id for task_id, _ in gateway.failed] == ["failed"], name
+
+
+async def test_a_bad_entry_alone_is_tried_ever_more_rarely_until_another_is_stored(rig: Rig) -> None:
+    await rig.save("bad")
+    rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] == "bad"), times=None)
+    started = rig.clock.monotonic()
+    while rig.clock.monotonic() - started < 3_600:
         rig.clock.advance(await rig.sync.step())
-    assert rig.gateway.count("results") - asked < 8 * 12
-    assert rig.seen(EntryRefused) == []
+    assert 10 < rig.gateway.count("results") < 45
+    (entry,) = await rig.lpm.get_unsynced_results(10)
+    assert (entry.sync_attempts, "invalid request body" in (entry.last_error or "")) == (0, True)
+    await go_on_until_decided(rig, passes=6)
+    assert await rejected(rig) == {"bad"}
+
+
+async def test_many_bad_entries_hide_no_good_one_and_are_decided_by_it(rig: Rig) -> None:
+    bad = [f"bad-{number:02}" for number in range(70)]
+    await rig.save(*bad[:40], "hidden", *bad[40:], "last")
+    rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] in bad), times=None)
+    rig.sync = rig.new_sync(batch_size=5, max_rejections=2)
+    for _ in range(10):
+        rig.clock.advance(await rig.sync.step())
+    assert set(rig.gateway.submissions) == {"hidden", "last"}
+    await go_on_until_decided(rig, passes=40)
+    assert await rejected(rig) == set(bad)
+
+
+async def test_an_outage_between_two_batches_is_no_fault_of_any_entry(rig: Rig) -> None:
+    """The Go one answers 200 while its database is down, and may have stored a part of the batch before."""
+    await rig.save(*MANY)
+    answered = iter(range(1_000))
+    trap = traps.failing(lambda _: next(answered) >= 20)
+    rig.gateway.play("results", trap, times=None)
+    for _ in range(10):
+        rig.clock.advance(await rig.sync.step())
+    assert rig.sync.away is not None
     rig.gateway.behave()
     await rig.settle()
-    assert set(MANY) < set(rig.gateway.submissions)
+    assert sorted(rig.gateway.submissions) == MANY
+    assert rig.seen(EntryRefused) == []
+
+
+async def test_at_a_slow_gateway_batches_shrink_until_they_are_answered_in_time(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway, rigged(tmp_path, gateway, timeout_seconds=0.5) as rig:
+        rig.sync = rig.new_sync(batch_size=12)
+        await rig.save(*MANY[:24])
+        gateway.play("results", traps.slow(0.08), times=None)
+        await rig.settle()
+        sizes = [len(request.json()) for request in gateway.requests if request.name == "results"]
+        assert sizes[:2] == [12, 6]
+        assert sorted(gateway.submissions) == MANY[:24]
+        slow = await rig.lpm.state.get(SLOWNESS_STATE, Slowness)
+        assert slow is not None
+        assert 0 < slow.batch_size <= 6
+        gateway.behave()
+        rig.sync = rig.new_sync(batch_size=12)
+        await rig.save(*MANY[24:36])
+        await rig.sync.step()
+        first = next(len(request.json()) for request in gateway.requests[len(sizes) :])
+        assert first == slow.batch_size, "a restart does not begin with the batches that were too large"
+        for number in range(12):
+            await rig.save(f"later-{number}")
+            await rig.settle()
+        slow = await rig.lpm.state.get(SLOWNESS_STATE, Slowness)
+        assert slow is not None
+        assert slow.batch_size == 0
+
+
+async def test_one_entry_that_the_gateway_never_answers_holds_up_no_other(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway, rigged(tmp_path, gateway, timeout_seconds=0.4) as rig:
+        await rig.save("stuck", *MANY[:5])
+        hang = traps.silence()
+        gateway.play(
+            "results", lambda g, request: hang(g, request) if b'"stuck"' in request.body else None, times=None
+        )  # fmt: skip
+        for _ in range(12):
+            rig.clock.advance(await rig.sync.step())
+        assert sorted(gateway.submissions) == MANY[:5]
 
 
 async def test_a_denial_is_not_waited_out_after_a_restart(rig: Rig) -> None:

@@ -23,7 +23,7 @@ from parcelpost.storage.health import Usage
 from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
-from parcelpost.worker.backoff import Away
+from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.browser_waits import BrowserWait
 from parcelpost.worker.held import Held, read_held
@@ -55,6 +55,8 @@ class Sync(Struct, frozen=True, kw_only=True):
     """What to do about that."""
     held: Held | None
     """Why what was delivered cannot be marked, and nothing more is sent."""
+    slow: Slowness | None = None
+    """The gateway took longer for a batch than it is waited for, so fewer results go at once."""
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
@@ -120,6 +122,7 @@ async def gather(store: Path) -> Overview:
             *room,
             *_held_problems(sync),
             *denials(sync),
+            *_refusals_of_all(sync),
             *_idleness(status, workers),
             *wait_problems(waits),
             *pause_problems(status),
@@ -165,6 +168,7 @@ async def _sync(store: Path, held: Held | None) -> Sync:
         noted = [await state.get(name, Away) for name in (SYNC, COLLECTOR, HEARTBEAT)]
         aways = [one for one in noted if one and one.failures]
         denied = next((one for one in aways if one.denied), None)
+        slow = await state.get(SLOWNESS_STATE, Slowness)
         return Sync(
             denied=denied.reason if denied else "",
             remedy=(denied.remedy or NotAllowed.hint) if denied else "",
@@ -172,6 +176,7 @@ async def _sync(store: Path, held: Held | None) -> Sync:
             last_download=await _last(log, "download", "tasks"),
             away=aways[0] if aways else None,
             held=held,
+            slow=slow if slow and slow.batch_size else None,
         )
 
 
@@ -179,12 +184,20 @@ def remark(found: Overview, now: datetime) -> str:
     """What a person should know though nothing is wrong: why nothing is delivered, or done."""
     if found.workers and (away := found.sync.away) is not None:
         since = age((now - away.since).total_seconds())
-        return f"; {upstream_name()} has been away for {since}, and everything is kept here until it is back"
+        kept = "everything is kept here until it is back"
+        return f"; {upstream_name()} has been away for {since} ({away.reason}), and {kept}"
+    if found.workers and found.sync.slow is not None:
+        return f"; {slow_text(found.sync.slow, now)}"
     busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
     if busy and busy <= found.paused.keys():
         resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"
         return f"; what is to do is paused, and goes on after '{resume}'"
     return ""
+
+
+def slow_text(slow: Slowness, now: datetime) -> str:
+    since = age((now - slow.since).total_seconds())
+    return f"{upstream_name()} is slow: for {since} results have gone in smaller batches, of {slow.batch_size:,} or so"
 
 
 async def _last(log: SyncLog, direction: str, kind: str) -> Delivered | None:
@@ -289,10 +302,22 @@ def denials(sync: Sync) -> list[Problem]:
     return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy, "delivery")]
 
 
+def _refusals_of_all(sync: Sync) -> list[Problem]:
+    away = sync.away
+    if away is None or not away.takes_nothing:
+        return []
+    since = age((CLOCK.now() - away.since).total_seconds())
+    remedy = (
+        "see the gateway's own log; everything is kept here and sent when it takes results again. Should a result be at"
+        " fault, that shows as soon as another one is stored"
+    )
+    return [Problem(f"{upstream_name()} answers and stores nothing, for {since}: {away.reason}", remedy, "delivery")]
+
+
 def _absence(sync: Sync, workers: list[Opener]) -> list[Problem]:
     """To be offline is no fault. For longer than a day, somebody may want to know."""
     away = sync.away
-    if away is None or sync.denied or not workers or CLOCK.now() - away.since < _LONG_AWAY:
+    if away is None or away.takes_nothing or sync.denied or not workers or CLOCK.now() - away.since < _LONG_AWAY:
         return []
     since = age((CLOCK.now() - away.since).total_seconds())
     remedy = "'parcelpost doctor' says what is wrong; everything is kept here and sent when it is back"

@@ -160,6 +160,8 @@ def selector_lines(broken: list[BrokenField]) -> Iterator[str]:
 
 
 def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
+    from parcelpost.cli.overview import slow_text
+
     usage = found.storage
     yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
     yield "died", ", ".join(map(opener_text, found.left_by_dead)) or None
@@ -171,6 +173,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "last delivery", _round(found.sync.last_upload, now)
     yield "last tasks", _round(found.sync.last_download, now)
     yield "backing off", _away(found, now)
+    yield "slow", slow_text(found.sync.slow, now) if found.sync.slow else None
     yield "storage", f"{used_text(usage, found.used_percent)}; {size(usage.disk_free)} free on the disk"
     yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
     yield "store", found.store

@@ -60,8 +60,13 @@ class GatewayClient:
         answer = await self._exchange.call("POST", "/results", json=body, may=(Refused, TooLarge))
         task_ids = [entry.task_id for entry in entries]
         found = self._exchange.read(answer, partial(wire.read_results, task_ids=task_ids))
-        receipts = {task_id: Receipt(stored=word.stored, error=word.error) for task_id, word in found.receipts.items()}
-        return Submitted(stored=found.stored, failed=found.failed, errors=found.errors, receipts=receipts)
+        hide = self._exchange.without_token
+        receipts = {
+            task_id: Receipt(stored=receipt.stored, error=hide(receipt.error))
+            for task_id, receipt in found.receipts.items()
+        }
+        errors = [hide(error) for error in found.errors]
+        return Submitted(stored=found.stored, failed=found.failed, errors=errors, receipts=receipts)
 
     async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
         """The file's own bytes. A file that is gone is Refused: no later try can send it."""

@@ -25,6 +25,7 @@ _COMPRESS_FROM_BYTES = 1_024
 _MOST_ERROR_BYTES = 64 * 1024
 _MOST_SAID_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_TIMED_OUT = frozenset({408, 504, 524})  # the last one is a proxy's
 _URLS_KEPT = 32  # reading one takes longer than a small call should
 _HOW_TO_TRUST = (
     "check gateway.url; for a certificate of your own authority, set SSL_CERT_FILE to that authority's certificate "
@@ -163,8 +164,9 @@ class Exchange:
         answer = Answer(call=f"{request.method} {request.url.raw_path.decode('ascii').partition('?')[0]}")
         sending = int(request.headers.get("content-length", "0")) / _SLOWEST_BYTES_PER_SECOND
         seconds = max(self._settings.timeout_seconds, sending)
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 response = await self._client.send_once(request)
                 stream = cast(httpx2.AsyncByteStream, response.stream)
                 try:
@@ -180,7 +182,7 @@ class Exchange:
         else:
             problem = "" if answer.whole else f"an answer longer than {self._settings.max_answer_bytes:,} bytes"
         if problem and (answer.is_good or answer.status == 0):
-            raise NotNow(self._say(answer, problem))
+            raise NotNow(self._say(answer, problem), timed_out=limit.expired())
         return answer  # a status of refusal says enough, even where its words were cut off
 
     async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
@@ -206,7 +208,7 @@ class Exchange:
         """What an answer means that is not good."""
         status = answer.status
         if status in {408, 425, 429} or status >= 500 or status < 200:
-            return NotNow(self._say(answer), retry_after=self.wait(answer))
+            return NotNow(self._say(answer), retry_after=self.wait(answer), timed_out=status in _TIMED_OUT)
         if status < 400:
             where = f"a redirect to {answer.headers.get('location', 'nowhere')}"
             return (Refused if absent is Refused else NotAllowed)(self._say(answer, where))
@@ -222,8 +224,12 @@ class Exchange:
         """One short line, without the token whoever wrote it there."""
         parts = [f"answered {answer.status}" if answer.status else "failed"]
         parts += [wire.one_line(problem), wire.error_text(answer.body)]
-        line = ": ".join(part for part in parts if part).replace(self._token, "***")
+        line = self.without_token(": ".join(part for part in parts if part))
         return f"{answer.call[:_MOST_SAID_CHARS]} {line[:_MOST_SAID_CHARS]}"
+
+    def without_token(self, text: str) -> str:
+        """The gateway's words, whoever wrote our token into them."""
+        return text.replace(self._token, "***")
 
 
 def _distrust(error: BaseException) -> str:

@@ -323,6 +323,10 @@ class LocalPersistenceManager:
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
         return await self._mark(outbox.count_attempt, result_ids, checks.message(error))
 
+    async def note_refusal(self, result_id: str, error: str) -> int:
+        """Why the gateway did not take it, though that may be the gateway's own fault: it costs no attempt."""
+        return await self._mark(outbox.note_refusal, result_id, checks.message(error))
+
     async def reset_rejected(self, result_ids: Sequence[str] | None = None) -> int:
         """Rejected ones, or all of them, wait to be sent again."""
         return await self._db.write(outbox.reset_rejected, result_ids)

@@ -212,14 +212,20 @@ def mark_raw_synced(db: sqlite3.Connection, result_ids: Sequence[str], now: str)
 
 
 def mark_rejected(db: sqlite3.Connection, result_ids: Sequence[str], reason: str, now: str) -> int:
-    """Kept and visible, never sent again by itself."""
-    change = "UPDATE results SET rejected_at = ?, last_error = ? WHERE result_id = ? AND synced = 0"
+    """Kept and visible, never sent again by itself. The attempt that decided it counts, too."""
+    change = """UPDATE results SET rejected_at = ?, last_error = ?, sync_attempts = sync_attempts + 1
+                WHERE result_id = ? AND synced = 0"""
     return db.executemany(change, [(now, by_person.by_others(reason), one) for one in result_ids]).rowcount
 
 
 def count_attempt(db: sqlite3.Connection, result_ids: Sequence[str], error: str) -> int:
     change = "UPDATE results SET sync_attempts = sync_attempts + 1, last_error = ? WHERE result_id = ? AND synced = 0"
     return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
+
+
+def note_refusal(db: sqlite3.Connection, result_id: str, error: str) -> int:
+    change = "UPDATE results SET last_error = ? WHERE result_id = ? AND synced = 0"
+    return db.execute(change, (error, result_id)).rowcount
 
 
 def reset_rejected(db: sqlite3.Connection, result_ids: Sequence[str] | None) -> int:

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from parcelpost.errors import NotAllowed, NotNow
 
+SLOWNESS_STATE = "slowness"
+
 _LONGEST_WISH_SECONDS = 3_600.0
 
 
@@ -24,8 +26,19 @@ class Away(Struct, frozen=True, kw_only=True):
     """It does not want us: a person must look."""
     remedy: str = ""
     """What that person can do."""
+    takes_nothing: bool = False
+    """It answers, and stores nothing of what it is sent."""
     asked: bool = False
     """It asked not to be called before: nothing shortens that."""
+
+
+class Slowness(Struct, frozen=True, kw_only=True):
+    """Kept in the store, for a restart and for those who look."""
+
+    since: datetime
+    """When a batch first took longer than the gateway is waited for."""
+    batch_size: int
+    """How many results go at once since then; 0: it is over."""
 
 
 class Backoff:
@@ -56,6 +69,7 @@ class Backoff:
             reason=str(error),
             denied=isinstance(error, NotAllowed),
             remedy=error.hint if isinstance(error, NotAllowed) else "",
+            takes_nothing=isinstance(error, NotNow) and error.takes_nothing,
             asked=wish > 0,
         )
         return self.away

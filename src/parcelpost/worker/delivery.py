@@ -1,28 +1,106 @@
-"""One round of delivery: pages first, then records and reports, until every entry has its own answer.
+"""One batch of delivery: pages first, then records and reports, until every entry has its own answer.
 
 PROTOCOL's traps live here: an answer that says "stored" may mean a part of the batch, and one that says "failed" may
-mean that the upstream itself is ill. An entry is at fault only if it fails alone while another one is stored.
+mean that the upstream itself is ill. An entry is at fault only if it fails, another one is stored after that, and it
+then fails alone. Nothing that was delivered before is ever sent to find that out.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
+from enum import Enum
+
+from msgspec import Struct
 
 from parcelpost.client.upstream import Receipt, Submitted, Upstream
 from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge
 from parcelpost.model import OutboxEntry
+from parcelpost.storage.lpm import LocalPersistenceManager
 
 Parcel = tuple[str, str, str, str]
 
-_MOST_PROBES = 50
 _MOST_SHARED_PAGES = 256
+_PROBES = 8
+_PROBES_OF_LATER_BATCHES = 2
+_MOST_FAILURES_IN_A_ROW = 20
+_MOST_REASON_CHARS = 600
+_NO_REASON = "not stored, for no reason given"
 
 
 def parcel(entry: OutboxEntry) -> Parcel:
     """What the upstream keeps one record of."""
     return entry.platform, entry.state, entry.county, entry.parcel_id
+
+
+class Kind(Enum):
+    """What a call sends. One path of a gateway can be ill while the others work."""
+
+    PAGE = "page"
+    RECORD = "record"
+    REPORT = "report"
+
+
+class LoneFailure(Struct, frozen=True, kw_only=True):
+    """An entry that the upstream did not take though it was sent alone."""
+
+    result_id: str
+    task_id: str
+    kind: Kind
+    reason: str
+    stored_before: int
+    """The pass's `evidence` when it failed."""
+
+
+class Pass:
+    """One walk through the outbox, from its oldest entry to its newest: what was stored, and what failed alone."""
+
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
+        """Of passes in which nothing was stored, one after the other: each asks for other entries alone."""
+        self.stored: Counter[Kind] = Counter()
+        self.failures: dict[str, LoneFailure] = {}
+        """By result id; those that are not decided yet."""
+        self.failures_in_a_row = 0
+        """Of records, since one was stored."""
+
+    def was_stored(self, kind: Kind, count: int = 1) -> None:
+        self.stored[kind] += count
+        if kind is Kind.RECORD:
+            self.failures_in_a_row = 0
+
+    def has_failed(self, entry: OutboxEntry, kind: Kind, reason: str) -> None:
+        self.failures[entry.result_id] = LoneFailure(
+            result_id=entry.result_id,
+            task_id=entry.task_id,
+            kind=kind,
+            reason=reason,
+            stored_before=self.evidence(kind),
+        )
+
+    def evidence(self, kind: Kind) -> int:
+        """How often the upstream has shown in this pass that it can take such an entry."""
+        return self.stored[kind] + (self.stored[Kind.RECORD] if kind is Kind.REPORT else 0)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the upstream itself may be why records fail."""
+        return not self.stored[Kind.RECORD] or self.failures_in_a_row >= _MOST_FAILURES_IN_A_ROW
+
+    def decidable(self) -> list[LoneFailure]:
+        """Failures after which something was stored."""
+        return [failure for failure in self.failures.values() if self.evidence(failure.kind) > failure.stored_before]
+
+    def refusal(self) -> NotNow | None:
+        """Set where the upstream takes nothing: then no entry is at fault."""
+        failures = [failure for failure in self.failures.values() if failure.kind is Kind.RECORD and self.in_doubt]
+        if not failures and not self.stored.total():
+            failures = list(self.failures.values())
+        if not failures:
+            return None
+        sent = f"{len(failures):,} results" if len(failures) > 1 else "the only result"
+        return NotNow(f"the gateway took none of {sent} sent alone: {failures[-1].reason}", takes_nothing=True)
 
 
 class SharedPages:
@@ -49,34 +127,31 @@ class SharedPages:
 
 
 class Delivery:
-    """What became of the entries of one round. Each ends in one of the lists, or is left for a later round."""
+    """What became of the entries of one batch. Each ends in one of the lists, or is left for a later pass."""
 
     def __init__(
-        self,
-        upstream: Upstream,
-        raw_path: Callable[[str], Path],
-        is_kept: Callable[[OutboxEntry], Awaitable[bool]],
-        parallel: int,
-        witness: Callable[[], OutboxEntry | None] = lambda: None,
-        shared: SharedPages | None = None,
+        self, upstream: Upstream, lpm: LocalPersistenceManager, parallel: int, walk: Pass, shared: SharedPages
     ) -> None:
         self._upstream = upstream
-        self._raw_path = raw_path
-        self._is_kept = is_kept
-        """Whether the store has the entry still."""
-        self._witness = witness
-        """A record that was stored a short while ago: sent again, it tells an ill upstream from a bad entry."""
-        self._shared = SharedPages() if shared is None else shared
+        self._lpm = lpm
+        self._pass = walk
+        self._is_sampling = walk.in_doubt and bool(walk.failures)
+        """An earlier batch of the pass was in vain: of this one, a few entries are enough to see if that goes on."""
+        self._probes = _PROBES_OF_LATER_BATCHES if self._is_sampling else _PROBES
+        self._shared = shared
         self._parallel = asyncio.Semaphore(parallel)
         self.stored: list[OutboxEntry] = []
         self.raw_stored: list[OutboxEntry] = []
         self.refused: list[tuple[OutboxEntry, str]] = []
-        """The upstream says that these are bad."""
+        """These are at fault."""
+        self.undecided: list[tuple[OutboxEntry, str]] = []
+        """These failed alone: they are at fault, or the upstream is."""
         self.waiting: list[OutboxEntry] = []
-        """Neither: their page or report met a fault that others did not. Another round tries them again."""
+        """Not sent, or their page or report met a fault that others did not. Another pass tries them again."""
+        self._failed_at: dict[str, int] = {}
+        """By result id: the pass's evidence when an entry failed first, alone or among others."""
         self._forgotten: set[str | None] = set()
         """Pages that a person has removed with their results, since the entries were read."""
-        self._is_ill: bool | None = None
         self.not_now: NotNow | None = None
         """Why the waiting ones wait."""
 
@@ -90,18 +165,54 @@ class Delivery:
         reports = [entry for entry in ready if entry.data is None]
         for group in _one_of_each_parcel(records, self._unresolved):
             await self._send_records(group)
-        await self._each(reports, self._report)
+        await self._each(reports, self._report, Kind.REPORT)
         if self.not_now is not None and not self.stored and not self.raw_stored:
             raise self.not_now  # nothing worked: it is not these entries
 
+    async def decide(self) -> None:
+        """Sends again, alone, what failed before something was stored. What fails once more is at fault."""
+        for failure in self._pass.decidable():
+            entry = await self._lpm.get_result(failure.task_id)
+            if entry and entry.result_id == failure.result_id and not entry.synced_at and not entry.rejected_at:
+                await self._send_again(entry, failure)
+            self._pass.failures.pop(failure.result_id, None)
+
+    async def _send_again(self, entry: OutboxEntry, failure: LoneFailure) -> None:
+        self._failed_at[entry.result_id] = failure.stored_before
+        try:
+            match failure.kind:
+                case Kind.PAGE:
+                    await self._upload(entry)
+                case Kind.RECORD:
+                    await self._submit([entry])
+                case Kind.REPORT:
+                    await self._report(entry)
+        except (Refused, TooLarge) as error:
+            self._failed_alone(entry, failure.kind, str(error))
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether something was sent, and nothing taken."""
+        return bool(self.undecided) and not self.stored and not self.raw_stored
+
     def _unresolved(self) -> set[Parcel]:
-        return {parcel(entry) for entry in (*(entry for entry, _ in self.refused), *self.waiting)}
+        failed = (entry for entry, _ in (*self.refused, *self.undecided))
+        return {parcel(entry) for entry in (*failed, *self.waiting)}
+
+    def _failed_alone(self, entry: OutboxEntry, kind: Kind, reason: str) -> None:
+        evidence = self._pass.evidence(kind)
+        self._pass.failures_in_a_row += kind is Kind.RECORD
+        if self._failed_at.get(entry.result_id, evidence) < evidence:
+            self.refused.append((entry, reason))
+        else:
+            self._pass.has_failed(entry, kind, reason)
+            self.undecided.append((entry, reason))
 
     # Pages and reports: one call each, several at a time
 
     async def _send_pages(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         pages = [entry for entry in entries if entry.html_path is not None and entry.raw_synced_at is None]
-        await self._each(self._shared.one_of_each(pages), self._upload)
+        await self._each(self._shared.one_of_each(pages), self._upload, Kind.PAGE)
         self._take_down_shared(pages)
         stuck = self._unresolved()
         return [entry for entry in entries if parcel(entry) not in stuck and entry.html_path not in self._forgotten]
@@ -109,19 +220,27 @@ class Delivery:
     async def _upload(self, entry: OutboxEntry) -> None:
         html_path = entry.html_path or ""
         try:
-            path = self._raw_path(html_path)
+            path = self._lpm.raw_path(html_path)
         except ValueError as error:  # a damaged row
-            raise Refused(str(error)) from error
+            self.refused.append((entry, str(error)))
+            return
         if not await asyncio.to_thread(path.is_file):
-            top = self._raw_path(html_path.split("/")[0])
+            top = self._lpm.raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
                 raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
             if await self._is_kept(entry):
-                raise Refused(f"its page {html_path} is gone from the disk")
-            self._forgotten.add(html_path)
+                self.refused.append((entry, f"its page {html_path} is gone from the disk"))
+            else:
+                self._forgotten.add(html_path)
             return
         await self._upstream.upload_raw_file(entry, path)
         self.raw_stored.append(entry)
+        self._pass.was_stored(Kind.PAGE)
+
+    async def _is_kept(self, entry: OutboxEntry) -> bool:
+        """Whether the store has the entry still."""
+        now = await self._lpm.get_result(entry.task_id)
+        return now is not None and now.result_id == entry.result_id
 
     def _take_down_shared(self, pages: Sequence[OutboxEntry]) -> None:
         """What became of a page that several entries name holds for all of them."""
@@ -130,7 +249,8 @@ class Delivery:
             return
         self._shared.add(self.raw_stored)
         refused = {entry.html_path: reason for entry, reason in self.refused}
-        told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *(one for one, _ in self.refused))}
+        failed = (entry for entry, _ in (*self.refused, *self.undecided))
+        told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *failed)}
         for entry in shared:
             if entry.result_id in told or entry.html_path in self._forgotten:
                 continue
@@ -144,21 +264,28 @@ class Delivery:
     async def _report(self, entry: OutboxEntry) -> None:
         await self._upstream.report_end(entry)
         self.stored.append(entry)
+        self._pass.was_stored(Kind.REPORT)
 
-    async def _each(self, entries: Sequence[OutboxEntry], send: Callable[[OutboxEntry], Awaitable[None]]) -> None:
+    async def _each(
+        self, entries: Sequence[OutboxEntry], send: Callable[[OutboxEntry], Awaitable[None]], kind: Kind
+    ) -> None:
         if not entries:
             return
         denied: list[NotAllowed] = []
+        failures = 0
 
         async def one(entry: OutboxEntry) -> None:
+            nonlocal failures
             async with self._parallel:
-                if denied or (self.not_now and self.not_now.retry_after):
+                takes_nothing = failures >= self._probes and not self._pass.evidence(kind)
+                if denied or takes_nothing or (self.not_now and self.not_now.retry_after):
                     self.waiting.append(entry)
                     return
                 try:
                     await send(entry)
                 except (Refused, TooLarge) as error:
-                    self.refused.append((entry, str(error)))
+                    failures += 1
+                    self._failed_alone(entry, kind, str(error))
                 except NotNow as error:
                     self.waiting.append(entry)
                     self.not_now = error
@@ -168,8 +295,9 @@ class Delivery:
                     self.waiting.append(entry)
                     self.not_now = NotNow(f"a page cannot be read: {error}")
 
+        first = self._pass.number * self._probes % len(entries)
         async with asyncio.TaskGroup() as group:
-            for entry in entries:
+            for entry in (*entries[first:], *entries[:first]):
                 group.create_task(one(entry))
         if denied:
             raise denied[0]
@@ -179,52 +307,54 @@ class Delivery:
     # Records: many to a call
 
     async def _send_records(self, group: Sequence[OutboxEntry]) -> None:
-        failed: list[tuple[OutboxEntry, str]] = []
-        before = len(self.stored)
-        await self._split(group, failed, proven=False)
-        if not failed:
-            return
-        stored_beside = self.stored[before:]
-        witness = stored_beside[-1] if stored_beside else self._witness()
-        if witness is None or not await self._is_stored(witness):
-            raise NotNow(f"the gateway stored none of {len(failed)} results: {failed[0][1]}")
-        self.refused += failed
+        rest = group if self._is_sampling and self._pass.in_doubt else await self._submit(group)
+        if rest and self._pass.in_doubt:
+            rest = await self._probe(rest)
+        await self._split(rest)
 
-    async def _split(
-        self, group: Sequence[OutboxEntry], failed: list[tuple[OutboxEntry, str]], *, proven: bool
-    ) -> bool:
-        """Sends the group, and its parts where the answer leaves open which of them were stored.
+    async def _probe(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
+        """Nothing was stored: is it the upstream, or are there bad ones between the good? Asks for a few alone.
 
-        Lone failures go into `failed`. Answers whether anything was stored, now or before (`proven`).
+        Returns what is left to send as soon as one was stored. If none was, the others wait.
         """
+        asked: set[str] = set()
+        for entry in _spread(group, self._probes, self._pass.number):
+            asked.add(entry.result_id)
+            await self._submit([entry])
+            if not self._pass.in_doubt:
+                return [other for other in group if other.result_id not in asked]
+        self.waiting += [entry for entry in group if entry.result_id not in asked]
+        return []
+
+    async def _split(self, group: Sequence[OutboxEntry]) -> None:
+        """Sends the parts of a group until each entry has its own answer, or nothing is stored any more."""
         if not group:
-            return proven
+            return
+        if self._pass.in_doubt:
+            self.waiting += group
+        elif len(group) == 1:
+            await self._submit(group)
+        else:
+            for part in _halves(group):
+                await self._split(await self._submit(part))
+
+    async def _submit(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
+        """Returns the entries whose fate the answer leaves open; of a lone one it never does."""
         try:
             answer = await self._upstream.submit_results(group)
         except (Refused, TooLarge) as error:
-            if len(group) == 1:
-                if not proven and await self._refuses_all():
-                    raise NotNow(f"the gateway refuses even what it has stored before: {error}") from error
-                self.refused.append((group[0], str(error)))
-                return proven
-            left, right = _halves(group, by_bytes=isinstance(error, TooLarge))
-        else:
-            open_ones = self._settle(group, answer, failed)
-            proven = proven or answer.stored > 0
-            if not open_ones:
-                return proven
-            if not proven:
-                return await self._probe(open_ones, failed)
-            left, right = _halves(open_ones, by_bytes=False) if len(open_ones) > 1 else (open_ones, [])
-        proven = await self._split(left, failed, proven=proven)
-        return await self._split(right, failed, proven=proven)
+            if len(group) > 1:
+                self._failed_together(group)
+                return group
+            self._failed_alone(group[0], Kind.RECORD, str(error))
+            return []
+        return self._settle(group, answer)
 
-    def _settle(
-        self, group: Sequence[OutboxEntry], answer: Submitted, failed: list[tuple[OutboxEntry, str]]
-    ) -> Sequence[OutboxEntry]:
-        """Takes down what the answer says for certain. Answers the entries it leaves open."""
+    def _settle(self, group: Sequence[OutboxEntry], answer: Submitted) -> Sequence[OutboxEntry]:
+        """Takes down what the answer says for certain. Returns the entries it leaves open."""
         if answer.failed == 0 and answer.stored == len(group) and not answer.receipts:
             self.stored += group
+            self._pass.was_stored(Kind.RECORD, len(group))
             return []
         open_ones: list[OutboxEntry] = []
         for entry in group:
@@ -234,52 +364,22 @@ class Delivery:
             else:
                 self._take_down(entry, receipt)
         if len(group) == 1 and open_ones:
-            failed.append((group[0], "; ".join(answer.errors) or "not stored, for no reason given"))
+            self._failed_alone(group[0], Kind.RECORD, "; ".join(answer.errors)[:_MOST_REASON_CHARS] or _NO_REASON)
             return []
+        if answer.stored:
+            self._pass.was_stored(Kind.RECORD, answer.stored)
+        self._failed_together(open_ones)
         return open_ones
+
+    def _failed_together(self, group: Sequence[OutboxEntry]) -> None:
+        for entry in group:
+            self._failed_at.setdefault(entry.result_id, self._pass.evidence(Kind.RECORD))
 
     def _take_down(self, entry: OutboxEntry, receipt: Receipt) -> None:
         if receipt.stored:
             self.stored.append(entry)
         else:
-            self.refused.append((entry, receipt.error or "rejected, for no reason given"))
-
-    async def _refuses_all(self) -> bool:
-        """Asked once a round. Without a witness the upstream's word about an entry is taken."""
-        if self._is_ill is None:
-            witness = self._witness()
-            self._is_ill = witness is not None and not await self._is_stored(witness)
-        return self._is_ill
-
-    async def _probe(self, group: Sequence[OutboxEntry], failed: list[tuple[OutboxEntry, str]]) -> bool:
-        """Nothing was stored: is it the upstream, or are there only bad ones before the good? Asks for each alone.
-
-        From the end, since an upstream that stops at too many bad ones has not even looked at the last.
-        """
-        apart = max(1, len(group) // _MOST_PROBES)
-        for index in range(len(group) - 1, -1, -apart):
-            if await self._is_stored(group[index], failed):
-                self.stored.append(group[index])
-                settled = {entry.task_id for entry, _ in self.refused} | {group[index].task_id}
-                failed.clear()  # it may have been ill when those failed: they are asked for again
-                return await self._split(
-                    [entry for entry in group if entry.task_id not in settled], failed, proven=True
-                )
-        return False
-
-    async def _is_stored(self, entry: OutboxEntry, failed: list[tuple[OutboxEntry, str]] | None = None) -> bool:
-        try:
-            answer = await self._upstream.submit_results([entry])
-        except (Refused, TooLarge) as error:
-            if failed is not None:
-                self.refused.append((entry, str(error)))
-            return False
-        receipt = answer.receipts.get(entry.task_id)
-        if receipt.stored if receipt else (answer.failed == 0 and answer.stored == 1):
-            return True
-        if failed is not None:
-            failed.append((entry, "; ".join(answer.errors) or "not stored, for no reason given"))
-        return False
+            self.refused.append((entry, receipt.error or _NO_REASON))
 
 
 def _one_of_each_parcel(
@@ -302,14 +402,21 @@ def _one_of_each_parcel(
         rest = later
 
 
-def _halves(group: Sequence[OutboxEntry], *, by_bytes: bool) -> tuple[Sequence[OutboxEntry], Sequence[OutboxEntry]]:
-    """Two parts, neither empty, of about as many entries or as many bytes."""
-    middle = len(group) // 2
-    if by_bytes:
-        half, size = sum(len(entry.data or b"") for entry in group) // 2, 0
-        for middle, entry in enumerate(group):  # noqa: B007 - where it stops is the answer
-            size += len(entry.data or b"")
-            if size > half:
-                break
+def _spread(group: Sequence[OutboxEntry], count: int, turn: int) -> Sequence[OutboxEntry]:
+    """That many entries, far from each other; other ones at each turn, until all have been among them.
+
+    From the end, since an upstream that stops at too many bad ones has not even looked at the last.
+    """
+    apart = -(-len(group) // count)
+    return group[::-1][turn % apart :: apart]
+
+
+def _halves(group: Sequence[OutboxEntry]) -> tuple[Sequence[OutboxEntry], Sequence[OutboxEntry]]:
+    """Two parts, neither empty, of about as many bytes."""
+    half, size, middle = sum(len(entry.data or b"") for entry in group) // 2, 0, 0
+    for middle, entry in enumerate(group):  # noqa: B007 - where it stops is the answer
+        size += len(entry.data or b"")
+        if size > half:
+            break
     middle = min(max(1, middle), len(group) - 1)
     return group[:middle], group[middle:]

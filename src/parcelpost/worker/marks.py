@@ -40,6 +40,8 @@ class Delivered(Struct, frozen=True, kw_only=True):
     reports: int
     """Of the stored ones, those without a record."""
     refusals: Sequence[Refusal]
+    undecided: Sequence[tuple[str, str]]
+    """Ids of results that failed alone while nothing was stored, and why: it costs them nothing."""
     seconds: float
     error: NotNow | NotAllowed | None
     """What ended it early, or made some of it wait."""
@@ -60,6 +62,7 @@ def delivered(delivery: Delivery, seconds: float, error: NotNow | NotAllowed | N
         stored=[entry.result_id for entry in delivery.stored],
         reports=sum(entry.data is None for entry in delivery.stored),
         refusals=refusals,
+        undecided=[(entry.result_id, why) for entry, why in delivery.undecided if why != entry.last_error],
         seconds=seconds,
         error=error or delivery.not_now,
     )
@@ -162,6 +165,8 @@ class Marks:
             await self._lpm.mark_synced(stored)
         del self._waiting[: len(group)]
         self._refusals.extend(refusal for done in group for refusal in done.refusals)
+        for result_id, reason in (one for done in group for one in done.undecided):
+            await self._lpm.note_refusal(result_id, reason)
         while self._refusals:
             await self._refused(self._refusals[0])
             self._refusals.popleft()

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Sequence
+from datetime import datetime
 from typing import TypeVar
 
 from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow
+from parcelpost.errors import NotAllowed, NotNow, StoreError
 from parcelpost.events import Emit
 from parcelpost.model import OutboxEntry
 from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import Absence
-from parcelpost.worker.backoff import Away
-from parcelpost.worker.delivery import Delivery, Parcel, SharedPages, parcel
+from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
+from parcelpost.worker.delivery import Delivery, Parcel, Pass, SharedPages, parcel
 from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.marks import Delivered, Marks, delivered
 
@@ -26,7 +28,40 @@ _NOT_ON_DUTY_SECONDS = 5.0
 _MOST_HELD = 10_000
 _BATCHES_A_LOOK = 8
 _ROUND_SECONDS = 5.0
-_WITNESS_SECONDS = 1_800.0
+_MOST_BATCHES_IN_VAIN = 20
+
+
+class BatchSize:
+    """Halved by every time-out, down to one, and one more after every batch that was answered in time."""
+
+    def __init__(self, lpm: LocalPersistenceManager, most: int, clock: Clock) -> None:
+        self._lpm = lpm
+        self._most = most
+        self._clock = clock
+        self._slow: Slowness | None = None
+        self.now = most
+
+    async def load(self) -> None:
+        self._slow = await self._lpm.state.get(SLOWNESS_STATE, Slowness)
+        if self._slow and self._slow.batch_size:
+            self.now = min(self._slow.batch_size, self._most)
+
+    async def timed_out(self, sent: int) -> None:
+        self.now = max(1, min(self.now, sent) // 2)
+        is_new = self._slow is None or not self._slow.batch_size
+        await self._keep(self._clock.now() if is_new or self._slow is None else self._slow.since, self.now)
+
+    async def answered(self) -> None:
+        if self.now == self._most:
+            return
+        self.now += 1
+        if self.now == self._most and self._slow:
+            await self._keep(self._slow.since, 0)
+
+    async def _keep(self, since: datetime, batch_size: int) -> None:
+        self._slow = Slowness(since=since, batch_size=batch_size)
+        with contextlib.suppress(StoreError):
+            await self._lpm.state.put(SLOWNESS_STATE, self._slow)
 
 
 class SyncManager:
@@ -46,12 +81,15 @@ class SyncManager:
         self._emit = emit
         self.absence = Absence(SYNC, lpm, settings, clock, emit)
         self._marks = Marks(lpm, clock, emit)
+        self._batch = BatchSize(lpm, settings.batch_size, clock)
         self._is_loaded = False
         self._urged = False
         self._after = 0
         self._held: set[Parcel] = set()
         """Parcels whose earliest entry was passed over."""
-        self._witness: tuple[OutboxEntry | None, float] = (None, 0.0)
+        self._pass = Pass()
+        self._batches_in_vain = 0
+        """One after the other, since the last backoff."""
         self._shared = SharedPages()
         self._passes_in_vain = 0
         self._again_at = 0.0
@@ -76,6 +114,7 @@ class SyncManager:
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
             await self.absence.load()
+            await self._batch.load()
             self._marks.begin()
             self._is_loaded = True
         remaining = 0.0 if self._urged else self.absence.remaining
@@ -88,7 +127,6 @@ class SyncManager:
         try:
             return await self._round()
         except (NotNow, NotAllowed) as error:
-            self._start_over()
             return await self.absence.failed(error)
 
     async def _round(self) -> float:
@@ -100,15 +138,20 @@ class SyncManager:
             return await self._end_of_outbox()
         try:
             await self._deliver_all(found, self._marks)
+        except _TooSlowAlone as slow:
+            raise slow.error from None
         except BaseException:
-            self._after = 0  # a round that did not end has seen nothing
+            self._start_over()  # a round that did not end has seen nothing
             raise
         finally:
             await self._marks.settle()
+        if self._batches_in_vain >= _MOST_BATCHES_IN_VAIN and (refusal := self._pass.refusal()):
+            self._batches_in_vain = 0
+            raise refusal  # the next round goes on behind these: further on there may be better ones
         if len(self._held) > _MOST_HELD:
             return await self._end_of_outbox()
         if not self._held:
-            self._after = 0
+            self._start_over()
         return 0.0
 
     async def _read(self) -> Sequence[OutboxEntry]:
@@ -123,26 +166,43 @@ class SyncManager:
         while found:
             self._after = found[-1].seq
             is_last = len(found) <= self._settings.batch_size or self._clock.monotonic() > until
-            if is_last or len(self._held) > _MOST_HELD:
+            if is_last or len(self._held) > _MOST_HELD or self._batches_in_vain:
                 await self._deliver_batches(found, marks)
                 return
             found = await _while_reading(self._deliver_batches(found, marks), self._read())
+            if self._batches_in_vain >= _MOST_BATCHES_IN_VAIN:
+                return
 
     async def _deliver_batches(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
-        size = self._settings.batch_size
-        for start in range(0, len(found), size):
-            ready = found[start : start + size]
-            if self._held:
-                ready = [entry for entry in ready if parcel(entry) not in self._held]
-            if ready:
+        start = 0
+        while start < len(found):
+            batch = found[start : start + self._batch.now]
+            start += len(batch)
+            ready = [entry for entry in batch if parcel(entry) not in self._held] if self._held else batch
+            if not ready:
+                continue
+            try:
                 await self._deliver(ready, marks)
+            except NotNow as error:
+                if not error.timed_out or len(ready) > 1:
+                    raise
+                self._held.add(parcel(ready[0]))  # perhaps it is this one: the next round tries those behind it
+                self._after = batch[-1].seq
+                raise _TooSlowAlone(error) from None
+            if self._batches_in_vain >= _MOST_BATCHES_IN_VAIN:
+                self._after = batch[-1].seq
+                return
 
     def _start_over(self) -> None:
         self._after = 0
         self._held.clear()
         self._again_at = 0.0
+        self._pass = Pass(self._pass.number + 1 if self._pass.refusal() else 0)
 
     async def _end_of_outbox(self) -> float:
+        if refusal := self._pass.refusal():
+            self._start_over()
+            raise refusal
         if not self._held:
             self._start_over()
             self._passes_in_vain = 0
@@ -155,45 +215,42 @@ class SyncManager:
         return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
 
     async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
-        delivery = Delivery(
-            self._upstream,
-            self._lpm.raw_path,
-            self._is_kept,
-            self._settings.raw_uploads,
-            lambda: self._usable_witness(entries),
-            self._shared,
-        )
+        delivery = Delivery(self._upstream, self._lpm, self._settings.raw_uploads, self._pass, self._shared)
         started = self._clock.monotonic()
         error: NotNow | NotAllowed | None = None
         try:
             await delivery.send(entries)
+            await delivery.decide()
         except (NotNow, NotAllowed) as raised:
             error = raised
         seconds = self._clock.monotonic() - started
         done = delivered(delivery, seconds, error, self._settings.max_rejections)
-        self._learn(delivery, done)
+        self._hold_back(delivery, done)
         await marks.add(done)
+        if isinstance(error, NotNow) and error.timed_out:
+            await self._batch.timed_out(len(entries))
         if error is not None:
             raise error
+        if delivery.in_vain:
+            self._batches_in_vain += 1
+            return
+        self._batches_in_vain = 0
+        await self._batch.answered()
         await self.absence.worked()
 
-    async def _is_kept(self, entry: OutboxEntry) -> bool:
-        now = await self._lpm.get_result(entry.task_id)
-        return now is not None and now.result_id == entry.result_id
-
-    def _learn(self, delivery: Delivery, done: Delivered) -> None:
-        records = [entry for entry in delivery.stored if entry.data is not None]
-        self._witness = (records[-1], self._clock.monotonic()) if records else self._witness
+    def _hold_back(self, delivery: Delivery, done: Delivered) -> None:
         final = {refusal.result_id for refusal in done.refusals if refusal.final}
         refused = [entry for entry, _ in delivery.refused if entry.result_id not in final]
-        self._held.update(parcel(entry) for entry in (*delivery.waiting, *refused))
+        undecided = [entry for entry, _ in delivery.undecided]
+        self._held.update(parcel(entry) for entry in (*delivery.waiting, *refused, *undecided))
 
-    def _usable_witness(self, entries: Sequence[OutboxEntry]) -> OutboxEntry | None:
-        """Not when it is of long ago, or of a parcel that has something newer: it must not overwrite that."""
-        entry, since = self._witness
-        if entry is None or self._clock.monotonic() - since > _WITNESS_SECONDS:
-            return None
-        return None if parcel(entry) in {parcel(other) for other in entries} else entry
+
+class _TooSlowAlone(Exception):
+    """One entry, sent alone, was not answered in time."""
+
+    def __init__(self, error: NotNow) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 async def _while_reading(work: Awaitable[None], read: Awaitable[T]) -> T:

@@ -103,7 +103,7 @@ def test_an_outage_is_told() -> None:
 
 
 def test_while_the_gateway_is_away_all_is_well_but_for_that() -> None:
-    wanted = "All is well; the gateway has been away for 7 min, and everything is kept here until it is back."
+    wanted = "All is well; the gateway has been away for 7 min (503 Service Unavailable), and everything is kept here"
     for how in (How(), How(view="attention")):
         assert wanted in text(frames.away(), how=how).replace("\n", " ")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parcelpost.cli import overview
 from parcelpost.cli.doctor.report import Answer, Case, State
-from parcelpost.cli.output import age, count, size
+from parcelpost.cli.output import age, count, printable, size
 from parcelpost.cli.overview import Overview
 from parcelpost.cli.running import CLOCK
 from parcelpost.cli.status_report import Problem
@@ -44,7 +44,9 @@ def _as_of_now(found: Overview, upstream: State) -> list[Problem]:
 def _delivery(found: Overview) -> str:
     last = found.sync.last_upload
     when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
-    return f"{outbox_text(found.queue)}; {when}"
+    away = f"; the last try failed: {found.sync.away.reason}" if found.sync.away else ""
+    slow = f"; {overview.slow_text(found.sync.slow, CLOCK.now())}" if found.sync.slow else ""
+    return printable(f"{outbox_text(found.queue)}; {when}{away}{slow}")
 
 
 def _work(found: Overview) -> str:
