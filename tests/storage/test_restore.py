@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,3 +225,28 @@ async def test_two_restores_within_a_second_set_both_stores_aside(store: Path, c
     assert first.set_aside != second.set_aside
     assert look(Path(str(first.set_aside)), "SELECT count(*) FROM results") == [(2,)]
     assert look(Path(str(second.set_aside)), "SELECT count(*) FROM results") == [(1,)]
+
+
+def test_a_restore_that_is_killed_at_any_step_leaves_the_old_store_with_its_wal_or_the_new_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.storage.crash.restore_process", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    left = json.loads(ran.stdout)
+    old, new = ["t1", "t2", "t3"], ["t1"]
+    assert [state for state in left if state not in (old, new)] == []
+    assert left[0] == old
+    assert left[-1] == new
+    assert left.count(old) > 5
+
+
+async def test_a_wal_whose_store_is_gone_is_not_applied_to_the_backup(
+    store: Path, clock: ManualClock, old: Path
+) -> None:
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm:
+        await save_one(lpm, "t3")
+        left = store.with_name(store.name + "-wal").read_bytes()
+    store.unlink()
+    store.with_name(store.name + "-wal").write_bytes(left)
+    restore(old, store, clock)
+    assert everything(store) == everything(old)
+    assert [path.read_bytes() for path in old.parent.glob("*_before_restore_*-wal")] == [left]

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 import re
+import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from parcelpost.errors import (
     BackupBehind,
     BackupFailed,
     NotAStore,
+    StoreBusy,
     StoreCorrupt,
     StoreError,
     StoreInUse,
@@ -75,9 +77,9 @@ def make(store: Path, now: datetime, keep: int, progress: Progress | None = None
     return Backup(path=str(path), bytes=path.stat().st_size, removed=len(surplus))
 
 
-def _remove_abandoned_parts(folder: Path) -> None:
-    """Copies that a process died over; one whose process lives may still be growing."""
-    for part in folder.glob("*.partial"):
+def _remove_abandoned_parts(folder: Path, name: str = "") -> None:
+    """Copies (of that name) that a process died over; one whose process lives may still be growing."""
+    for part in folder.glob(f"{glob.escape(name)}*.partial"):
         pid = re.search(r"\.(\d+)-[0-9a-f]{8}\.partial$", part.name)
         if pid is None or not _is_running(int(pid[1])):
             part.unlink(missing_ok=True)
@@ -136,16 +138,19 @@ def restore(
     if store.exists() and not force:
         _refuse_to_lose(store, contents)
     aside = _aside_path(store, now) if store.exists() else None
-    if alive and aside is not None:
-        snapshot(store, aside)
-        _copy_into_live(source, store)
-    else:
-        ready = store.with_name(store.name + ".restoring")
-        snapshot(source, ready, progress)  # whole before anything is moved
-        if aside is not None:
-            _move(store, aside)
-        ready.replace(store)
-        durable_files.sync_path(store.parent)
+    _remove_abandoned_parts(store.parent, f"{store.name}.restoring")
+    ready = store.with_name(store.name + ".restoring")
+    snapshot(source, ready, progress)  # whole, and on the disk, before anything is changed
+    try:
+        if alive and aside is not None:
+            snapshot(store, aside)
+            _copy_into_live(ready, store)
+        else:
+            _set_aside(store, aside or _aside_path(store, now))
+            ready.replace(store)
+            durable_files.sync_path(store.parent)
+    finally:
+        ready.unlink(missing_ok=True)
     return Restored(path=str(store), contents=contents, set_aside=str(aside) if aside else None)
 
 
@@ -216,29 +221,67 @@ def _aside_path(store: Path, now: datetime) -> Path:
     return next(path for name in names if not (path := folder / name).exists())
 
 
-def _move(old: Path, new: Path) -> None:
-    """A store with its WAL; a WAL left behind would be applied to the file that takes its place."""
-    for end in ("-wal", "-shm", ""):
-        part = old.with_name(old.name + end)
-        if part.exists():
-            part.replace(new.with_name(new.name + end))
-    durable_files.sync_path(old.parent)
-    durable_files.sync_path(new.parent)
+def _set_aside(store: Path, aside: Path) -> None:
+    """Gives the store a second name, and leaves it whole without a WAL: one file, which one rename can replace.
+
+    A WAL left behind would be applied to the file that takes the store's place.
+    """
+    wal = store.with_name(store.name + "-wal")
+    try:
+        if store.exists():
+            _empty_wal(store)
+            _second_name(store, aside)
+        if wal.exists() and wal.stat().st_size:  # of a store that is damaged, or gone
+            _second_name(wal, aside.with_name(aside.name + "-wal"))
+        durable_files.sync_path(aside.parent)
+        for end in ("-wal", "-shm"):
+            store.with_name(store.name + end).unlink(missing_ok=True)
+        durable_files.sync_path(store.parent)
+    except OSError as error:
+        raise BackupFailed(f"{store} could not be set aside: {error}") from error
 
 
-def _copy_into_live(source: Path, store: Path) -> None:
+def _empty_wal(store: Path) -> None:
+    """What is in the WAL goes into the file itself, as far as that is a database still."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", uri=True, timeout=10)) as db:
+            db.execute("PRAGMA synchronous = FULL")
+            is_busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+    except sqlite3.Error as error:
+        if not isinstance(translate(error, store), StoreCorrupt | NotAStore):
+            raise BackupFailed(f"{store} could not be set aside: {error}") from error
+    else:
+        if is_busy:
+            raise StoreBusy(f"another program reads {store}")
+
+
+def _second_name(file: Path, name: Path) -> None:
+    try:
+        name.hardlink_to(file)
+    except OSError:  # another file system, or one without links
+        partial = name.with_name(f"{name.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+        try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            shutil.copyfile(file, partial)
+            durable_files.sync_path(partial)
+            partial.replace(name)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _copy_into_live(ready: Path, store: Path) -> None:
     """One transaction of SQLite's: the processes that have the store open see the old state, then the new."""
     try:
         with (
-            contextlib.closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old,
+            contextlib.closing(sqlite3.connect(ready)) as old,
             contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
         ):
-            old.backup(new)
             # The claims of the backup's time are nobody's now, though their owner may still have the store open.
             change = """UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
                         WHERE status = 'processing'"""
-            with new:
-                new.execute(change)
+            with old:
+                old.execute(change)
+            old.backup(new)
     except sqlite3.Error as error:
         raise BackupFailed(f"could not restore into the live store {store}: {error}") from error
 
