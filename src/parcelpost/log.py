@@ -180,6 +180,13 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             f"{_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
         ),
     ),
+    events.PeerHung: (
+        "error",
+        lambda e: (
+            f"process {e.pid} ({e.owner}) has given no sign of life for {_time(e.seconds)}: what it holds is taken over"
+        ),
+    ),
+    events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) gives signs of life again"),
     events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),
     events.WorkerStarted: ("info", _started),
     events.WorkerIdChanged: (

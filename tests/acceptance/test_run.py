@@ -193,6 +193,34 @@ async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: 
     assert len(ended_once) == 3
 
 
+async def test_when_the_process_that_delivers_is_stopped_another_goes_on_and_it_does_no_harm_when_it_continues(
+    tmp_path: Path,
+) -> None:
+    settings = {**FAST, "storage.hung_after_seconds": "3", "collector.low_water": "1", "collector.high_water": "2"}
+    async with HostileGateway() as gateway:
+        gateway.nothing_for = 0.1
+        arguments = ("--gateway", gateway.url, "--store", "store.db")
+        async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as stopped:
+            gateway.offer(a_task("t0"))
+            await stopped.said("ResultsSynced")
+            beats = len(gateway.beats)
+            await gateway.until(lambda: len(gateway.beats) > beats + 2)  # by then it is idle, and writes nothing
+            stopped.send_signal(signal.SIGSTOP)
+            async with worker(*arguments, folder=tmp_path, token=gateway.token, settings=settings) as other:
+                await other.said("WorkerStarted")  # by then what the stopped one asked for is answered
+                gateway.offer(a_task("t1"))
+                await asyncio.wait_for(gateway.until(lambda: "t1" in gateway.submissions), PATIENCE_SECONDS)
+                await other.said("PeerHung")
+                stopped.send_signal(signal.SIGCONT)
+                await other.said("PeerBack")
+                gateway.offer(a_task("t2"))
+                await asyncio.wait_for(gateway.until(lambda: "t2" in gateway.submissions), PATIENCE_SECONDS)
+                for process in (stopped, other):
+                    process.send_signal(signal.SIGTERM)
+                    assert await process.ended() == 0
+        assert {len({entry["idempotency_key"] for entry in sent}) for sent in gateway.submissions.values()} == {1}
+
+
 async def test_many_workers_share_one_gateway(tmp_path: Path) -> None:
     async with HostileGateway(many_at_once=True) as gateway:
         gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(200)))

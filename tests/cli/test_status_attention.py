@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.opening import live_folder
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
 from tests.cli.support import Run, holder, make_store, task
+from tests.storage.crash.sister import Sister
 from tests.storage.making import claim_one, save_one
 
 
@@ -191,6 +194,26 @@ def test_a_death_beside_a_worker_that_lives_is_no_reason_to_start_one(store: Pat
         out = status(run, store)
     assert out.startswith("All is well.\n")
     assert f"\ndied           -{sister.pid}-" in out.replace("holder", "")
+
+
+def test_a_process_that_hangs_is_named_with_its_id_and_what_it_holds(store: Path, run: Run) -> None:
+    with Sister(store) as process:
+        held = len(process.ask("claim", "1"))
+        process.suspend()
+        (lock,) = live_folder(store).glob("sister-*.lock")
+        an_hour_ago = SystemClock().now().timestamp() - 3_600
+        os.utime(lock, (an_hour_ago, an_hour_ago))
+        out = status(run, store)
+        pid = process.process.pid
+        says = f"process {pid} ({lock.stem}) has given no sign of life for 60 min, and holds {held} task"
+        assert out.startswith(f"Attention: {says}")
+        assert f"kill -CONT {pid}" in out
+        examined = run("doctor", "--store", store, "--json")
+        assert examined.code == 1
+        assert says in examined.out
+        os.utime(lock, (an_hour_ago, an_hour_ago))
+        process.resume()
+        assert "sign of life" not in status(run, store), "it is given the time for one"
 
 
 def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:

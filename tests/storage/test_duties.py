@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from parcelpost.errors import StoreError, StoreFailed
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.events import Event, PeerBack, PeerHung
+from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.opening import live_folder
+from parcelpost.storage.owner import Watch
 from tests.storage.crash.sister import Sister
+from tests.storage.making import a_result, a_task
+
+HUNG_AFTER = 3.0
 
 
 def has(sister: Sister, duty: str = "sync") -> bool:
@@ -44,11 +52,73 @@ async def test_a_process_that_is_killed_leaves_its_duty_to_this_one(lpm: LocalPe
         assert lpm.duties.take("sync")
 
 
-def test_a_process_that_lives_but_gives_no_sign_keeps_its_duty(store: Path) -> None:
-    with Sister(store) as silent, Sister(store) as other:
-        assert has(silent)
-        silent.suspend()
-        assert not has(other)
+async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tasks(store: Path) -> None:
+    events: list[Event] = []
+    options = StoreOptions(hung_after_seconds=HUNG_AFTER)
+    async with LocalPersistenceManager.open(store, options=options, emit=events.append, worker="worker") as lpm:
+        for number in range(3):
+            await lpm.add_task(a_task(f"t{number}"))
+        with Sister(store, hung_after=HUNG_AFTER) as hung, Sister(store, hung_after=HUNG_AFTER) as busy:
+            assert has(hung)
+            assert len(hung.ask("claim", "2")) == 2
+            assert len(busy.ask("claim", "1")) == 1
+            hung.suspend()
+            assert not lpm.duties.take("sync"), "it may only be slow"
+            assert await lpm.recover_abandoned() == 0
+            async with asyncio.timeout(60):
+                while not lpm.hung_peers():
+                    await asyncio.sleep(0.05)
+            (peer,) = lpm.hung_peers()
+            assert f"-{hung.process.pid}-" in peer
+            assert lpm.duties.take("sync")
+            assert await lpm.recover_abandoned() == 2, "those of the one that hangs, and of no other"
+            taken = await lpm.claim(2)
+            assert len(taken) == 2
+            hung.resume()
+            assert hung.ask("still", "sync") == ["has-not"]
+            assert not has(hung)
+            assert hung.ask("save") == [], "its claims are no longer current (I4)"
+            assert lpm.duties.has("sync")
+            assert [await lpm.save_result(claim, a_result()) is not None for claim in taken] == [True, True]
+            assert len(busy.ask("save")) == 1
+            async with asyncio.timeout(60):
+                while not any(isinstance(event, PeerBack) for event in events):
+                    await asyncio.sleep(0.05)
+            assert lpm.hung_peers() == []
+    told = [event for event in events if isinstance(event, PeerHung | PeerBack)]
+    assert [type(event) for event in told] == [PeerHung, PeerBack]
+    assert {event.pid for event in told} == {hung.process.pid}
+
+
+def test_of_several_that_find_a_process_hanging_one_takes_its_duty(store: Path) -> None:
+    with ExitStack() as stack:
+        hung, *others = [stack.enter_context(Sister(store, hung_after=HUNG_AFTER)) for _ in range(4)]
+        assert has(hung)
+        hung.suspend()
+        having: list[Sister] = []
+        give_up_at = time.monotonic() + 60
+        while not having and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+            having = [sister for sister in others if has(sister)]
+        assert len(having) == 1
+        hung.resume()
+        assert [has(sister) for sister in (hung, *others)].count(True) == 1
+
+
+async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tmp_path: Path) -> None:
+    (tmp_path / "peer-1-00000000.lock").touch()
+    now = 0.0
+    watch = Watch(tmp_path, "me-2-00000000", 60.0, lambda: now)
+    watch.look()
+    now = 3_600.0
+    watch.look()
+    assert not watch.is_hung("peer-1-00000000.lock"), "an hour in which the machine slept is one look"
+    for _ in range(60):
+        now += watch.beat_seconds
+        watch.look()
+    assert watch.is_hung("peer-1-00000000.lock")
+    os.utime(tmp_path / "peer-1-00000000.lock", (1, 1))
+    assert not watch.is_hung("peer-1-00000000.lock"), "a sign of life, wherever its clock was set to"
 
 
 def test_a_process_that_closes_its_store_gives_up_its_duty(store: Path) -> None:

@@ -17,7 +17,7 @@ from parcelpost.cli.options import store_command
 from parcelpost.cli.output import count
 from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotAStore, StoreCorrupt, StoreError, StoreFull, StoreNotFound
+from parcelpost.errors import NotAStore, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreNotFound
 from parcelpost.events import Event, OwnerDied
 from parcelpost.storage import backup, header, opening, owner
 from parcelpost.storage.db import LocalDatabase
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 CLOCK = SystemClock()
 
+_ONE_MORE_BEAT_SECONDS = 2.5
+
 
 def options() -> StoreOptions:
     """As the settings say. Raises InvalidSettings."""
@@ -43,6 +45,8 @@ class Opener(Struct, frozen=True, kw_only=True):
     id: str
     pid: int | None
     since: str | None
+    silent_seconds: float = 0.0
+    """How long a process that is alive has given no sign of it; 0 while it does."""
 
 
 def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
@@ -116,19 +120,41 @@ def require_store(store: Path) -> None:
         raise NotAStore(f"{store} {problem}")
 
 
-async def openers(store: Path) -> tuple[list[Opener], list[Opener]]:
-    """Who has the store open, and who died with it open."""
+async def openers(store: Path, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
+    """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
     live = opening.live_folder(store)
     if not live.is_dir():
         return [], []
-    async with opening.gate(live, CLOCK, options().busy_timeout_seconds):
+    try:
+        async with opening.gate(live, CLOCK, options().busy_timeout_seconds):
+            alive, dead = owner.others(live)
+    except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
         alive, dead = owner.others(live)
-        return [_opener(live, one) for one in alive], [_opener(live, one) for one in dead]
+    silent = await _silent(live, alive) if with_silence else {}
+    return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
 
 
-def _opener(live: Path, owner_id: str) -> Opener:
+async def _silent(live: Path, alive: list[str]) -> dict[str, float]:
+    """Those that give no sign of life, and for how long, in seconds by the machine's clock.
+
+    As that may have been set, or the machine may have slept, they are given the time for one more.
+    """
+    now, longest = CLOCK.now().timestamp(), options().hung_after_seconds
+    beats = {one: beat for one in alive if (beat := owner.last_beat(live, one)) is not None}
+    late = {one: beat for one, beat in beats.items() if abs(now - beat) > longest}
+    if late:
+        await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
+    return {one: max(now - beat, longest) for one, beat in late.items() if owner.last_beat(live, one) == beat}
+
+
+def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
     facts = owner.facts(live, owner_id)
-    return Opener(id=owner_id, pid=facts.pid if facts else None, since=facts.since if facts else None)
+    return Opener(
+        id=owner_id,
+        pid=facts.pid if facts else None,
+        since=facts.since if facts else None,
+        silent_seconds=silent_seconds,
+    )
 
 
 def _note(event: Event) -> None:

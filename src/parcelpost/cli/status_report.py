@@ -87,11 +87,13 @@ async def gather(store: Path) -> Status:
         set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
         found = await health.health(database, opening.live_folder(store), options(), now)
         awaits_pages = await database.read(outbox.awaits_pages)
-    alive, dead = await openers(store)
+        held = await database.read(queue_state.held)
+    alive, dead = await openers(store, with_silence=True)
     problems = weightiest_first(
         (
             *(_raw_folder_problems(store) if awaits_pages else ()),
             *_room_problems(store, found.usage, alive),
+            *_hang_problems(alive, held),
             *_death_problems(store, dead, alive),
             *_outbox_problems(store, depth),
             *_clock_problems(from_the_future, set_back, now),
@@ -159,6 +161,22 @@ def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
 def is_worker(opener: Opener) -> bool:
     """Or another program that keeps the store open; no command of a person's."""
     return not _COMMAND.fullmatch(opener.id)
+
+
+def _hang_problems(alive: list[Opener], held: dict[str, int]) -> list[Problem]:
+    """A command of a person's may wait for an answer, and holds no task."""
+    peers = [one for one in alive if is_worker(one) and not one.silent_seconds]
+    others = "its peers take over what it holds" if peers else "no other worker runs that could take over"
+    return [
+        Problem(
+            f"process {one.pid} ({one.id}) has given no sign of life for {age(one.silent_seconds)}, and holds"
+            f" {count(held.get(one.id, 0), 'task')}; {others}",
+            f"let it go on with 'kill -CONT {one.pid}' if somebody stopped it, or end it with 'kill -9 {one.pid}' and"
+            " start it anew: nothing is lost either way",
+        )
+        for one in alive
+        if one.silent_seconds and is_worker(one)
+    ]
 
 
 def _death_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> list[Problem]:

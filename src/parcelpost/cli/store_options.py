@@ -13,6 +13,7 @@ def store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         synchronous=storage.synchronous,
         busy_timeout_seconds=storage.busy_timeout_seconds,
+        hung_after_seconds=storage.hung_after_seconds,
         max_bytes=storage.max_bytes,
         min_free_bytes=storage.min_free_bytes,
         max_target_bytes=storage.max_target_bytes,

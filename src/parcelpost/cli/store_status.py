@@ -104,7 +104,8 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
 
 
 def opener_text(opener: Opener) -> str:
-    known = f" (process {opener.pid}, since {opener.since})" if opener.pid else ""
+    silent = f", silent for {age(opener.silent_seconds)}" if opener.silent_seconds else ""
+    known = f" (process {opener.pid}, since {opener.since}{silent})" if opener.pid else ""
     return printable(opener.id) + known
 
 

@@ -94,9 +94,8 @@ class RankedSelector(Struct, frozen=True, kw_only=True):
     samples: int
 
 
-class Upstream(Protocol):
-    async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """Up to `capacity` tasks (1 to 100) of these platforms. They are taken from the upstream's queue by this."""
+class Receiver(Protocol):
+    """What takes the outbox."""
 
     async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
         """Records, in order. Raises Refused or TooLarge for the whole batch."""
@@ -109,6 +108,11 @@ class Upstream(Protocol):
 
         Raises Refused. A task that the upstream does not know is no error.
         """
+
+
+class Upstream(Receiver, Protocol):
+    async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
+        """Up to `capacity` tasks (1 to 100) of these platforms. They are taken from the upstream's queue by this."""
 
     async def heartbeat(self, beat: Beat) -> Heard:
         """Answers the upstream's commands, as it wrote them, and until when its leases run now: all of them, or of

@@ -63,6 +63,21 @@ class StoreCleaned(Event, frozen=True):
     """Of how many tasks."""
 
 
+class PeerHung(Event, frozen=True):
+    """Another process on the store gives no sign of life: what it holds is taken over, and lost to it."""
+
+    owner: str
+    pid: int
+    seconds: float
+
+
+class PeerBack(Event, frozen=True):
+    """A process on the store that gave no sign of life does so again."""
+
+    owner: str
+    pid: int
+
+
 class ReserveUsed(Event, frozen=True):
     """The disk is full, and the reserve was given up to mark deliveries."""
 

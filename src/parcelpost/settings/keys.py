@@ -62,6 +62,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     path: str = "local_data/parcelpost.db"
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: Seconds = 10.0
+    hung_after_seconds: Seconds = 60.0
     max_bytes: SomeBytes = GIB
     min_free_bytes: Bytes = 256 * MIB
     max_target_bytes: SomeBytes = 256 * KIB

@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreError, StoreGone
-from parcelpost.events import Emit, ignore
+from parcelpost.events import Emit, PeerBack, PeerHung, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import (
     adding,
@@ -85,7 +85,11 @@ class LocalPersistenceManager:
         self.failures = FailureLog(database)
         self.state = WorkerState(database, clock)
         self.reparsing = Reparsing(database, store.raw, clock)
-        self.duties = Duties(store.live)
+        monotonic = asyncio.get_running_loop().time
+        self._watch = owner.Watch(store.live, store.owner.id, options.hung_after_seconds, monotonic)
+        self.duties = Duties(store.live, store.owner.id, self._watch)
+        self._hung: set[str] = set()
+        self._beat_timer: asyncio.TimerHandle | None = None
         self.evidence = Evidence(database, store.raw.root, clock)
         self.mending = Mending(database, store.raw, self.evidence, clock)
         self.janitor = Janitor(store, self.evidence, options, clock, emit)
@@ -111,9 +115,11 @@ class LocalPersistenceManager:
             Path(path), options, clock, emit, worker=worker, create=create, migrate=migrate
         ) as store:
             self = cls(store, options, clock, emit)
+            self._beat()
             try:
                 yield self
             finally:
+                self._stop_beating()
                 self.duties.leave()
                 await self._release_all()
 
@@ -121,6 +127,36 @@ class LocalPersistenceManager:
     def missing(self) -> str:
         """What is wrong when the store's files are no longer where they were, else ''. Nothing is saved then."""
         return self._db.missing or self._raw.missing
+
+    # This process and its peers
+
+    def peers(self) -> list[str]:
+        """The other workers that have the store open, by their owner ids."""
+        alive, _ = owner.others(self._store.live, self.owner_id)
+        return [one for one in alive if one.startswith("worker-")]
+
+    def hung_peers(self) -> list[str]:
+        """Processes that have the store open and give no sign of life, by their owner ids."""
+        return self._watch.hung_owners()
+
+    def _beat(self) -> None:
+        """A sign of life, and a look at those of others. On the event loop: where that hangs, the process does."""
+        self._store.owner.beat()
+        self.duties.beat()
+        self._watch.look()
+        hung = set(self._watch.hung_owners())
+        for one in sorted(hung ^ self._hung):
+            facts = owner.facts(self._store.live, one)
+            if one in hung:
+                self._emit(PeerHung(owner=one, pid=facts.pid if facts else 0, seconds=self._options.hung_after_seconds))
+            elif facts is not None:
+                self._emit(PeerBack(owner=one, pid=facts.pid))
+        self._hung = hung
+        self._beat_timer = asyncio.get_running_loop().call_later(self._watch.beat_seconds, self._beat)
+
+    def _stop_beating(self) -> None:
+        if self._beat_timer is not None:
+            self._beat_timer.cancel()
 
     # Tasks
 
@@ -200,11 +236,14 @@ class LocalPersistenceManager:
         return await expiring.expire(self._db, self._clock.now(), max_age)
 
     async def recover_abandoned(self, silence: timedelta | None = None) -> int:
-        """Brings back what processes held that have died since (I9). Answers the number of tasks.
+        """Brings back what processes held that have died since, or hang (I9). Returns the number of tasks.
 
         With `silence`, also what a live process holds but has neither claimed nor sent a heartbeat for that long.
         """
         recovered = await opening.recover(self._store, self._options, self._clock, self._emit)
+        if hung := self.hung_peers():
+            most = self._options.max_recoveries
+            recovered += sum(await self._db.write(queue_state.recover, hung, self._clock.now(), most))
         if silence is not None:
             now = self._clock.now()
             recovered += await self._db.write(queue_state.recover_silent, iso(now - silence), now)
@@ -243,11 +282,6 @@ class LocalPersistenceManager:
     async def is_any_open(self, platforms: Collection[str] | None = None) -> bool:
         """Whether a task waits or is worked on, here or in a sister process."""
         return await self._db.read(queue_state.is_any_open, None if platforms is None else sorted(platforms))
-
-    def peers(self) -> list[str]:
-        """The other workers that have the store open, by their owner ids."""
-        alive, _ = owner.others(self._store.live, self.owner_id)
-        return [one for one in alive if one.startswith("worker-")]
 
     async def holds_upstream_work(self) -> bool:
         """Whether tasks of an upstream wait here, or their results."""

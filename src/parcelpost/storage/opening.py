@@ -108,7 +108,10 @@ async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
         give_up_at = clock.monotonic() + timeout
         while not _locked(handle):
             if clock.monotonic() > give_up_at:
-                raise StoreBusy(f"another process has been opening {live} for {timeout:g} s", hint="try again later")
+                silent = owner.silent_pids(live, clock.now().timestamp() - timeout)
+                hint = f"process {silent[0]} gives no sign of life: let it go on, or end it" if silent else ""
+                what = f"another process has been opening {live} for {timeout:g} s"
+                raise StoreBusy(what, hint=hint or "try again later")
             await clock.sleep(_RETRY_SECONDS)
         yield
     finally:

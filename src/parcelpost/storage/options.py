@@ -16,6 +16,7 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: float = 10.0
+    hung_after_seconds: float = 60.0
     max_bytes: int = GIB
     min_free_bytes: int = 256 * MIB
     max_target_bytes: int = 256 * KIB

@@ -1,6 +1,7 @@
 """Who has the store open: one lock file per opener, whose lock the kernel drops when its process dies.
 
-A lock says more than a process id: ids are used again, and mean nothing across containers that share a volume.
+A lock says more than a process id: ids are used again, and mean nothing across containers that share a volume. It says
+nothing of a process that hangs: so every opener touches its file every few seconds, and peers watch for that.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ import fcntl
 import os
 import re
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from parcelpost.clock import Clock, iso
 
+_BEAT_SECONDS = 2.0
+_Touched = tuple[int, int]
+"""A file's inode and the moment of its last touch: compared for equality, never with a clock."""
 _OWNER_ID = re.compile(r"[A-Za-z0-9_.-]+-\d+-[0-9a-f]{8}")
 
 
@@ -53,11 +58,81 @@ class Owner:
             raise
         return owner
 
+    def beat(self) -> None:
+        """A sign of life."""
+        touch(self._lock)
+
     def leave(self) -> None:
         """A file that cannot be removed is taken for a dead owner's by the next opener."""
         with contextlib.suppress(OSError):
             _lock_path(self._folder, self.id).unlink(missing_ok=True)
         os.close(self._lock)
+
+
+class Watch:
+    """How long the files of peers have not been touched, by this process's own monotonic clock.
+
+    The clocks of two processes are never compared. What one look adds is bounded, so that a time in which this process
+    was stopped itself, or in which the machine slept, does not count against its peers.
+    """
+
+    def __init__(self, folder: Path, own_id: str, hung_after: float, monotonic: Callable[[], float]) -> None:
+        self._folder = folder
+        self._own = f"{own_id}.lock"
+        self._hung_after = hung_after
+        self._monotonic = monotonic
+        self._looked_at = monotonic()
+        self._seen: dict[str, tuple[_Touched, float]] = {}
+        """File -> how it was, and for how long it has been so."""
+        self.beat_seconds = min(_BEAT_SECONDS, hung_after / 20)
+        """How often to beat and to look."""
+
+    def look(self) -> None:
+        now = self._monotonic()
+        passed = min(now - self._looked_at, 2 * self.beat_seconds)
+        self._looked_at = now
+        seen: dict[str, tuple[_Touched, float]] = {}
+        for path in (*self._folder.glob("*.lock"), *self._folder.glob("*.duty")):
+            touched = _touched(path)
+            if path.name != self._own and touched is not None:
+                before, silent = self._seen.get(path.name, (touched, 0.0))
+                seen[path.name] = (touched, silent + passed if touched == before else 0.0)
+        self._seen = seen
+
+    def is_hung(self, file: str) -> bool:
+        """Whether the process that holds the lock on that file gives no sign of life. Ask only where one holds it."""
+        seen = self._seen.get(file)
+        return seen is not None and seen[1] >= self._hung_after and _touched(self._folder / file) == seen[0]
+
+    def hung_owners(self) -> list[str]:
+        """Openers that are alive, and give no sign of it."""
+        silent = [file.removesuffix(".lock") for file in self._seen if file.endswith(".lock") and self.is_hung(file)]
+        return [owner_id for owner_id in silent if is_alive(self._folder, owner_id)]
+
+
+def touch(lock: int) -> None:
+    with contextlib.suppress(OSError):  # a disk that does not take it: then peers think that this process hangs
+        os.utime(lock)
+
+
+def last_beat(folder: Path, owner_id: str) -> float | None:
+    """When it last gave a sign of life, in seconds since 1970 by the machine's clock; None where it has no file."""
+    touched = _touched(_lock_path(folder, owner_id))
+    return touched[1] / 1e9 if touched else None
+
+
+def silent_pids(folder: Path, since: float) -> list[int]:
+    """Process ids of openers that are alive, and have given no sign of it since that moment (seconds since 1970)."""
+    silent = [one for one in others(folder)[0] if (last_beat(folder, one) or since) < since]
+    return [found.pid for one in silent if (found := facts(folder, one)) is not None]
+
+
+def _touched(path: Path) -> _Touched | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def is_alive(folder: Path, owner_id: str) -> bool:

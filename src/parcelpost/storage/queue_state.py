@@ -127,6 +127,11 @@ def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
     return bool(db.execute(_ANY_OPEN, {"wanted": wanted}).fetchone()[0])
 
 
+def held(db: sqlite3.Connection) -> dict[str, int]:
+    """Owner -> how many tasks it works on."""
+    return dict(db.execute("SELECT claimed_by, count(*) FROM tasks WHERE status = 'processing' GROUP BY 1").fetchall())
+
+
 def claimed_by_others(db: sqlite3.Connection, owner: str) -> int:
     query = "SELECT count(*) FROM tasks WHERE status = 'processing' AND claimed_by <> ?"
     count: int = db.execute(query, (owner,)).fetchone()[0]

@@ -14,7 +14,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from parcelpost.client.upstream import Receipt, Submitted, Upstream
+from parcelpost.client.upstream import Receipt, Receiver, Submitted
 from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge
 from parcelpost.model import OutboxEntry
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -130,7 +130,7 @@ class Delivery:
     """What became of the entries of one batch. Each ends in one of the lists, or is left for a later pass."""
 
     def __init__(
-        self, upstream: Upstream, lpm: LocalPersistenceManager, parallel: int, walk: Pass, shared: SharedPages
+        self, upstream: Receiver, lpm: LocalPersistenceManager, parallel: int, walk: Pass, shared: SharedPages
     ) -> None:
         self._upstream = upstream
         self._lpm = lpm

@@ -19,7 +19,7 @@ from parcelpost.storage.metrics import Sample
 from parcelpost.worker.resources import Load
 
 _TURN_SECONDS = 15.0
-_NOT_ON_DUTY_SECONDS = 30.0
+_NOT_ON_DUTY_SECONDS = 5.0
 _SAMPLE_SECONDS = 60.0
 _RELIEF_SECONDS = 60.0
 _AGAIN_SECONDS = 600.0

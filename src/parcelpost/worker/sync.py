@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TypeVar
 
-from parcelpost.client.upstream import Upstream
+from parcelpost.client.upstream import Submitted, Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAllowed, NotNow, StoreError
 from parcelpost.events import Emit
@@ -64,6 +65,37 @@ class BatchSize:
             await self._lpm.state.put(SLOWNESS_STATE, self._slow)
 
 
+class _LockLost(NotNow):
+    """This process gave no sign of life for a while, and a peer delivers in its place."""
+
+
+class _WhileLeader:
+    """The upstream, for as long as this process has the leader lock.
+
+    One that was stopped and goes on must not send what it had in hand: a peer has sent it, and perhaps what is newer.
+    """
+
+    def __init__(self, upstream: Upstream, is_leader: Callable[[], bool]) -> None:
+        self._upstream = upstream
+        self._is_leader = is_leader
+
+    async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
+        self._check()
+        return await self._upstream.submit_results(entries)
+
+    async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
+        self._check()
+        await self._upstream.upload_raw_file(entry, path)
+
+    async def report_end(self, entry: OutboxEntry) -> None:
+        self._check()
+        await self._upstream.report_end(entry)
+
+    def _check(self) -> None:
+        if not self._is_leader():
+            raise _LockLost(retry_after=_NOT_ON_DUTY_SECONDS)
+
+
 class SyncManager:
     """Wake its loop when something was saved: that is the immediate attempt.
 
@@ -75,7 +107,7 @@ class SyncManager:
         self, lpm: LocalPersistenceManager, upstream: Upstream, settings: SyncSettings, clock: Clock, emit: Emit
     ) -> None:
         self._lpm = lpm
-        self._upstream = upstream
+        self._upstream = _WhileLeader(upstream, lambda: lpm.duties.has("sync"))
         self._settings = settings
         self._clock = clock
         self._emit = emit
@@ -126,6 +158,10 @@ class SyncManager:
             self._start_over()
         try:
             return await self._round()
+        except _LockLost:
+            self._start_over()
+            self._is_loaded = False
+            return _NOT_ON_DUTY_SECONDS
         except (NotNow, NotAllowed) as error:
             return await self.absence.failed(error)
 

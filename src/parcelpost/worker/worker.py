@@ -198,7 +198,8 @@ class Worker:
     def warnings(self) -> list[str]:
         """What makes this worker slower, or keeps some tasks waiting, though it does its work."""
         slow = [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
-        return slow + [one.text for one in self.executor.browser_waits]
+        hung = [f"process {one} on the same store gives no sign of life" for one in self.tools.lpm.hung_peers()]
+        return slow + hung + [one.text for one in self.executor.browser_waits]
 
     def add_slots(self) -> None:
         for slot in self.executor.slots:

@@ -15,8 +15,8 @@ _ROOT = Path(__file__).parents[3]
 class Sister:
     """A process that has the store open; killed on leaving, whatever happened."""
 
-    def __init__(self, store: Path) -> None:
-        command = [sys.executable, "-m", "tests.storage.crash.sister_process", str(store)]
+    def __init__(self, store: Path, *, hung_after: float = 60.0) -> None:
+        command = [sys.executable, "-m", "tests.storage.crash.sister_process", str(store), str(hung_after)]
         self.process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -60,3 +60,6 @@ class Sister:
     def suspend(self) -> None:
         """Alive, but without a sign of life."""
         self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.process.send_signal(signal.SIGCONT)

@@ -4,6 +4,7 @@
     save             the ids of those of its tasks whose result was stored; it holds none after
     recover          how many tasks of dead processes it brought back
     duty NAME        "has" if the duty is its own now, else "has-not"
+    still NAME       the same, of a duty that it has taken before: it takes none
     off-duty         gives up its duties; "off"
     work             claims and saves until no task is left unfinished in the store; the ids of those it did
 
@@ -25,8 +26,8 @@ from tests.storage.making import a_result
 _CALLERS = 4
 
 
-async def main(store: Path) -> None:
-    options = StoreOptions(busy_timeout_seconds=60)
+async def main(store: Path, hung_after: float = 60.0) -> None:
+    options = StoreOptions(busy_timeout_seconds=60, hung_after_seconds=hung_after)
     async with LocalPersistenceManager.open(store, options=options, worker="sister") as lpm:
         held: list[Claim] = []
         say("opened")
@@ -44,6 +45,8 @@ async def main(store: Path) -> None:
                     say(str(await lpm.recover_abandoned()))
                 case ["duty", name]:
                     say("has" if lpm.duties.take(name) else "has-not")
+                case ["still", name]:
+                    say("has" if lpm.duties.has(name) else "has-not")
                 case ["off-duty"]:
                     lpm.duties.leave()
                     say("off")
@@ -75,4 +78,4 @@ def say(*words: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *map(float, sys.argv[2:])))
