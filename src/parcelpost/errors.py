@@ -9,6 +9,7 @@ ParcelpostError
 │   ├── Refused           it says that what was sent is bad
 │   ├── TooLarge          it says that what was sent is too large
 │   └── NotOffered        it does not have this optional part
+├── UpstreamLost          a run that ends by itself waited for its upstream in vain
 ├── LedgerError           the gateway's own ledger could not do it
 │   └── LedgerAway        its database does not answer for now (retry helps)
 ├── RawStoreAway          raw files cannot be kept or found for now (retry helps)
@@ -42,6 +43,8 @@ class ParcelpostError(Exception):
     """What the operator can do next."""
     retry_helps = False
     """Whether the same call may succeed later with nothing changed by a person."""
+    exit_code = 1
+    """Of a command that ends with it."""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
@@ -119,6 +122,13 @@ class NotOffered(UpstreamError):
     """This gateway does not have this optional part."""
 
     hint = "nothing to do: everything else goes on without it"
+
+
+class UpstreamLost(ParcelpostError):
+    """The upstream was away for too long."""
+
+    hint = "'parcelpost doctor' says what is wrong; everything is kept, and the same command goes on from here"
+    exit_code = 3
 
 
 class LedgerError(ParcelpostError):

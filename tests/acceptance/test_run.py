@@ -52,9 +52,36 @@ async def test_until_empty_works_through_all_that_is_offered_and_ends(tmp_path: 
         assert gateway.named_too_early == []
     assert await counts(tmp_path) == {"pending": 0, "completed": 30, "unsynced": 0}
     lines = (tmp_path / "worker.log").read_text().splitlines()
-    assert "30 completed, 1 failed, 0 expired; 0 to deliver, 0 rejected" in lines
+    assert "30 completed, 1 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
     assert lines[-1].startswith("1 of 31 tasks since this run began failed, most often: ")
     assert "parcelpost tasks list --status failed" in lines[-1]
+
+
+async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does_not_let_us_in(tmp_path: Path) -> None:
+    async with HostileGateway() as gateway:
+        for url, reason in ((gateway.url, "answered 401"), ("http://127.0.0.1:1", "ConnectError")):
+            arguments = ("--gateway", url, "--store", "store.db", "--until-empty", "--give-up-after", "0.5")
+            async with worker(*arguments, folder=tmp_path, token="wrong") as process:
+                assert await process.ended() == 3
+            *_, summary, error, hint = (tmp_path / "worker.log").read_text().splitlines()
+            assert summary == "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store"
+            assert error.startswith(
+                "error: nothing is left to do but to wait for the upstream, and it was away for 0.5"
+            )
+            assert reason in error
+            assert hint.startswith("hint: ")
+
+
+async def test_a_summary_counts_the_run_and_not_the_store(tmp_path: Path) -> None:
+    for task_ids in (("t1", "t2"), ("t3",)):
+        await add(tmp_path, *task_ids)
+        async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
+            assert await process.ended() == 0
+    told = [line for line in (tmp_path / "worker.log").read_text().splitlines() if "in this run" in line]
+    assert told == [
+        "2 completed, 0 failed, 0 expired in this run; 2 to deliver, 0 rejected in the store",
+        "1 completed, 0 failed, 0 expired in this run; 3 to deliver, 0 rejected in the store",
+    ]
 
 
 async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_path: Path) -> None:

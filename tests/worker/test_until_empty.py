@@ -10,7 +10,9 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
+from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.until_empty import UntilEmpty
 from tests.storage.making import a_result, a_task, claim_one, deliver, save_one, the_result
 
@@ -25,6 +27,7 @@ class Scene:
         self.clock = clock
         self.active = 0
         self.offers_nothing = True
+        self.away: Away | None = None
 
     async def ends(self, *, delivers: bool = True) -> bool:
         """Whether a run would end now."""
@@ -40,6 +43,9 @@ class Scene:
             active=lambda: self.active,
             offers_nothing=lambda: self.offers_nothing,
             delivers=delivers,
+            away=lambda: self.away,
+            give_up_seconds=300,
+            clock=self.clock,
         )
 
 
@@ -138,6 +144,34 @@ async def test_a_worker_that_leaves_already_is_not_told_again(scene: Scene) -> N
     assert not control.stopping.is_set()
 
 
+async def test_it_gives_up_on_an_upstream_that_is_away_once_nothing_else_is_left_to_do(scene: Scene) -> None:
+    now = scene.clock.now()
+    away = Away(since=now, until=now, failures=1, reason="401", denied=True, remedy="set a token")
+    control = Control()
+    end = scene.until_empty(control)
+
+    async def wait(seconds: float) -> bool:
+        await end.step()
+        scene.clock.advance(seconds)
+        await end.step()
+        return control.leaving.is_set()
+
+    scene.offers_nothing, scene.away = False, away
+    scene.active = 1
+    assert not await wait(3_600), "there is something to do"
+    scene.active = 0
+    assert not await wait(299)
+    scene.away = None
+    assert not await wait(3_600), "it answers"
+    scene.offers_nothing = True
+    await save_one(scene.lpm, a_task("t1"))
+    assert not await wait(3_600), "a result waits, and nobody says that the upstream is away"
+    await scene.lpm.state.put(SYNC, away)
+    assert not await wait(299)
+    assert await wait(2)
+    assert end.gave_up == away
+
+
 async def test_it_does_not_wait_for_tasks_that_this_worker_does_not_take(scene: Scene) -> None:
     await scene.lpm.add_task(a_task("other", platform="vgsi"))
     control = Control()
@@ -147,6 +181,9 @@ async def test_it_does_not_wait_for_tasks_that_this_worker_does_not_take(scene: 
         active=lambda: 0,
         offers_nothing=lambda: True,
         delivers=True,
+        away=lambda: None,
+        give_up_seconds=300,
+        clock=scene.clock,
         platforms=lambda: frozenset({"echo"}),
     )
     await end.step()

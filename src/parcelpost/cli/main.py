@@ -70,7 +70,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and ends the process.
 
-    0: done. 1: an error, or a check that found something. 2: the command line was not understood. 130: interrupted.
+    0: done. 1: an error, or a check that found something. 2: the command line was not understood. 3: the upstream was
+    away for too long. 130: interrupted.
     """
     try:
         _run(arguments)
@@ -78,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         print(f"error: {printable(str(error))}", file=sys.stderr)
         if error.hint:
             print(f"hint: {printable(error.hint)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:

@@ -11,7 +11,7 @@ import typer
 
 from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import printable
-from parcelpost.errors import StoreGone
+from parcelpost.errors import StoreGone, UpstreamLost
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -34,6 +34,7 @@ _FLAGS = {
     "store": "storage.path",
     "platforms": "worker.platforms",
     "slots": "executor.slots",
+    "give-up-after": "worker.give_up_seconds",
 }
 
 _PROGRESS_SECONDS = 60.0
@@ -71,6 +72,14 @@ def run(
         bool,
         typer.Option("--until-empty", help="End when no task is left here or offered, and everything is delivered."),
     ] = False,
+    give_up_after: Annotated[
+        Text,
+        typer.Option(
+            "--give-up-after",
+            metavar="SECONDS",
+            help="With --until-empty: end with exit code 3 when the upstream is away for that long. Default: 300.",
+        ),
+    ] = None,
     config: ConfigPath = None,
     settings: SetOptions = None,
 ) -> None:
@@ -90,6 +99,7 @@ def run(
         "store": store,
         "platforms": platforms,
         "slots": slots,
+        "give-up-after": give_up_after,
     }
     own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
     named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
@@ -131,12 +141,15 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
         if problem := worker.tools.lpm.missing:
             raise StoreGone(problem)
         if until_empty:
+            ended = await worker.tools.lpm.ended_since(started_at)
             depth = await worker.tools.lpm.queue_depth()
-            print(
-                f"{depth.completed:,} completed, {depth.failed:,} failed, {depth.expired:,} expired; "
-                f"{depth.unsynced:,} to deliver, {depth.rejected:,} rejected"
-            )
+            counts = ", ".join(f"{ended.get(status, 0):,} {status}" for status in ("completed", "failed", "expired"))
+            print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
             failures = await worker.tools.lpm.failures.since(started_at)
             if failures.failed:
                 remedy = failures_remedy(worker.tools.lpm.path)
                 print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))
+        if worker.end is not None and (away := worker.end.gave_up):
+            seconds = settings.worker.give_up_seconds
+            what = f"nothing is left to do but to wait for the upstream, and it was away for {seconds:g} s"
+            raise UpstreamLost(f"{what}: {away.reason}", hint=away.remedy)

@@ -29,6 +29,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     platforms: tuple[str, ...] = ()
     """(): all that are installed."""
     drain_seconds: Seconds = 30.0
+    give_up_seconds: Seconds = 300.0
 
 
 class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -292,6 +292,10 @@ class LocalPersistenceManager:
         """How many tasks other processes on the store work on."""
         return await self._db.read(queue_state.claimed_by_others, self.owner_id)
 
+    async def ended_since(self, moment: datetime) -> dict[str, int]:
+        """Status -> how many tasks have ended so since then. Children do not count."""
+        return await self._db.read(queue_state.ended_since, iso(moment))
+
     async def queue_depth(self) -> QueueDepth:
         return await self._db.read(queue_state.depth, self._clock.now())
 

@@ -132,6 +132,11 @@ def held(db: sqlite3.Connection) -> dict[str, int]:
     return dict(db.execute("SELECT claimed_by, count(*) FROM tasks WHERE status = 'processing' GROUP BY 1").fetchall())
 
 
+def ended_since(db: sqlite3.Connection, moment: str) -> dict[str, int]:
+    query = "SELECT status, count(*) FROM tasks WHERE completed_at >= ? AND parent_id IS NULL GROUP BY status"
+    return dict(db.execute(query, (moment,)).fetchall())
+
+
 def claimed_by_others(db: sqlite3.Connection, owner: str) -> int:
     query = "SELECT count(*) FROM tasks WHERE status = 'processing' AND claimed_by <> ?"
     count: int = db.execute(query, (owner,)).fetchone()[0]

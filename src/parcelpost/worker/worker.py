@@ -86,6 +86,8 @@ class Worker:
         self.control = control
         self.failures: Failures | None = None
         """Of the last day; looked at only where somebody asks for figures."""
+        self.end: UntilEmpty | None = None
+        """Of a run that ends by itself."""
         self.crew = crew = Crew(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
         self.resources = Resources(
@@ -231,15 +233,18 @@ class Worker:
 
     def add_end(self, *, collects: bool) -> None:
         """The run ends when there is nothing left to do."""
-        end = UntilEmpty(
+        self.end = UntilEmpty(
             self.tools.lpm,
             self.control,
             active=lambda: self.executor.active,
             offers_nothing=lambda: not collects or (self.collector.offers_nothing and not self.collector.is_asking),
             platforms=self._chosen,
             delivers=self.tools.delivers,
+            away=lambda: self.collector.away,
+            give_up_seconds=self.tools.settings.worker.give_up_seconds,
+            clock=self.tools.clock,
         )
-        self.crew.add("end", end.step)
+        self.crew.add("end", self.end.step)
 
     async def run(self, mode: str) -> None:
         """Until told to leave; everything that runs is ended or given back when this returns."""
