@@ -188,7 +188,7 @@ class StoreReadOnly(StoreError):
 class StoreCorrupt(StoreError):
     """The store's file is damaged."""
 
-    hint = "run 'parcelpost store check', then 'parcelpost store restore' with the newest good backup"
+    hint = "run 'parcelpost store check': it says whether to salvage what can be read, or to restore a backup"
 
 
 class StoreNotFound(StoreError):

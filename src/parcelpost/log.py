@@ -164,6 +164,13 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"store {e.path} is open, schema version {e.schema_version}" + (" (migrated)" if e.migrated else ""),
     ),
     events.OwnerDied: ("warning", _died),
+    events.StoreDamaged: (
+        "error",
+        lambda e: (
+            f"{e.path} is damaged: what can be read is delivered; stop the worker and run "
+            "'parcelpost store salvage --replace'"
+        ),
+    ),
     events.ClockSetBack: (
         "warning",
         lambda e: (

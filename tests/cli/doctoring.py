@@ -87,6 +87,16 @@ def damaged(folder: Path) -> Path:
     return store
 
 
+def damaged_in_one_page(folder: Path) -> Path:
+    """Of the results, as they lie in the middle of the file."""
+    store = make_full_store(folder / "parcelpost.db")
+    backed_up(store)
+    content = store.read_bytes()
+    place = next(start for start in range(0, len(content), 8192) if b'{"owner"' in content[start : start + 8192])
+    store.write_bytes(content[:place] + b"\xa5" * 8192 + content[place + 8192 :])
+    return store
+
+
 def damaged_as_its_newest_backup(folder: Path) -> Path:
     store = make_store(folder / "parcelpost.db", tasks=2_000)
     backed_up(store, days=1.0)
@@ -210,6 +220,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "every user may replace files": (replaceable_by_all, "chmod o-w"),
     "this program needs": (outdated, "parcelpost store migrate"),
     "malformed": (damaged, "parcelpost store restore --latest --force"),
+    "parcelpost.db: database disk image is mal": (damaged_in_one_page, "parcelpost store salvage --replace"),
     "here/parcelpost.db: database disk image": (damaged_as_its_newest_backup, "parcelpost store restore"),
     "there is no store at": (lost, "parcelpost store restore"),
     "has schema version 99": (too_new, "parcelpost store restore"),

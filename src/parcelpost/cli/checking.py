@@ -21,7 +21,7 @@ from parcelpost.cli.running import CLOCK, looking, openers, options
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreCorrupt
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import backup, health, opening, outbox
+from parcelpost.storage import backup, health, opening, outbox, salvage
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.filtering import Delivery, Selection, results_page
 from parcelpost.storage.opening import raw_folder
@@ -73,9 +73,16 @@ def damage_text(found: list[str]) -> str:
     return f"the database file is damaged: {'; '.join(lines[:_SHOWN])}{more}"
 
 
-def damage_problem(store: Path, what: str) -> Problem:
-    if backup.found(store):
-        restore = store_command("restore --latest --force", store)
+def damage_problem(store: Path, what: str, restore: str = "") -> Problem:
+    """`restore`: the command for a backup that is whole, where the newest is not."""
+    restore = restore or (store_command("restore --latest --force", store) if backup.found(store) else "")
+    if salvage.can_be_read(store):
+        command = store_command("salvage --replace", store)
+        remedy = f"stop the workers, then run '{command}', which keeps all that can be read"
+        return Problem(
+            what, remedy + (f", or go back to a backup with '{restore}'" if restore else ""), "store", command
+        )
+    if restore:
         return Problem(what, f"stop the workers, then run '{restore}'", "store", restore)
     remedy = f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store} .recover'"
     return Problem(what, remedy, "store")

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from parcelpost.cli import status_report
 from parcelpost.cli.browser_waiting import browser_waits, wait_problems
+from parcelpost.cli.checking import damage_problem
 from parcelpost.cli.options import OF_AN_UPSTREAM, has_upstream, run_command, upstream_name
 from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.pause_problems import pause_problems
@@ -23,6 +24,7 @@ from parcelpost.storage.health import Usage
 from parcelpost.storage.opening import raw_folder
 from parcelpost.storage.state import WorkerState
 from parcelpost.storage.sync_log import LoggedRound, SyncLog
+from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
 from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.browser_waits import BrowserWait
@@ -116,9 +118,11 @@ async def gather(store: Path) -> Overview:
     orders = await _orders(store, workers)
     shortages = await _shortages(store, workers)
     waits = await browser_waits(store)
+    damage = await _damage_problems(store)
     room = [one for one in status.problems if one.about == "space"]
     problems = weightiest_first(
         (
+            *damage,
             *room,
             *_held_problems(sync),
             *denials(sync),
@@ -159,6 +163,14 @@ async def gather(store: Path) -> Overview:
         commands=commands,
         backup=_backup(status),
     )
+
+
+async def _damage_problems(store: Path) -> list[Problem]:
+    async with looking(store) as database:
+        note = await WorkerState(database, CLOCK).get(DAMAGE_STATE, DamageNote)
+    if note is None:
+        return []
+    return [damage_problem(store, "a page of the database file is damaged: results on it are not delivered")]
 
 
 async def _sync(store: Path, held: Held | None) -> Sync:

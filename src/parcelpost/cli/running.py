@@ -65,8 +65,8 @@ def run(store: Path, work: Coroutine[Any, Any, T]) -> T:
 def named(error: StoreError, store: Path) -> StoreError:
     """With the store's name in what to do about damage: it is told where other stores may be meant."""
     if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
-        check, restore = store_command("check", store), store_command("restore", store)
-        error.hint = f"run '{check}', then '{restore}' with the newest good backup"
+        check = store_command("check", store)
+        error.hint = f"run '{check}': it says whether to salvage what can be read, or to restore a backup"
     return error
 
 

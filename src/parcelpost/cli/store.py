@@ -9,6 +9,7 @@ from parcelpost.cli import (
     store_check,
     store_clean,
     store_requeue,
+    store_salvage,
     store_status,
     store_upstream,
 )
@@ -33,6 +34,7 @@ app.command("status", epilog=store_status.EXAMPLES)(with_settings(store_status.s
 app.command("check", epilog=store_check.EXAMPLES)(with_settings(store_check.check))
 app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_backup.backup))
 app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
+app.command("salvage", epilog=store_salvage.EXAMPLES)(with_settings(store_salvage.salvage))
 app.command("clean", epilog=store_clean.CLEAN_EXAMPLES)(with_settings(store_clean.clean))
 app.command("migrate", epilog=store_clean.MIGRATE_EXAMPLES)(with_settings(store_clean.migrate))
 app.command("upstream", epilog=store_upstream.EXAMPLES)(with_settings(store_upstream.upstream))

@@ -61,12 +61,10 @@ def _allowing(store: Path) -> str:
 
 def damaged(store: Path, what: str, is_over: Callable[[], bool] = never) -> Problem:
     """With the newest backup that is whole itself."""
-    plain = damage_problem(store, what)
-    good = _newest_good(store, is_over) if plain.command else None
-    if good is None or good == backup.found(store)[-1]:
-        return plain
-    restore = _restore(store, good)
-    return Problem(what, f"stop the workers, then run '{restore}': newer backups are damaged, too", "store", restore)
+    backups = backup.found(store)
+    good = _newest_good(store, is_over) if backups else None
+    is_newest = good is None or good == backups[-1]
+    return damage_problem(store, what, "" if good is None or is_newest else _restore(store, good))
 
 
 def _restore(store: Path, source: Path) -> str:

@@ -30,6 +30,12 @@ class OwnerDied(Event, frozen=True):
     last_change: str
 
 
+class StoreDamaged(Event, frozen=True):
+    """A page of the database file cannot be read. What can be is delivered; `parcelpost store salvage` keeps it."""
+
+    path: str
+
+
 class ClockSetBack(Event, frozen=True):
     """Rows of the store were written in the future, by a clock that was ahead: delays begin anew, none is longer."""
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
-from parcelpost.errors import StoreError, StoreGone
-from parcelpost.events import Emit, PeerBack, PeerHung, ignore
+from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
+from parcelpost.events import Emit, PeerBack, PeerHung, StoreDamaged, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
 from parcelpost.storage import (
     adding,
@@ -45,8 +45,9 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.reparsing import Reparsing
 from parcelpost.storage.saving import Saving
 from parcelpost.storage.signals import Signals
-from parcelpost.storage.state import WorkerState
+from parcelpost.storage.state import WorkerState, put
 from parcelpost.storage.sync_log import SyncLog
+from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
 
 P = ParamSpec("P")
 
@@ -75,6 +76,8 @@ class LocalPersistenceManager:
         self._emit = emit
         self._saving = Saving(database, store.raw, options)
         self._claim_numbers = itertools.count(1)
+        self._unmarkable: set[str] = set()
+        self._is_damage_noted = False
         self._giving_back: set[asyncio.Task[None]] = set()
         self.leases = Leases(database, clock)
         self.cache = Cache(database, options, clock)
@@ -341,25 +344,33 @@ class LocalPersistenceManager:
 
         `after` = the `seq` of one that was already seen: only what was stored later.
         """
-        found, damaged = await self._db.read(waiting.unsynced, checks.whole("limit", limit), max_bytes, after)
-        if damaged:
-            await self._mark(outbox.reject_damaged, damaged, self._now())
-        return found
+        while True:
+            found, unreadable, on_damaged_pages = await self._db.read(
+                waiting.unsynced, checks.whole("limit", limit), max_bytes, after
+            )
+            if on_damaged_pages:
+                self._note_damage()
+            if unreadable:
+                await self._mark(outbox.reject_damaged, unreadable, self._now())
+            fit = [entry for entry in found if entry.result_id not in self._unmarkable]
+            if fit or not found:
+                return fit
+            after = found[-1].seq
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
-        return await self._mark(outbox.mark_synced, result_ids, self._now())
+        return await self._mark_results(outbox.mark_synced, result_ids, self._now())
 
     async def mark_raw_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has their raw files."""
-        return await self._mark(outbox.mark_raw_synced, result_ids, self._now())
+        return await self._mark_results(outbox.mark_raw_synced, result_ids, self._now())
 
     async def mark_rejected(self, result_ids: Sequence[str], reason: str) -> int:
         """The gateway will not take them: kept, visible, sent again only after `reset_rejected`."""
-        return await self._mark(outbox.mark_rejected, result_ids, checks.message(reason), self._now())
+        return await self._mark_results(outbox.mark_rejected, result_ids, checks.message(reason), self._now())
 
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
-        return await self._mark(outbox.count_attempt, result_ids, checks.message(error))
+        return await self._mark_results(outbox.count_attempt, result_ids, checks.message(error))
 
     async def note_refusal(self, result_id: str, error: str) -> int:
         """Why the gateway did not take it, though that may be the gateway's own fault: it costs no attempt."""
@@ -386,6 +397,31 @@ class LocalPersistenceManager:
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or another of its paths."""
         return self._raw.path(html_path)
+
+    async def _mark_results(
+        self,
+        change: Callable[Concatenate[sqlite3.Connection, Sequence[str], P], int],
+        result_ids: Sequence[str],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> int:
+        """Beside a damaged page a row may be readable and not writable: it stops no other, and is not sent again."""
+        try:
+            return await self._mark(change, result_ids, *args, **kwargs)
+        except StoreCorrupt:
+            self._note_damage()
+            if len(result_ids) < 2:
+                self._unmarkable.update(result_ids)
+                return 0
+            middle = len(result_ids) // 2
+            first = await self._mark_results(change, result_ids[:middle], *args, **kwargs)
+            return first + await self._mark_results(change, result_ids[middle:], *args, **kwargs)
+
+    def _note_damage(self) -> None:
+        if not self._is_damage_noted:
+            self._is_damage_noted = True
+            self._emit(StoreDamaged(path=str(self.path)))
+            self._db.write_soon(put, DAMAGE_STATE, DamageNote(at=self._clock.now()), self._now())
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec.json import Decoder
@@ -15,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import rows
-from parcelpost.storage.sqlite_errors import UnreadableRow
+from parcelpost.storage.sqlite_errors import UnreadableRow, primary_code
 
 _MOST_BYTES = 1 << 62
 
@@ -44,22 +45,27 @@ FROM walk CROSS JOIN results AS r NOT INDEXED ON r.seq = walk.seq CROSS JOIN tas
 WHERE walk.seq > :after
 """
 _SEQS = """SELECT seq FROM results INDEXED BY results_outbox
-    WHERE synced = 0 AND rejected_at IS NULL AND seq > ? ORDER BY seq LIMIT ?"""
+    WHERE synced = 0 AND rejected_at IS NULL AND seq > ? ORDER BY seq"""
 _ONE = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id WHERE r.seq = ?"
 
 
 def unsynced(
     db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int = 0
-) -> tuple[list[OutboxEntry], list[int]]:
+) -> tuple[list[OutboxEntry], list[int], bool]:
     """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data.
 
-    Beside them the seqs of entries that are damaged and cannot be read.
+    Beside them the seqs of entries that hold what nobody can read; and whether something was passed over that lies on
+    a damaged page of the file, where nothing can be written either.
     """
     room = _MOST_BYTES if max_bytes is None else max_bytes
     try:
         row = db.execute(_ALL, {"after": after, "room": room, "places": limit}).fetchone()
-        return _as_many_as_fit(_with_data(row), room), []
+        return _as_many_as_fit(_with_data(row), room), [], False
     except (sqlite3.OperationalError, sqlite3.DataError, UnreadableRow):
+        return _one_by_one(db, limit, room, after)
+    except sqlite3.DatabaseError as error:
+        if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
         return _one_by_one(db, limit, room, after)
 
 
@@ -76,18 +82,23 @@ def _with_data(row: Sequence[Any]) -> list[OutboxEntry]:
     return entries
 
 
-def _one_by_one(db: sqlite3.Connection, limit: int, room: int, after: int) -> tuple[list[OutboxEntry], list[int]]:
+def _one_by_one(db: sqlite3.Connection, limit: int, room: int, after: int) -> tuple[list[OutboxEntry], list[int], bool]:
     """One damaged entry stops no other."""
     damaged: list[int] = []
+    on_damaged_pages: list[int] = []
 
     def readable() -> Iterator[OutboxEntry]:
-        for (seq,) in db.execute(_SEQS, (after, limit)).fetchall():
+        for (seq,) in db.execute(_SEQS, (after,)).fetchall():
             try:
                 yield rows.entry(db.execute(_ONE, (seq,)).fetchone())
             except (sqlite3.OperationalError, UnreadableRow):
                 damaged.append(seq)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+                    raise
+                on_damaged_pages.append(seq)
 
-    return _as_many_as_fit(readable(), room), damaged
+    return _as_many_as_fit(islice(readable(), limit), room), damaged, bool(on_damaged_pages)
 
 
 def _as_many_as_fit(entries: Iterable[OutboxEntry], room: int) -> list[OutboxEntry]:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from datetime import datetime
 
+from msgspec import Struct
+
+DAMAGE_STATE = "damage"
 _MOST = 20
 _STEPS_BETWEEN_LOOKS = 100_000
+
+
+class DamageNote(Struct, frozen=True, kw_only=True):
+    """A worker came upon a damaged page of the file and goes on around it."""
+
+    at: datetime
 
 
 def never() -> bool:
@@ -22,6 +32,8 @@ def damage(db: sqlite3.Connection, *, deep: bool = False, is_over: Callable[[], 
     db.set_progress_handler(lambda: int(is_over()), _STEPS_BETWEEN_LOOKS)
     try:
         found = [str(row[0]) for row in db.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check({_MOST})")]
+        if found != ["ok"]:
+            return found
         broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
@@ -29,4 +41,4 @@ def damage(db: sqlite3.Connection, *, deep: bool = False, is_over: Callable[[], 
         return None
     finally:
         db.set_progress_handler(None, 0)
-    return ([] if found == ["ok"] else found) + broken[:_MOST]
+    return broken[:_MOST]

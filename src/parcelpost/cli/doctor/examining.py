@@ -25,7 +25,7 @@ from parcelpost.cli.doctor.report import Answer, Case, Report, State, checked
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import CLOCK
 from parcelpost.cli.status_report import Problem
-from parcelpost.errors import ParcelpostError
+from parcelpost.errors import ParcelpostError, StoreCorrupt
 from parcelpost.settings.sources import Found
 from parcelpost.storage.sqlite_errors import os_error
 
@@ -77,7 +77,8 @@ async def examine(case: Case) -> Report:
     for check in _CHECKS:
         if check.needs_store and not _opened(answers):
             continue
-        answers += await _within_its_time(check, replace(case, upstream=_upstream(answers)))
+        found_now = await _within_its_time(check, replace(case, upstream=_upstream(answers)))
+        answers += found_now if not _is_known_damage(found_now, answers) else [_skipped(check)]
     found = [checked(one) for one in answers]
     problems = [problem for one in found for problem in one.problems]
     wrong = sum(not one.warning for one in problems)
@@ -90,6 +91,15 @@ async def examine(case: Case) -> Report:
         store=str(case.store),
         checks=found,
     )
+
+
+def _is_known_damage(found: list[Answer], answers: list[Answer]) -> bool:
+    """Whether a check stopped at the damage that the check of the whole file has told already."""
+    return any(one.damaged for one in found) and any(one.damaged for one in answers)
+
+
+def _skipped(check: _Check) -> Answer:
+    return Answer(check.about, f"{check.doing}: not done, since the database file is damaged", skipped=True)
 
 
 def _opened(answers: list[Answer]) -> bool:
@@ -108,6 +118,8 @@ async def _within_its_time(check: _Check, case: Case) -> list[Answer]:
             return await check.look(case)
     except TimeoutError:
         return [_undone(check, f"not done within {case.limit_seconds:g} s", "try again when the machine is less busy")]
+    except StoreCorrupt as error:
+        return [replace(_undone(check, str(error), error.hint), damaged=True)]
     except ParcelpostError as error:
         return [_undone(check, str(error), error.hint)]
     except OSError as error:

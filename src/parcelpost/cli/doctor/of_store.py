@@ -61,7 +61,8 @@ async def wholeness(case: Case) -> list[Answer]:
 
 
 async def _damaged(case: Case, what: str) -> Answer:
-    return Answer("store", "", [await asyncio.to_thread(damaged, case.store, what, until_over(case))])
+    problem = await asyncio.to_thread(damaged, case.store, what, until_over(case))
+    return Answer("store", "", [problem], damaged=True)
 
 
 def _unfinished(case: Case) -> Problem:

@@ -48,6 +48,8 @@ class Answer(Struct, frozen=True):
     problems: Sequence[Problem] = ()
     skipped: bool = False
     """It could not be looked at, or there is nothing to look at."""
+    damaged: bool = False
+    """The database file is."""
 
 
 class Checked(Struct, frozen=True, kw_only=True):

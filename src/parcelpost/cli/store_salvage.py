@@ -1,0 +1,127 @@
+"""`parcelpost store salvage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, store_command
+from parcelpost.cli.output import count, fields, print_json, print_lines, printable
+from parcelpost.errors import InvalidInput, StoreInUse
+
+if TYPE_CHECKING:
+    from parcelpost.storage.salvage import Salvaged
+
+_SHOWN = 20
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store salvage
+  parcelpost store salvage --replace
+  parcelpost store salvage --to /mnt/other/salvaged.db --json
+"""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    salvaged: Salvaged
+    replaced: bool
+    set_aside: str | None
+    """Where the damaged store is kept."""
+
+
+def salvage(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Write the new store to this file (default: in backups/)."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is set aside in backups/.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Copy what can be read of a damaged store into a new one, and list what cannot.
+
+    Stop the workers first. The damaged store is only read. Records are also taken from the files beside their raw
+    pages; a task whose result is lost is done again. Ctrl-C leaves everything as it was.
+    """
+    from parcelpost.cli import running
+
+    outcome = running.run(store, _salvage(store, to, replace=replace))
+    if as_json:
+        print_json(outcome)
+        return
+    found = outcome.salvaged
+    print(f"Salvaged {count(sum(found.rows.values()), 'row')} into {outcome.salvaged.path}.")
+    print_lines(
+        fields(
+            (
+                ("tasks", found.rows.get("tasks", 0)),
+                ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to be delivered"),
+                ("records", f"{found.records_from_files:,} taken from files beside their pages"),
+                ("made again", f"{count(found.tasks_from_results, 'task')} of results whose task was damaged"),
+                ("done again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
+                ("lost", count(found.lost_rows, "row")),
+            )
+        )
+    )
+    for row in found.lost[:_SHOWN]:
+        print(printable(f"  {row.table}: {row.row}: {row.reason}"))
+    if found.lost_rows > _SHOWN:
+        print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
+    if outcome.replaced:
+        print(f"It is in the place of {store}; the damaged one is {outcome.set_aside}.")
+        print(f"Next: '{store_command('check', store)}', then start the worker: delivery goes on.")
+    else:
+        restore = store_command(f"restore {found.path} --force", store)
+        print(f"Next: '{restore}' puts it in the store's place; the damaged one is set aside.")
+
+
+async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
+    import asyncio
+
+    from parcelpost.cli.progress import Meter
+    from parcelpost.cli.running import CLOCK, openers, options
+    from parcelpost.clock import iso
+    from parcelpost.errors import StoreNotFound
+    from parcelpost.storage import backup, durable_files, opening, salvage
+    from parcelpost.storage.snapshot import copies
+
+    store = store.resolve()
+    if not store.is_file():
+        raise StoreNotFound(f"there is no store at {store}")
+    now = CLOCK.now()
+    path = to or store.parent / "backups" / f"{copies(store)}_salvaged_{now:%Y%m%dT%H%M%S}.db"
+    if path.exists():
+        raise InvalidInput(f"{path} is there already", hint="name another file with --to")
+    alive, _ = await openers(store)
+    if alive:
+        raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
+    live, raw_root = opening.live_folder(store), opening.raw_folder(store)
+    await asyncio.to_thread(durable_files.make_folder, live)
+    cancelled = False
+
+    async with opening.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying rows") as meter:
+        copying = asyncio.create_task(
+            asyncio.to_thread(
+                salvage.salvage, store, path, raw_root, iso(now), progress=meter, is_cancelled=lambda: cancelled
+            )
+        )
+        try:
+            found = await asyncio.shield(copying)
+        except asyncio.CancelledError:
+            cancelled = True
+            await asyncio.wait([copying])
+            raise
+        set_aside = None
+        if replace:
+            restored = await asyncio.to_thread(backup.restore, path, store, live, now, force=True)
+            set_aside = restored.set_aside
+            if to is None:
+                path.unlink(missing_ok=True)
+    return Outcome(salvaged=found, replaced=replace, set_aside=set_aside)

@@ -1,0 +1,412 @@
+"""Copies what can be read of a damaged store into a new file, around the pages that cannot be read.
+
+Rows are read by ranges of rowid from both ends; what lies between two places that cannot be passed is halved until
+every row was tried by itself. A record whose own pages are damaged comes from the file beside its raw page. The damaged
+store is only read, and no lock or other file is made beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.errors import StoreCorrupt
+from parcelpost.storage import durable_files, migrations, outbox
+from parcelpost.storage.snapshot import integrity_problems
+from parcelpost.storage.wholeness import DAMAGE_STATE
+
+Progress = Callable[[int, int | None], None]
+"""Called with the number of rows done, and None: nobody knows how many there are."""
+
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+_NOT_COPIED = frozenset({"schema_version", "storage_usage", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
+_BATCH = 500
+_MOST_LISTED = 1_000
+_FIRST, _LAST = -(2**63), 2**63 - 1
+
+_MISSING_TASKS = """
+SELECT r.task_id, r.platform, r.state, r.county, r.parcel_id, r.created_at, r.success FROM results AS r
+WHERE NOT EXISTS (SELECT 1 FROM tasks AS t WHERE t.task_id = r.task_id)
+"""
+_ADD_TASK = """
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, status,
+    max_retries, created_at, updated_at, completed_at, error)
+VALUES (?, ?, 'scrape', ?, ?, ?, ?, ?, 3, ?, 0, ?, ?, ?, 'its row was damaged: made again from its result')
+"""
+_WITHOUT_RESULT = """
+SELECT seq, status FROM tasks
+WHERE task_id = ? AND completed_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id)
+"""
+_AGAIN = """
+UPDATE tasks SET status = 'pending', available_at = NULL, completed_at = NULL, error = 'its result was damaged'
+WHERE seq = ?
+"""
+
+
+class LostRow(Struct, frozen=True, kw_only=True):
+    table: str
+    row: str
+    """Its task where that is known, else its number in the table."""
+    reason: str
+
+
+class Salvaged(Struct, frozen=True, kw_only=True):
+    path: str
+    rows: dict[str, int]
+    """Per table: how many were copied."""
+    lost: list[LostRow]
+    """What cannot be read, the first thousand."""
+    lost_rows: int
+    records_from_files: int
+    """Records whose place in the database was damaged, taken from the files beside their raw pages."""
+    tasks_from_results: int
+    """Tasks whose rows were damaged, made again so that their results can be delivered."""
+    tasks_again: int
+    """Tasks that are done anew, because their results were damaged."""
+    undelivered: int
+    """Results that wait for delivery in the new file."""
+
+
+class Cancelled(Exception):
+    """It was broken off: nothing is left of it."""
+
+
+def salvage(
+    store: Path,
+    destination: Path,
+    raw_root: Path,
+    now: str,
+    *,
+    progress: Progress = lambda *_: None,
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Salvaged:
+    """Writes a new, whole store to `destination`, at once or not at all. Nobody may have the damaged one open.
+
+    Raises StoreCorrupt where not even the names of its tables can be read, and Cancelled.
+    """
+    durable_files.make_folder(destination.parent)
+    partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_make_new(old, partial, now)) as new:
+            copy = _Copy(old, new, raw_root, progress, is_cancelled)
+            copied = copy.run()
+        if problems := integrity_problems(partial):
+            raise StoreCorrupt(f"what was copied from {store} is not whole: {problems[0]}")
+        durable_files.sync_path(partial)
+        partial.replace(destination)
+        durable_files.sync_path(destination.parent)
+    finally:
+        for end in ("", "-journal", "-wal", "-shm"):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
+    return msgspec.structs.replace(copied, path=str(destination))
+
+
+def can_be_read(store: Path) -> bool:
+    """Whether the damaged store says at least where its tables are."""
+    try:
+        _open_damaged(store).close()
+    except (StoreCorrupt, sqlite3.Error, OSError):
+        return False
+    return True
+
+
+def _open_damaged(store: Path) -> sqlite3.Connection:
+    wal = store.with_name(store.name + "-wal")
+    has_wal = wal.exists() and wal.stat().st_size > 0
+    how = "mode=ro&vfs=unix-none" if has_wal else "immutable=1"
+    db = sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True, isolation_level=None)
+    try:
+        if has_wal:
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the WAL's index is kept in memory
+        db.execute("PRAGMA cell_size_check = ON")
+        db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'tasks'").fetchone()
+    except sqlite3.Error as error:
+        db.close()
+        raise StoreCorrupt(
+            f"{store}: its first page is damaged, which says where every table is ({error})",
+            hint="nothing can be salvaged: run 'parcelpost store restore --latest --force'",
+        ) from error
+    return db
+
+
+def _make_new(old: sqlite3.Connection, path: Path, now: str) -> sqlite3.Connection:
+    """With the schema that the damaged store has, as far as it tells; else with the newest."""
+    known = migrations.load()
+    with contextlib.suppress(*_DAMAGE):
+        version = migrations.version(old)
+        known = [migration for migration in known if migration.version <= version] or known
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA page_size = 8192")
+    db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    db.execute("PRAGMA synchronous = OFF")  # it is made durable as a whole, at the end
+    migrations.apply(db, known, now)
+    return db
+
+
+class _Copy:
+    def __init__(
+        self,
+        old: sqlite3.Connection,
+        new: sqlite3.Connection,
+        raw_root: Path,
+        progress: Progress,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self._old = old
+        self._new = new
+        self._raw_root = raw_root
+        self._progress = progress
+        self._is_cancelled = is_cancelled
+        self._done = 0
+        self._rows: Counter[str] = Counter()
+        self._lost: list[LostRow] = []
+        self._lost_rows = 0
+        self._from_files = 0
+
+    def run(self) -> Salvaged:
+        tables = self._new.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid").fetchall()
+        self._new.execute("BEGIN")
+        for (table,) in tables:
+            if table not in _NOT_COPIED:
+                self._copy_table(table)
+        again = self._end_or_do_again()
+        made = self._make_missing_tasks()
+        self._new.execute("DELETE FROM worker_state WHERE name = ?", (DAMAGE_STATE,))
+        self._new.execute(
+            "UPDATE storage_usage SET bytes = (SELECT coalesce(sum(raw_bytes), 0) FROM results) WHERE kind = 'raw'"
+        )
+        self._new.execute("COMMIT")
+        waiting = "SELECT count(*) FROM results WHERE synced = 0 AND rejected_at IS NULL"
+        return Salvaged(
+            path="",
+            rows=dict(self._rows),
+            lost=self._lost,
+            lost_rows=self._lost_rows,
+            records_from_files=self._from_files,
+            tasks_from_results=made,
+            tasks_again=again,
+            undelivered=self._new.execute(waiting).fetchone()[0],
+        )
+
+    def _copy_table(self, table: str) -> None:
+        ours = self._columns(self._new, table)
+        try:
+            theirs = self._columns(self._old, table)
+        except _DAMAGE as error:
+            self._lose(table, "all rows", str(error))
+            return
+        columns = [name for name in ours if name in theirs]
+        if not columns:
+            return
+        if table == "evidence":  # the one table without rowids
+            self._insert_all(table, columns, self._from_both_ends(table, columns))
+        else:
+            self._insert_all(table, ["rowid", *columns], self._around_damage(table, columns))
+
+    @staticmethod
+    def _columns(db: sqlite3.Connection, table: str) -> list[str]:
+        return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+
+    def _around_damage(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        """All rows that can be read; the others are noted."""
+        wanted = (
+            f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        )
+        ranges = [(_FIRST, _LAST)]
+        lost: list[tuple[int, str]] = []
+        while ranges:
+            if self._is_cancelled():
+                raise Cancelled
+            low, high = ranges.pop()
+            reached, reason = low, ""
+            try:
+                for row in self._old.execute(wanted, (low, high)):
+                    yield row
+                    reached = row[0] + 1
+                continue
+            except _DAMAGE as error:
+                reason = str(error)
+            last = high
+            try:
+                for row in self._old.execute(f"{wanted} DESC", (reached, high)):
+                    yield row
+                    last = row[0] - 1
+                continue  # the second time it could be read
+            except _DAMAGE:
+                pass
+            if reached >= last:
+                if reached == last:
+                    lost.append((reached, reason))
+                continue
+            if reached == _FIRST or last == _LAST:  # nothing at that end can be read: look only where rows can be
+                first, final = self._bounds(table)
+                reached, last = max(reached, first), min(last, final)
+                if reached > last:
+                    if not final:
+                        self._lose(table, "rows of unknown number", reason)
+                    continue
+            middle = (reached + last) // 2
+            ranges += [(middle + 1, last), (reached, middle)]
+        yield from self._parts_of(table, columns, lost)
+
+    def _bounds(self, table: str) -> tuple[int, int]:
+        """The lowest and the highest number that a row can have, as far as any index tells."""
+        numbers: list[int] = []
+        for rowids in self._rowids_of_indexes(table):
+            numbers += rowids
+        return (min(numbers), max(numbers)) if numbers else (1, 0)
+
+    def _rowids_of_indexes(self, table: str) -> Iterator[list[int]]:
+        for row in self._old.execute(f"PRAGMA index_list({table})").fetchall():
+            names = [f'"{info[2]}"' for info in self._old.execute(f"PRAGMA index_info({row[1]})") if info[2]]
+            partial = self._old.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (row[1],)).fetchone()
+            where = str(partial[0]).partition(" WHERE ")[2] if row[4] and partial else ""
+            query = f"SELECT rowid FROM {table} INDEXED BY {row[1]}" + (f" WHERE {where}" if where else "")
+            order = f" ORDER BY {', '.join(names)}"
+            found: list[int] = []
+            for direction in ("", " DESC"):
+                with contextlib.suppress(*_DAMAGE):
+                    found += [one[0] for one in self._old.execute(f"{query}{order}{direction}")]
+            yield found
+
+    def _parts_of(
+        self, table: str, columns: Sequence[str], lost: Sequence[tuple[int, str]]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Of results whose record alone is damaged, the rest with the record's file; what is lost for good is noted."""
+        if not lost:
+            return
+        names = self._names_of_rows(table)
+        for rowid, reason in lost:
+            restored = self._from_file(columns, rowid) if table == "results" else None
+            if restored is not None:
+                self._from_files += 1
+                yield restored
+            elif rowid in names or not names:
+                self._lose(table, names.get(rowid, str(rowid)), reason)
+
+    def _names_of_rows(self, table: str) -> dict[int, str]:
+        """Row number -> its task, from the index of tasks: what it names is or was there."""
+        if table not in ("tasks", "results"):
+            found: set[int] = set()
+            for rowids in self._rowids_of_indexes(table):
+                found.update(rowids)
+            return {rowid: str(rowid) for rowid in found}
+        names: dict[int, str] = {}
+        for direction in ("ASC", "DESC"):
+            with contextlib.suppress(*_DAMAGE):
+                names.update(self._old.execute(f"SELECT rowid, task_id FROM {table} ORDER BY task_id {direction}"))
+        return names
+
+    def _from_file(self, columns: Sequence[str], rowid: int) -> tuple[Any, ...] | None:
+        wanted = ", ".join("NULL" if name == "data" else name for name in columns)
+        try:
+            row = self._old.execute(
+                f"SELECT rowid, {wanted} FROM results NOT INDEXED WHERE rowid = ?", (rowid,)
+            ).fetchone()
+        except _DAMAGE:
+            return None
+        return None if row is None else self._with_record(columns, row)
+
+    def _with_record(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """With the record of its file, if that is the one which was stored."""
+        values = dict(zip(columns, row[1:], strict=True))
+        if not values.get("json_path"):
+            return None
+        try:
+            data = (self._raw_root / values["json_path"]).read_bytes()
+        except (OSError, ValueError):
+            return None
+        if not _fits(values["idempotency_key"], data):
+            return None
+        return (row[0], *({**values, "data": data.decode()}[name] for name in columns))
+
+    def _from_both_ends(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        query, seen = f"SELECT {', '.join(columns)} FROM {table} ORDER BY 1", set()
+        reason = ""
+        for direction in ("", " DESC"):
+            try:
+                for row in self._old.execute(query + direction):
+                    if row[0] not in seen:
+                        seen.add(row[0])
+                        yield row
+                return
+            except _DAMAGE as error:
+                reason = str(error)
+        self._lose(table, f"after {len(seen):,} rows", reason)
+
+    def _insert_all(self, table: str, columns: Sequence[str], found: Iterator[tuple[Any, ...]]) -> None:
+        insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
+        for row in found:
+            values = self._checked(columns, row) if table == "results" else row
+            try:
+                if values is None:
+                    raise ValueError("its record is damaged")
+                self._new.execute(insert, values)
+                self._rows[table] += 1
+            except (sqlite3.Error, ValueError, OverflowError) as error:  # no row that this program could have written
+                self._lose(table, str(dict(zip(columns, row, strict=True)).get("task_id", row[0])), str(error))
+            self._done += 1
+            if self._done % _BATCH == 0:
+                self._progress(self._done, None)
+                if self._is_cancelled():
+                    raise Cancelled
+
+    def _checked(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """A damaged page in the middle of a long record may read as text, but not as the record that was stored."""
+        values = dict(zip(columns, row, strict=True))
+        data = values["data"]
+        if data is None or _fits(values["idempotency_key"], str(data).encode()):
+            return row
+        if (restored := self._with_record(columns[1:], row)) is not None:
+            self._from_files += 1
+            return restored
+        return row if _is_json(str(data)) else None
+
+    def _end_or_do_again(self) -> int:
+        """Tasks whose results are lost: failed ones are reported once more, the others are done again (I1)."""
+        lost = [one.row for one in self._lost if one.table == "results"]
+        found = [row for task_id in lost for row in self._new.execute(_WITHOUT_RESULT, (task_id,))]
+        outbox.report(self._new, [seq for seq, status in found if status != "completed"])
+        again = [(seq,) for seq, status in found if status == "completed"]
+        self._new.executemany(_AGAIN, again)
+        return len(again)
+
+    def _make_missing_tasks(self) -> int:
+        common = "SELECT source FROM tasks GROUP BY source ORDER BY count(*) DESC LIMIT 1"
+        source = (self._new.execute(common).fetchone() or ("gateway",))[0]
+        missing = self._new.execute(_MISSING_TASKS).fetchall()
+        for task_id, platform, state, county, parcel_id, at, success in missing:
+            target = msgspec.json.encode({"parcel_id": parcel_id, "state": state, "county": county}).decode()
+            status = "completed" if success else "failed"
+            row = (task_id, source, platform, state, county, parcel_id, target, status, at, at, at)
+            self._new.execute(_ADD_TASK, row)
+        return len(missing)
+
+    def _lose(self, table: str, row: str, reason: str) -> None:
+        self._lost_rows += 1
+        if len(self._lost) < _MOST_LISTED or table == "results":
+            self._lost.append(LostRow(table=table, row=row[:200], reason=reason[:200]))
+
+
+def _fits(key: object, data: bytes) -> bool:
+    return str(key).rpartition(":")[2] == sha256(data).hexdigest()
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text.encode())
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return False
+    return True

@@ -1,0 +1,208 @@
+"""What can be read of a damaged store is read, whatever lies beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from parcelpost.clock import iso
+from parcelpost.errors import StoreCorrupt
+from parcelpost.events import Event, StoreDamaged
+from parcelpost.model import Claim, Result, TaskStatus
+from parcelpost.storage import LocalPersistenceManager, salvage
+from parcelpost.storage.opening import raw_folder
+from tests.storage.crash.agreement import assert_intact
+from tests.storage.making import NOW, a_result, a_task, look
+
+PAGE = 8192
+SAVED, PENDING = 300, 200
+LONG = "t7"
+"""The task whose record takes several pages."""
+
+
+async def make_store(store: Path) -> None:
+    async with LocalPersistenceManager.open(store) as lpm:
+        await lpm.add_tasks(a_task(f"t{n}", parcel_id=f"p{n}") for n in range(SAVED + PENDING))
+        await asyncio.gather(*(lpm.save_result(claim, result_of(claim)) for claim in await lpm.claim(SAVED)))
+        await lpm.pause_platform("beacon", reason="asked to wait")
+        await lpm.janitor.give_back()  # all of it is in the database file
+
+
+def result_of(claim: Claim) -> Result:
+    name = claim.task.task_id
+    text = "lien " * (10_000 if name == LONG else 100)
+    return a_result({"note": f"{name} {text}"}, body=b"<p>" if name == LONG else None)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "local_data"
+    asyncio.run(make_store(folder / "parcelpost.db"))
+    return folder
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """Results that wait for delivery, one of them long, and tasks that wait to be done."""
+    shutil.copytree(made, tmp_path / "local_data")
+    return tmp_path / "local_data" / "parcelpost.db"
+
+
+def pages_with(store: Path, text: bytes, *, overflow: bool = False) -> list[int]:
+    """The leaves of a table that hold such a text, or pages with the rest of a long one."""
+    content = store.read_bytes()
+    pages = [content[start : start + PAGE] for start in range(0, len(content), PAGE)]
+    kind = 0 if overflow else 13  # an overflow page begins with the number of the next one
+    return [number for number, page in enumerate(pages, 1) if page[0] == kind and text in page]
+
+
+RESULTS, TASKS, LONG_RECORD = b'{"note":"t', b'"parcel_id":"p', b"lien lien"
+
+
+def overwrite(store: Path, page: int, *, seed: int = 7, offset: int = 0) -> None:
+    with store.open("r+b") as file:
+        file.seek((page - 1) * PAGE + offset)
+        file.write(random.Random(seed).randbytes(PAGE - offset))
+
+
+def salvaged(store: Path) -> tuple[salvage.Salvaged, Path]:
+    before = store.read_bytes()
+    target = store.parent / "salvaged.db"
+    found = salvage.salvage(store, target, raw_folder(store), iso(NOW))
+    assert store.read_bytes() == before
+    assert_intact(target)
+    return found, target
+
+
+async def undelivered(store: Path) -> set[str]:
+    async with LocalPersistenceManager.open(store) as lpm:
+        return {entry.task_id for entry in await lpm.get_unsynced_results(1_000)}
+
+
+async def test_a_damaged_page_in_the_middle_of_the_results_costs_only_its_own_rows(store: Path) -> None:
+    leaves = pages_with(store, RESULTS)
+    overwrite(store, leaves[len(leaves) // 2])
+    found, target = salvaged(store)
+    lost = {row.row for row in found.lost}
+    assert 0 < len(lost) < 30
+    assert {row.table for row in found.lost} == {"results"}
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)} - lost
+    assert found.undelivered == SAVED - len(lost)
+    assert found.rows["tasks"] == SAVED + PENDING
+    assert found.tasks_again == len(lost)
+    async with LocalPersistenceManager.open(target) as lpm:
+        for task_id in lost:
+            info = await lpm.get_task(task_id)
+            assert info is not None
+            assert info.status is TaskStatus.PENDING
+        assert "beacon" in await lpm.paused_platforms()
+
+
+async def test_a_damaged_page_in_the_middle_of_the_tasks_costs_no_result(store: Path) -> None:
+    for leaf in pages_with(store, TASKS)[1:3]:
+        overwrite(store, leaf)
+    found, target = salvaged(store)
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)}
+    assert found.tasks_from_results > 0
+    assert {row.table for row in found.lost} == {"tasks"}
+    assert found.rows["tasks"] + found.lost_rows == SAVED + PENDING
+    assert all(row.row.startswith("t") for row in found.lost)
+
+
+async def test_a_damaged_index_costs_nothing(made: Path, store: Path) -> None:
+    for index in ("results_outbox", "sqlite_autoindex_results_1", "tasks_ready"):
+        overwrite(store, look(made / store.name, f"SELECT rootpage FROM sqlite_schema WHERE name = '{index}'")[0][0])
+    found, target = salvaged(store)
+    assert (found.lost_rows, found.undelivered) == (0, SAVED)
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)}
+
+
+async def test_a_record_with_a_damaged_overflow_page_comes_from_the_file_beside_its_page(store: Path) -> None:
+    overflow = pages_with(store, LONG_RECORD, overflow=True)
+    assert len(overflow) >= 3
+    overwrite(store, overflow[1])  # its number of the next page is nonsense
+    found, target = salvaged(store)
+    assert (found.lost_rows, found.records_from_files) == (0, 1)
+    async with LocalPersistenceManager.open(target) as lpm:
+        entry = await lpm.get_result(LONG)
+        assert entry is not None
+        assert entry.data is not None
+        assert b"t7 lien" in entry.data
+
+
+async def test_a_record_whose_text_was_changed_on_the_disk_is_not_taken_for_good(store: Path) -> None:
+    overflow = pages_with(store, LONG_RECORD, overflow=True)
+    with store.open("r+b") as file:
+        file.seek((overflow[2] - 1) * PAGE + 100)
+        file.write(b"sold " * 10)
+    found, target = salvaged(store)
+    assert (found.lost_rows, found.records_from_files) == (0, 1)
+    async with LocalPersistenceManager.open(target) as lpm:
+        entry = await lpm.get_result(LONG)
+        assert entry is not None
+        assert b"sold" not in (entry.data or b"")
+
+
+async def test_many_damaged_pages_cost_what_was_on_them(store: Path) -> None:
+    for leaf in pages_with(store, RESULTS)[::5]:
+        overwrite(store, leaf, seed=leaf)
+    found, target = salvaged(store)
+    rest = await undelivered(target)
+    assert len(rest) == found.undelivered > SAVED // 2
+    assert len(rest) + sum(row.table == "results" for row in found.lost) == SAVED
+
+
+async def test_where_the_first_page_is_damaged_that_is_said_and_nothing_is_left_behind(store: Path) -> None:
+    overwrite(store, 1, offset=100)
+    with pytest.raises(StoreCorrupt, match="its first page is damaged"):
+        salvaged(store)
+    assert not list(store.parent.glob("salvaged*"))
+
+
+async def test_what_was_only_in_the_wal_of_a_dead_process_is_salvaged_too(store: Path) -> None:
+    copy = store.parent / "copy" / store.name
+    copy.parent.mkdir()
+    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.execute("UPDATE tasks SET error = 'new' WHERE task_id = 't0'")
+        for end in ("", "-wal"):
+            copy.with_name(copy.name + end).write_bytes(store.with_name(store.name + end).read_bytes())
+    assert copy.with_name(copy.name + "-wal").stat().st_size
+    leaves = pages_with(store, RESULTS)
+    overwrite(copy, leaves[len(leaves) // 2])
+    found, target = salvaged(copy)
+    assert 0 < found.lost_rows < 30
+    assert look(target, "SELECT error FROM tasks WHERE task_id = 't0'") == [("new",)]
+    assert sorted(path.name for path in copy.parent.iterdir()) == [copy.name, f"{copy.name}-wal", "salvaged.db"]
+
+
+async def test_a_salvage_that_is_broken_off_leaves_nothing(store: Path) -> None:
+    with pytest.raises(salvage.Cancelled):
+        salvage.salvage(store, store.parent / "salvaged.db", raw_folder(store), iso(NOW), is_cancelled=lambda: True)
+    assert not list(store.parent.glob("salvaged*"))
+
+
+async def test_delivery_goes_on_around_a_damaged_page(store: Path) -> None:
+    leaves = pages_with(store, RESULTS)
+    overwrite(store, leaves[0])
+    overwrite(store, leaves[len(leaves) // 2])
+    delivered: list[str] = []
+    events: list[Event] = []
+    async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
+        while entries := await lpm.get_unsynced_results(20):
+            await lpm.mark_raw_synced([entry.result_id for entry in entries])
+            await lpm.mark_synced([entry.result_id for entry in entries])
+            delivered += [entry.task_id for entry in entries]
+        await lpm.janitor.give_back()
+    assert len([event for event in events if isinstance(event, StoreDamaged)]) == 1
+    assert look(store, "SELECT count(*) FROM worker_state WHERE name = 'damage'") == [(1,)]
+    assert SAVED - 60 < len(delivered) == len(set(delivered)) < SAVED
+    found, target = salvaged(store)
+    assert {f"t{n}" for n in range(SAVED)} - set(delivered) == {row.row for row in found.lost}
+    assert len(await undelivered(target)) < 10  # read and delivered, and not to be marked beside the damaged page
+    assert look(target, "SELECT count(*) FROM worker_state WHERE name = 'damage'") == [(0,)]
