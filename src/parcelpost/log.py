@@ -12,6 +12,7 @@ from parcelpost import events
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.events import Emit, Event
 
+_FEW_INODES = 10_000
 _LONGEST_TEXT = 500
 _LONGEST_LIST = 50
 _RENAMED = {"level": "store_level"}
@@ -114,6 +115,11 @@ def _time(seconds: float) -> str:
 
 def _size(count: int) -> str:
     return f"{count / 1024**2:,.1f} MiB"
+
+
+def _inodes(e: events.StorageLevelChanged) -> str:
+    """Where they are few."""
+    return f", {_count(e.free_inodes, 'inode')} left" if e.free_inodes < _FEW_INODES else ""
 
 
 def _started(e: events.WorkerStarted) -> str:
@@ -245,7 +251,9 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.StorageLevelChanged: (
         lambda e: "info" if e.level == "fine" else "warning",
-        lambda e: f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free",
+        lambda e: (
+            f"storage: {e.level}; {_size(e.bytes)} of {_size(e.max_bytes)} used, {_size(e.free_bytes)} free{_inodes(e)}"
+        ),
     ),
     events.StoreLost: ("error", lambda e: f"nothing is saved any more: {e.reason}"),
     events.StoreFound: ("info", lambda e: f"the store {e.path} is back, the work goes on"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,7 +56,7 @@ async def _made(folder: Path, is_left_by_the_dead: bool) -> Path:
 
 def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to_do(disk: LoopDisk, run: Run) -> None:
     store = make_store(disk.path / "parcelpost.db", tasks=3)
-    (store.with_name("parcelpost.db-live") / "reserve").unlink(missing_ok=True)
+    shutil.rmtree(store.with_name("parcelpost.db-live") / "reserve", ignore_errors=True)
     filler = disk.fill()
     ran = run("status", "--store", store)
     assert (ran.code, ran.err) == (0, "")

@@ -42,7 +42,8 @@ async def test_a_store_with_room_is_fine_and_says_nothing(tmp_path: Path) -> Non
         assert 0 < await watch.step() <= 1
         assert watch.level() is Level.FINE
         usage = await lpm.janitor.usage()
-        assert watch.usage == replace(usage, disk_free=watch.usage.disk_free if watch.usage else -1)
+        assert watch.usage is not None
+        assert watch.usage == replace(usage, disk_free=watch.usage.disk_free, free_inodes=watch.usage.free_inodes)
     assert events == []
 
 

@@ -139,12 +139,17 @@ def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Probl
     if usage.level is Level.FINE:
         return []
     may_wait = usage.level is Level.COLLECTOR_STOPS
+    relieve = store_command("clean --relieve", store)
+    if usage.lacks_inodes:
+        files = count(usage.free_inodes, "more file")
+        what = f"no free inodes: only {files} can be made on the disk, so the {usage.level}"
+        remedy = f"remove files from that disk ('df -i'), or run '{relieve}', which removes what was delivered"
+        return [Problem(what, remedy, "space", relieve, warning=may_wait)]
     if usage.lacks_disk:
         what = f"only {size(usage.disk_free)} are free on the disk, so the {usage.level}"
         then = "workers go on by themselves" if any(map(is_worker, alive)) else "then start a worker"
         return [Problem(what, f"free disk space; {then}", "space", warning=may_wait)]
     what = f"{size(usage.total)} of at most {size(usage.max_bytes)} are used, so the {usage.level}"
-    relieve = store_command("clean --relieve", store)
     return [Problem(what, f"run '{relieve}', which removes what was delivered", "space", relieve, warning=may_wait)]
 
 

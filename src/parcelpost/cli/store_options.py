@@ -16,6 +16,7 @@ def store_options(settings: Settings) -> StoreOptions:
         hung_after_seconds=storage.hung_after_seconds,
         max_bytes=storage.max_bytes,
         min_free_bytes=storage.min_free_bytes,
+        min_free_inodes=storage.min_free_inodes,
         max_target_bytes=storage.max_target_bytes,
         max_result_bytes=storage.max_result_bytes,
         max_page_bytes=storage.max_page_bytes,

@@ -96,6 +96,8 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
     )
     yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
     yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"
+    if usage.lacks_inodes:
+        yield "inodes", f"{usage.free_inodes:,} free (workers stop below {usage.min_free_inodes:,})"
     if found.newest_backup is not None and found.newest_backup_age_seconds is not None:
         yield "newest backup", f"{found.newest_backup}, {age(found.newest_backup_age_seconds)} old"
     yield "backups", f"{len(found.backups):,}"

@@ -214,6 +214,7 @@ class StorageLevelChanged(Event, frozen=True):
     bytes: int
     max_bytes: int
     free_bytes: int
+    free_inodes: int = 1 << 62
 
 
 class StoreLost(Event, frozen=True):

@@ -12,6 +12,7 @@ KIB, MIB, GIB = 1024, 1024**2, 1024**3
 Seconds = Annotated[float, Meta(gt=0, le=31_536_000)]
 Days = Annotated[float, Meta(gt=0, le=36_500)]
 Bytes = Annotated[int, Meta(ge=0, le=2**62)]
+Floor = Annotated[int, Meta(ge=0, le=2**62)]
 SomeBytes = Annotated[int, Meta(ge=KIB, le=2**62)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Percent = Annotated[float, Meta(gt=0, le=100)]
@@ -66,6 +67,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hung_after_seconds: Seconds = 60.0
     max_bytes: SomeBytes = GIB
     min_free_bytes: Bytes = 256 * MIB
+    min_free_inodes: Floor = 1_000
     max_target_bytes: SomeBytes = 256 * KIB
     max_result_bytes: SomeBytes = 16 * MIB
     max_page_bytes: SomeBytes = 64 * MIB

@@ -9,8 +9,25 @@ import platform
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 _FEW = 64
+
+
+_NO_LIMIT = 1 << 62
+
+
+class Room(NamedTuple):
+    """What is left on a disk for a process without privileges."""
+
+    free_bytes: int
+    free_inodes: int
+    """How many files can still be made; far more than anybody needs where the file system has no such limit."""
+
+
+def room(folder: Path) -> Room:
+    disk = os.statvfs(folder)
+    return Room(disk.f_bavail * disk.f_frsize, disk.f_favail if disk.f_files else _NO_LIMIT)
 
 
 def sync_handle(handle: int) -> None:

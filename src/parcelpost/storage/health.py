@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.clock import from_iso
-from parcelpost.storage import backup, evidence_rows, migrations, outbox
+from parcelpost.storage import backup, durable_files, evidence_rows, migrations, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.wholeness import damage
@@ -40,12 +39,20 @@ class Usage(Struct, frozen=True, kw_only=True):
     max_bytes: int
     disk_free: int
     min_free_bytes: int
+    free_inodes: int
+    """How many files can still be made on the disk."""
+    min_free_inodes: int
     level: Level
 
     @property
     def lacks_disk(self) -> bool:
         """The disk has no room for more, whatever the store's own cap says."""
         return self.disk_free < 2 * self.min_free_bytes
+
+    @property
+    def lacks_inodes(self) -> bool:
+        """The disk has room for hardly any more files, however small."""
+        return self.free_inodes < 2 * self.min_free_inodes
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -74,7 +81,7 @@ async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> U
     wal = _size(path.with_name(path.name + "-wal"))
     journal = sum(_size(segment) for segment in live.glob("*.raw"))
     total = in_use + wal + raw + journal
-    free = shutil.disk_usage(path.parent).free
+    room = durable_files.room(path.parent)
     return Usage(
         database=in_use,
         wal=wal,
@@ -82,9 +89,11 @@ async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> U
         journal=journal,
         total=total,
         max_bytes=options.max_bytes,
-        disk_free=free,
+        disk_free=room.free_bytes,
         min_free_bytes=options.min_free_bytes,
-        level=_level(total, free, options),
+        free_inodes=room.free_inodes,
+        min_free_inodes=options.min_free_inodes,
+        level=_level(total, room, options),
     )
 
 
@@ -115,10 +124,15 @@ async def health(
     )
 
 
-def _level(total: int, free: int, options: StoreOptions) -> Level:
-    if total >= options.max_bytes or free < options.min_free_bytes:
+def _level(total: int, room: durable_files.Room, options: StoreOptions) -> Level:
+    least_bytes, least_inodes = options.min_free_bytes, options.min_free_inodes
+    if total >= options.max_bytes or room.free_bytes < least_bytes or room.free_inodes < least_inodes:
         return Level.EXECUTOR_STOPS
-    if total >= options.max_bytes * _COLLECTOR_SHARE or free < 2 * options.min_free_bytes:
+    if (
+        total >= options.max_bytes * _COLLECTOR_SHARE
+        or room.free_bytes < 2 * least_bytes
+        or room.free_inodes < 2 * least_inodes
+    ):
         return Level.COLLECTOR_STOPS
     return Level.FINE
 

@@ -19,6 +19,7 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     hung_after_seconds: float = 60.0
     max_bytes: int = GIB
     min_free_bytes: int = 256 * MIB
+    min_free_inodes: int = 1_000
     max_target_bytes: int = 256 * KIB
     max_result_bytes: int = 16 * MIB
     max_page_bytes: int = 64 * MIB

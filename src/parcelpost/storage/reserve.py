@@ -4,38 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from pathlib import Path
 
+from parcelpost.storage import durable_files
+
 RESERVE_BYTES = 4 * 1024 * 1024
-_SPARE_BYTES = 16 * RESERVE_BYTES
+RESERVE_FILES = 16
+_SPARE = 16
 
 
 class Reserve:
-    """A file that is worth its size on the day the disk is full. Shared by all processes on a store."""
+    """Files that are worth their size, and their inodes, on the day the disk has no more of either.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Shared by all processes on a store.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def fill(self) -> None:
         """Sets the room aside if there is plenty; quietly does nothing if there is not."""
         with contextlib.suppress(OSError):
-            if self._path.exists() or shutil.disk_usage(self._path.parent).free < _SPARE_BYTES:
+            missing = [path for number in range(RESERVE_FILES) if not (path := self._folder / f"{number}").exists()]
+            room = durable_files.room(self._folder.parent)
+            if not missing or room.free_bytes < _SPARE * RESERVE_BYTES or room.free_inodes < _SPARE * RESERVE_FILES:
                 return
-            handle = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
-            try:
-                if hasattr(os, "posix_fallocate"):
-                    os.posix_fallocate(handle, 0, RESERVE_BYTES)
-                else:
-                    os.write(handle, bytes(RESERVE_BYTES))
-            finally:
-                os.close(handle)
+            durable_files.make_folder(self._folder)
+            for path in missing:
+                _allocate(path, RESERVE_BYTES // RESERVE_FILES)
 
     def give_up(self) -> int:
-        """How many bytes became free; 0 when there was nothing to give."""
-        try:
-            size = self._path.stat().st_size
-            self._path.unlink()
-        except FileNotFoundError:
-            return 0
-        return size
+        """How many bytes became free, and with them inodes; 0 when there was nothing to give."""
+        given_up = 0
+        for number in range(RESERVE_FILES):
+            with contextlib.suppress(FileNotFoundError):
+                path = self._folder / f"{number}"
+                size = path.stat().st_size
+                path.unlink()
+                given_up += size
+        return given_up
+
+
+def _allocate(path: Path, size: int) -> None:
+    handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle, 0, size)
+        else:
+            os.write(handle, bytes(size))
+    finally:
+        os.close(handle)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from parcelpost.errors import (
     StoreFull,
     StoreReadOnly,
 )
+from parcelpost.storage import durable_files
 
 
 class UnreadableRow(Exception):
@@ -47,6 +47,7 @@ UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError, UnreadableRow)
 """What reading a damaged row raises."""
 
 _NO_ROOM_BYTES = 256 * 1024
+_NO_INODES = 4
 
 
 _WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
@@ -75,8 +76,9 @@ def translate(error: Exception, path: Path) -> Exception:
     meaning = _MEANING.get(code)
     if meaning is None:
         return error
-    if meaning is StoreFailed and _no_room(path):
-        return StoreFull(f"{path}: there is no room left on its disk ({error})")
+    may_be_full = meaning in (StoreFailed, StoreFull) or code == sqlite3.SQLITE_CANTOPEN  # it makes files of its own
+    if may_be_full and (full := _full(path, str(error))):
+        return full
     return meaning(f"{path}: {error}")
 
 
@@ -93,16 +95,25 @@ def translated(path: Path) -> Iterator[None]:
 def os_error(error: OSError, path: Path) -> StoreError:
     """A failed system call on the store's files, in our words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFull(f"{path}: {error.strerror}")
+        return _full(path, str(error.strerror)) or StoreFull(f"{path}: {error.strerror}")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(f"{path}: {error.strerror}")
     hint = "check the path: a folder on the way is not there, or is a file" if error.errno in _WRONG_PATH else ""
     return StoreFailed(f"{path}: {error.strerror or error}", hint=hint)
 
 
-def _no_room(path: Path) -> bool:
+def _full(path: Path, error: str) -> StoreFull | None:
+    """None where the disk has room for more bytes, and for more files."""
     try:
-        disk = os.statvfs(path.parent)
+        room = durable_files.room(next(folder for folder in path.parents if folder.exists()))
     except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < _NO_ROOM_BYTES
+        return None
+    if room.free_inodes < _NO_INODES:
+        hint = (
+            "remove files from that disk ('df -i' tells how many it can have), or what was delivered with "
+            "'parcelpost store clean --relieve'; free space does not help"
+        )
+        return StoreFull(f"{path}: its disk has no free inodes, so no file can be made ({error})", hint=hint)
+    if room.free_bytes < _NO_ROOM_BYTES:
+        return StoreFull(f"{path}: there is no room left on its disk ({error})")
+    return None

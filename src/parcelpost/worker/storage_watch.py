@@ -45,7 +45,11 @@ class StorageWatch:
         if usage.level is not before:
             self._emit(
                 StorageLevelChanged(
-                    level=usage.level, bytes=usage.total, max_bytes=usage.max_bytes, free_bytes=usage.disk_free
+                    level=usage.level,
+                    bytes=usage.total,
+                    max_bytes=usage.max_bytes,
+                    free_bytes=usage.disk_free,
+                    free_inodes=usage.free_inodes,
                 )
             )
             if usage.level is Level.FINE:

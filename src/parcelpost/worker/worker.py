@@ -177,7 +177,8 @@ class Worker:
         if self.watch.missing:
             found.append(self.watch.missing)
         elif (level := self.watch.level()) != "fine":
-            found.append(f"storage: {level}")
+            lacks_inodes = self.watch.usage is not None and self.watch.usage.lacks_inodes
+            found.append(f"storage: {level}{' (no free inodes)' if lacks_inodes else ''}")
         if self.resources.pressure >= Pressure.NO_NEW_TASKS:
             found.append(self.resources.summary)
         if self.sync.problem:

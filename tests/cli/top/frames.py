@@ -41,6 +41,8 @@ def overview(**changes: object) -> Overview:
         max_bytes=1 << 30,
         disk_free=44 << 30,
         min_free_bytes=1 << 28,
+        free_inodes=1 << 20,
+        min_free_inodes=1_000,
         level=Level.FINE,
     )
     fields: dict[str, object] = {

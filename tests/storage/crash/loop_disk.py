@@ -31,13 +31,14 @@ def why_not() -> str:
 class LoopDisk:
     """Mounted at `path`. Call `remove` when done: a mount outlives the process."""
 
-    def __init__(self, folder: Path, megabytes: int) -> None:
+    def __init__(self, folder: Path, megabytes: int, inodes: int | None = None) -> None:
         self._image = folder / "disk.img"
         self.path = folder / "disk"
         self.path.mkdir()
         with self._image.open("wb") as image:
             image.truncate(megabytes * 1024 * 1024)
-        _run(str(_MKFS), "-q", "-F", "-m", "0", self._image)
+        few = () if inodes is None else ("-N", str(inodes))
+        _run(str(_MKFS), "-q", "-F", "-m", "0", *few, self._image)
         self.mount()
 
     def mount(self) -> None:
@@ -79,6 +80,18 @@ class LoopDisk:
                 if free < 1024:
                     break
         return filler
+
+    def take_all_inodes(self) -> list[Path]:
+        """Empty files, until no more can be made; remove some to be able again."""
+        made: list[Path] = []
+        folder = self.path / "fillers"
+        folder.mkdir(exist_ok=True)
+        while True:
+            try:
+                (path := folder / f"{len(made)}").touch()
+            except OSError:
+                return made
+            made.append(path)
 
     def remove(self) -> None:
         for lazily in ((), ("-l",)):  # while somebody has a file open there, only lazily

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ import pytest
 from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
-from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.filtering import Selection
+from parcelpost.storage.health import Level
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.crash.loop_disk import LoopDisk
+from tests.storage.crash.loop_disk import LoopDisk, why_not
 from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one
 
 pytestmark = pytest.mark.xdist_group("disks")
@@ -155,7 +158,7 @@ async def test_with_many_callers_a_full_disk_fails_those_who_do_not_fit_and_no_o
 async def test_a_store_on_a_full_disk_opens_or_says_that_there_is_no_room(loop_disk: LoopDisk, store: Path) -> None:
     async with LocalPersistenceManager.open(store) as lpm:
         await save_one(lpm, "t1", a_result(body=PAGE))
-    (store.with_name(store.name + "-live") / "reserve").unlink()
+    shutil.rmtree(store.with_name(store.name + "-live") / "reserve")
     filler = loop_disk.fill()
     open_files = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
@@ -186,3 +189,58 @@ async def test_a_store_that_is_closed_on_a_full_disk_gives_its_claims_back_at_th
             "t1"
         ]
         assert (await lpm.queue_depth()).processing == 0
+
+
+@pytest.fixture
+def disk_of_few_files(tmp_path: Path) -> Iterator[LoopDisk]:
+    """256 MB, and no more than 600 files or so."""
+    if reason := why_not():
+        pytest.skip(reason)
+    disk = LoopDisk(tmp_path, megabytes=256, inodes=600)
+    try:
+        yield disk
+    finally:
+        disk.remove()
+
+
+async def test_a_disk_without_inodes_is_told_as_that_and_what_was_delivered_goes(disk_of_few_files: LoopDisk) -> None:
+    store = disk_of_few_files.path / "local_data" / "parcelpost.db"
+    options = StoreOptions(min_free_bytes=0, min_free_inodes=50)
+    async with LocalPersistenceManager.open(store, options=options) as lpm:
+        saved = [await save_one(lpm, a_task(f"t{n}", parcel_id=f"{n}"), a_result(body=b"<p>page")) for n in range(60)]
+        assert (await lpm.janitor.usage()).level is Level.FINE
+        disk_of_few_files.take_all_inodes()
+        usage = await lpm.janitor.usage()
+        assert (usage.level, usage.lacks_inodes, usage.lacks_disk) == (Level.EXECUTOR_STOPS, True, False)
+        claim = await claim_one(lpm, a_task("next", parcel_id="next", platform="next"))
+        with pytest.raises(StoreFull, match="no free inodes") as full:
+            await lpm.save_result(claim, a_result(body=b"<p>next"))
+        assert "free some disk space" not in full.value.hint
+        await deliver(lpm, *(entry.result_id for entry in saved[:30]))
+        assert (await lpm.janitor.relieve()).results == 30
+        assert (await lpm.janitor.usage()).free_inodes >= 60
+        assert await lpm.save_result(claim, a_result(body=b"<p>next")) is not None
+    assert_whole(store)
+    assert rows_without_file(store) == []
+
+
+async def test_a_store_on_a_disk_without_inodes_can_be_opened_and_relieved(disk_of_few_files: LoopDisk) -> None:
+    store = disk_of_few_files.path / "local_data" / "parcelpost.db"
+    async with LocalPersistenceManager.open(store) as lpm:
+        saved = [await save_one(lpm, a_task(f"t{n}", parcel_id=f"{n}"), a_result(body=b"<p>page")) for n in range(60)]
+        await deliver(lpm, *(entry.result_id for entry in saved[:30]))
+    taken = disk_of_few_files.take_all_inodes()
+    async with LocalPersistenceManager.open(store) as lpm:
+        cleaned = await lpm.janitor.relieve()
+        assert (cleaned.results, cleaned.files) == (30, 60)
+        assert (await lpm.queue_depth()).unsynced == 30
+    shutil.rmtree(store.with_name(store.name + "-live") / "reserve")
+    disk_of_few_files.take_all_inodes()
+    with pytest.raises(StoreFull, match="no free inodes"):
+        async with LocalPersistenceManager.open(store):
+            pass
+    taken[0].unlink()
+    for path in taken[1:20]:
+        path.unlink()
+    async with LocalPersistenceManager.open(store) as lpm:
+        assert (await lpm.queue_depth()).unsynced == 30

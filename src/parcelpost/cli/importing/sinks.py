@@ -51,6 +51,12 @@ class IntoStore:
         if usage.level is Level.FINE:
             return
         stopped = f"stopped after {count(self._stored, 'task')}"
+        if usage.lacks_inodes:
+            raise StoreFull(
+                f"the disk has nearly no free inodes ({usage.free_inodes:,}; {2 * usage.min_free_inodes:,} are kept "
+                f"for results): {stopped}",
+                hint="remove files from that disk ('df -i'), then import again: it goes on from there",
+            )
         if usage.lacks_disk:
             raise StoreFull(
                 f"the disk is nearly full ({size(usage.disk_free)} free; {size(2 * usage.min_free_bytes)} are kept for "
