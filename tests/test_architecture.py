@@ -13,7 +13,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "parcelpost"
 
 _GROUND = {"model", "errors", "clock"}
-_WORKER = _GROUND | {"settings", "events", "telemetry", "storage", "client", "scrapers", "tcp_server"}
+_WORKER = _GROUND | {"places", "settings", "events", "telemetry", "storage", "client", "scrapers", "tcp_server"}
 _SIMULATOR = _WORKER | {"wire", "log", "worker", "gateway", "raw_store"}
 
 # A room is a module or a package directly under parcelpost. Nobody imports cli or contrib; only cli imports simulator.
@@ -23,24 +23,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "errors": set(),
     "clock": {"errors"},
+    "places": {"model", "errors"},
     "settings": _GROUND,
     "events": _GROUND,
-    "wire": _GROUND,
+    "wire": _GROUND | {"places"},
     "private_folder": set(),
     "tcp_server": {"clock"},
     "export": _GROUND | {"private_folder"},
     "raw_store": {"errors", "private_folder"},
     "log": _GROUND | {"events"},
     "telemetry": _GROUND | {"events"},
-    "storage": {"model", "errors", "events", "clock"},
+    "storage": {"model", "errors", "events", "clock", "places"},
     "client": {"model", "errors", "events", "wire", "settings", "raw_store"},
-    "scrapers": {"model", "errors", "events", "clock", "tcp_server"},
+    "scrapers": {"model", "errors", "events", "clock", "places", "tcp_server"},
     "worker": _WORKER,
     "gateway": {
         "model",
         "errors",
         "events",
         "clock",
+        "places",
         "wire",
         "settings",
         "raw_store",
@@ -48,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "export",
         "tcp_server",
     },
-    "contrib": _GROUND | {"settings", "storage", "scrapers"},
+    "contrib": _GROUND | {"places", "settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
     "cli": _SIMULATOR | {"simulator", "export", "private_folder"},
 }

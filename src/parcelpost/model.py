@@ -287,11 +287,11 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     created_at: datetime
     lease_expires_at: datetime | None
     retries: int = 0
-    """Of its task."""
     page_shared: bool = False
     """Other results name the same page."""
     lease_id: str | None = None
-    """Of its task; None: the upstream gives leases no names."""
+    """Of its task, as `retries`; None: the upstream gives leases no names."""
+    listed: bool = False  # `parcel_id` is that of one record of several on a page, not that of the order
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):

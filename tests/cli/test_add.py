@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.support import Ran, Run, change, make_store, rows, run_process
 
-PARCEL = ("vgsi", "1-23-4", "--state", "CT", "--county", "hartford")
+PARCEL = ("echo", "1-23-4", "--state", "CT", "--county", "hartford")
 
 
 def add(run: Run, store: Path, *arguments: object) -> Ran:
@@ -27,10 +27,10 @@ def test_a_parcel_becomes_a_task_in_a_store_that_is_made_for_it(tmp_path: Path, 
     found = the_task(run, store)
     task = found["task"]
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out == f"Stored as task {task['task_id']}: parcel 1-23-4 in hartford, CT, on vgsi.\n"
+    assert ran.out == f"Stored as task {task['task_id']}: parcel 1-23-4 in hartford, CT, on echo.\n"
     assert task["task_id"].startswith("1-23-4-")
     assert task["target"] == {"parcel_id": "1-23-4", "state": "CT", "county": "hartford"}
-    assert (task["platform"], task["source"], task["priority"], task["max_retries"]) == ("vgsi", "cli", 3, 3)
+    assert (task["platform"], task["source"], task["priority"], task["max_retries"]) == ("echo", "cli", 3, 3)
     assert found["status"] == "pending"
 
 
@@ -53,7 +53,7 @@ def test_adding_again_changes_nothing_and_says_so(tmp_path: Path, run: Run) -> N
     store = tmp_path / "parcelpost.db"
     first = add(run, store, *PARCEL, "--json").document["task_id"]
     before = rows(store)
-    ran = add(run, store, "VGSI", " 1-23-4 ", "--state", "ct", "--county", "Hartford")
+    ran = add(run, store, "ECHO", " 1-23-4 ", "--state", "ct", "--county", "Hartford")
     assert (ran.code, rows(store)) == (0, before)
     assert ran.out.startswith(f"Task {first} is already here, pending since ")
     assert add(run, store, *PARCEL, "--json").document == {"task_id": first, "new": False, "status": "pending"}
@@ -85,7 +85,7 @@ def test_another_url_or_extra_is_another_task(tmp_path: Path, run: Run) -> None:
 def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> None:
     store = tmp_path / "parcelpost.db"
     add(run, store, *PARCEL, "--id", "7")
-    ran = add(run, store, "vgsi", "9-9-9", "--state", "CT", "--county", "hartford", "--id", "7")
+    ran = add(run, store, "echo", "9-9-9", "--state", "CT", "--county", "hartford", "--id", "7")
     assert ran.code == 1
     assert ran.err.startswith("error: task id '7' is that of parcel '1-23-4' already\nhint: ")
     assert the_task(run, store)["task"]["target"]["parcel_id"] == "1-23-4"
@@ -94,13 +94,13 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("vgsi", " ", "--state", "CT", "--county", "x"), "parcel_id is empty"),
-        (("vgsi", "1\n2", "--state", "CT", "--county", "x"), "parcel_id holds a line break: is a quote missing?"),
+        (("echo", " ", "--state", "CT", "--county", "x"), "parcel_id is empty"),
+        (("echo", "1\n2", "--state", "CT", "--county", "x"), "parcel_id holds a line break: is a quote missing?"),
         ((*PARCEL, "--extra", "nothing"), "--extra 'nothing' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "=1"), "--extra '=1' is not KEY=VALUE"),
         ((*PARCEL, "--extra", "n:=[1"), "--extra 'n:=[1' is not JSON: Input data was truncated"),
         ((*PARCEL, "--extra", "county=x"), "target.extra holds county, which has its own field"),
-        (("vgis", "1", "--state", "CT", "--county", "x"), "there is no platform 'vgis'; the nearest is vgsi"),
+        (("ehco", "1", "--state", "CT", "--county", "x"), "there is no platform 'ehco'; the nearest is echo"),
         (
             ("v" * 600, "1", "--state", "CT", "--county", "x", "--any-platform"),
             "platform has 600 characters; at most 512 are kept",
@@ -118,8 +118,20 @@ def test_what_cannot_be_stored_is_said_in_two_lines(
 
 def test_a_platform_is_known_however_its_letters_are_written(tmp_path: Path, run: Run) -> None:
     store = tmp_path / "parcelpost.db"
-    assert add(run, store, "VGSI", "1-23-4", "--state", "CT", "--county", "hartford").code == 0
-    assert the_task(run, store)["task"]["platform"] == "vgsi"
+    assert add(run, store, "ECHO", "1-23-4", "--state", "CT", "--county", "hartford").code == 0
+    assert the_task(run, store)["task"]["platform"] == "echo"
+
+
+def test_a_county_that_the_platform_does_not_know_is_refused_with_the_nearest(tmp_path: Path, run: Run) -> None:
+    store = tmp_path / "parcelpost.db"
+    parcel = ("grizzly_gis", "11-2S-15-00010-001", "--state", "FL", "--county", "columbus")
+    refused = add(run, store, *parcel)
+    assert (refused.code, store.exists()) == (1, False)
+    assert "columbus, FL; the nearest that it knows is columbia, FL" in refused.err
+    assert add(run, store, *parcel, "--any-platform").code == 0
+    assert add(run, store, *parcel, "--url", "https://example.org/1").code == 0
+    refused = add(run, store, "echo", "1", "--state", "Conecticut", "--county", "x")
+    assert refused.err.startswith("error: there is no state 'Conecticut'; the nearest is Connecticut (CT)\nhint: ")
 
 
 def test_a_platform_that_only_other_workers_know_is_taken_on_demand(tmp_path: Path, run: Run) -> None:
@@ -142,7 +154,7 @@ def test_a_path_where_no_store_can_be_is_said_with_what_to_do(tmp_path: Path, ru
 
 
 def test_state_and_county_must_be_given(tmp_path: Path, run: Run) -> None:
-    assert add(run, tmp_path / "parcelpost.db", "vgsi", "1").code == 2
+    assert add(run, tmp_path / "parcelpost.db", "echo", "1").code == 2
 
 
 def test_the_default_store_is_beside_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

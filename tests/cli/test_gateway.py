@@ -61,25 +61,25 @@ def long_ago() -> datetime:
 
 
 def test_rows_become_tasks_and_a_bad_one_is_listed(tmp_path: Path, ledger: str, run: Run) -> None:
-    ran = run("gateway", "add", file(tmp_path), "--platform", "vgsi", "--state", "CT", "--database", ledger)
+    ran = run("gateway", "add", file(tmp_path), "--platform", "echo", "--state", "CT", "--database", ledger)
     assert ran.code == 1
     assert ran.err == "line 3: parcel_id is empty\n"
     assert ran.out.splitlines()[-1] == "2 new tasks, 0 known already, 1 bad row."
-    (grant, _) = at(ledger, lambda one: one.grant("w", ["vgsi"], 5, long_ago(), long_ago()))
+    (grant, _) = at(ledger, lambda one: one.grant("w", ["echo"], 5, long_ago(), long_ago()))
     assert (grant.task.target.parcel_id, grant.task.target.state) == ("1-1", "CT")
 
 
 def test_the_same_again_changes_nothing(tmp_path: Path, ledger: str, run: Run) -> None:
-    arguments = ("gateway", "add", file(tmp_path), "--platform", "vgsi", "--allow-bad", "--json", "--database", ledger)
+    arguments = ("gateway", "add", file(tmp_path), "--platform", "echo", "--allow-bad", "--json", "--database", ledger)
     assert run(*arguments).document["new"] == 2
-    at(ledger, lambda one: one.grant("w", ["vgsi"], 1, long_ago(), long_ago() + timedelta(days=9_000)))
+    at(ledger, lambda one: one.grant("w", ["echo"], 1, long_ago(), long_ago() + timedelta(days=9_000)))
     again = run(*arguments)
     assert (again.code, again.document["new"], again.document["known"]) == (0, 0, 2)
     assert run("gateway", "status", "--json", "--database", ledger).document["totals"]["leased"] == 1
 
 
 def test_a_dry_run_makes_no_ledger(tmp_path: Path, ledger: str, run: Run) -> None:
-    ran = run("gateway", "add", file(tmp_path), "--platform", "vgsi", "--dry-run", "--database", ledger)
+    ran = run("gateway", "add", file(tmp_path), "--platform", "echo", "--dry-run", "--database", ledger)
     assert (ran.code, ran.out.splitlines()[-1]) == (0, "Nothing was stored.")
     assert not Path(ledger).exists()
 
@@ -88,7 +88,7 @@ def test_a_task_id_of_another_parcel_and_what_no_worker_could_store_or_deliver_a
     tmp_path: Path, ledger: str, run: Run
 ) -> None:
     rows = f"id,PIN,note\na,1-1,\na,1-2,\nb,1-3,{'x' * 300_000}\nc,1-4,\n{'x' * 501},1-5,\n"
-    ran = run("gateway", "add", file(tmp_path, rows), "--platform", "vgsi", "--json", "--database", ledger)
+    ran = run("gateway", "add", file(tmp_path, rows), "--platform", "echo", "--json", "--database", ledger)
     assert (ran.code, ran.document["new"], ran.document["bad"]) == (1, 2, 3)
     clash, large, long = sorted(ran.document["first_bad"], key=lambda bad: bad["line"])
     assert "is that of parcel '1-1' already" in clash["reason"]

@@ -17,8 +17,8 @@ CSV = """Parcel No,State,County,Link,Owner,Acres
 0001-3,ct,Hartford,,Smith,
 """
 OBJECTS: list[dict[str, Any]] = [
-    {"pin": "7", "state": "IN", "county": "Lake", "platform": "beacon", "year": 2025, "owner": None},
-    {"pin": 8, "state": "IN", "county": "Lake", "platform": "beacon", "priority": "urgent"},
+    {"pin": "7", "state": "IN", "county": "lake", "platform": "echo", "year": 2025, "owner": None},
+    {"pin": 8, "state": "IN", "county": "lake", "platform": "echo", "priority": "urgent"},
 ]
 
 
@@ -48,21 +48,21 @@ def test_a_state_or_county_that_is_nowhere_is_said(tmp_path: Path, store: Path, 
     lacking = "No column is clearly the state: it is empty, unless --state or --map state=COLUMN gives it."
     assert (
         "empty: no column is clearly that"
-        in import_(run, store, file, "--platform", "vgsi", "--county", "x", "--dry-run").out
+        in import_(run, store, file, "--platform", "echo", "--county", "x", "--dry-run").out
     )
-    assert lacking in import_(run, store, file, "--platform", "vgsi", "--county", "x").out.splitlines()
-    assert "No column" not in import_(run, store, file, "--platform", "vgsi", "--county", "x", "--map", "state=ST").out
+    assert lacking in import_(run, store, file, "--platform", "echo", "--county", "x").out.splitlines()
+    assert "No column" not in import_(run, store, file, "--platform", "echo", "--county", "x", "--map", "state=ST").out
 
 
 def test_an_id_is_nothing_that_a_command_line_takes_for_an_option(tmp_path: Path, store: Path, run: Run) -> None:
-    assert import_(run, store, write(tmp_path, "p.csv", "pin\n#1-3\n---\n"), "--platform", "vgsi").code == 0
+    assert import_(run, store, write(tmp_path, "p.csv", "pin\n#1-3\n---\n"), "--platform", "echo").code == 0
     ids = [one["task_id"] for one in stored(run, store)]
     assert len(ids) == 2 and ids[0].startswith("1-3-")
     assert [run("tasks", "show", one, "--store", store).code for one in ids] == [0, 0]
 
 
 def test_a_header_maps_itself(tmp_path: Path, store: Path, run: Run) -> None:
-    ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi")
+    ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "echo")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
         "Columns: parcel_id from 'Parcel No', state from 'State', county from 'County', url from 'Link'.",
@@ -72,13 +72,13 @@ def test_a_header_maps_itself(tmp_path: Path, store: Path, run: Run) -> None:
     assert first["target"] == {
         "parcel_id": "0001-2",
         "state": "CT",
-        "county": "Hartford",
+        "county": "hartford",
         "url": "https://example.org/1",
         "extra": {"Owner": "Müller, Ann", "Acres": "1.5"},
     }
-    assert (first["platform"], first["source"], first["priority"]) == ("vgsi", "local_file", 3)
+    assert (first["platform"], first["source"], first["priority"]) == ("echo", "local_file", 3)
     assert second["target"] == {
-        "parcel_id": "0001-3", "state": "CT", "county": "Hartford", "extra": {"Owner": "Smith"}
+        "parcel_id": "0001-3", "state": "CT", "county": "hartford", "extra": {"Owner": "Smith"}
     }  # fmt: skip
 
 
@@ -88,13 +88,13 @@ def test_json_in_all_its_forms(tmp_path: Path, store: Path, run: Run, name: str)
     content = json.dumps(OBJECTS, indent=2) if name.startswith("p.json") and "jsonl" not in name else lines
     assert import_(run, store, write(tmp_path, name, content)).code == 0
     first, second = stored(run, store)
-    assert first["target"] == {"parcel_id": "7", "state": "IN", "county": "Lake", "extra": {"year": 2025}}
-    assert (second["target"]["parcel_id"], second["priority"], second["platform"]) == ("8", 1, "beacon")
+    assert first["target"] == {"parcel_id": "7", "state": "IN", "county": "lake", "extra": {"year": 2025}}
+    assert (second["target"]["parcel_id"], second["priority"], second["platform"]) == ("8", 1, "echo")
 
 
 def test_an_entry_may_be_written_as_the_gateway_does(tmp_path: Path, store: Path, run: Run) -> None:
-    target = {"parcel_id": "7", "state": "IN", "county": "Lake", "extra": {"book": 3}}
-    entry = {"task_id": "g1", "platform": "beacon", "priority": 4, "target": target}
+    target = {"parcel_id": "7", "state": "IN", "county": "lake", "extra": {"book": 3}}
+    entry = {"task_id": "g1", "platform": "echo", "priority": 4, "target": target}
     assert import_(run, store, write(tmp_path, "p.json", json.dumps([entry]))).code == 0
     (task,) = stored(run, store)
     assert (task["task_id"], task["priority"], task["target"]) == ("g1", 4, target)
@@ -106,37 +106,37 @@ def test_an_entry_may_be_written_as_the_gateway_does(tmp_path: Path, store: Path
 )
 def test_the_separator_is_found(tmp_path: Path, store: Path, run: Run, name: str, sign: str) -> None:
     content = (
-        sign.join(('"pin, or; the|like\tit"', "platform", "pin")) + "\r\n" + sign.join(("x", "vgsi", "5")) + "\r\n"
+        sign.join(('"pin, or; the|like\tit"', "platform", "pin")) + "\r\n" + sign.join(("x", "echo", "5")) + "\r\n"
     )
     assert import_(run, store, write(tmp_path, name, content)).code == 0
     (task,) = stored(run, store)
-    assert (task["target"]["parcel_id"], task["platform"]) == ("5", "vgsi")
+    assert (task["target"]["parcel_id"], task["platform"]) == ("5", "echo")
 
 
 def test_standard_input_needs_its_format_named(store: Path) -> None:
     refused = run_process("import", "-", "--store", store, answer=CSV)
     assert (refused.code, refused.err.splitlines()[0]) == (1, "error: standard input has no name")
     assert "hint: add --format csv|tsv|json|jsonl" in refused.err
-    arguments = ("import", "-", "--format", "csv", "--platform", "vgsi", "--store", store)
+    arguments = ("import", "-", "--format", "csv", "--platform", "echo", "--store", store)
     assert "2 new tasks" in run_process(*arguments, answer=CSV).out
 
 
 def test_importing_again_changes_nothing(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(tmp_path, "p.csv", CSV)
-    import_(run, store, file, "--platform", "vgsi")
+    import_(run, store, file, "--platform", "echo")
     before = rows(store)
-    ran = import_(run, store, file, "--platform", "vgsi")
+    ran = import_(run, store, file, "--platform", "echo")
     assert ran.out.splitlines()[-1] == "0 new tasks, 2 known already, 0 bad rows."
     assert (ran.code, rows(store)) == (0, before)
 
 
 def test_a_parcel_that_was_added_by_hand_is_known(tmp_path: Path, store: Path, run: Run) -> None:
-    run("add", "vgsi", "0001-3", "--state", "CT", "--county", "hartford", "--extra", "Owner=Smith", "--store", store)
-    document = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi", "--json").document
+    run("add", "echo", "0001-3", "--state", "CT", "--county", "hartford", "--extra", "Owner=Smith", "--store", store)
+    document = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "echo", "--json").document
     assert (document["new"], document["known"]) == (1, 1)
 
 
-BAD = "platform,pin,priority\nvgsi,1,\n,2,\nvgsi,,\nvgsi,4,soon\nvgsi,5,,,\nvgsi,6,high,?\nvgsi,1.2E+11,\nvgsi,8,2\n"
+BAD = "platform,pin,priority\necho,1,\n,2,\necho,,\necho,4,soon\necho,5,,,\necho,6,high,?\necho,1.2E+11,\necho,8,2\n"
 REASONS = {
     3: "platform is empty",
     4: "parcel_id is empty",
@@ -169,7 +169,7 @@ def test_json_says_the_same(tmp_path: Path, store: Path, run: Run) -> None:
 
 
 def test_twenty_bad_rows_are_shown_and_all_are_written(tmp_path: Path, store: Path, run: Run) -> None:
-    file = write(tmp_path, "p.csv", "platform,pin\n" + "vgsi,\n" * 50)
+    file = write(tmp_path, "p.csv", "platform,pin\n" + "echo,\n" * 50)
     ran = import_(run, store, file)
     assert len(ran.err.splitlines()) == 21
     assert ran.err.splitlines()[-1] == "and 30 more bad ones: --errors PATH writes them all"
@@ -181,7 +181,7 @@ def test_twenty_bad_rows_are_shown_and_all_are_written(tmp_path: Path, store: Pa
 def test_what_the_store_itself_refuses_is_a_bad_row(tmp_path: Path, store: Path, run: Run) -> None:
     wide = "x" * 100_000
     entries = [{"pin": "1", "a": "y"}, {"pin": "2", "a": wide, "b": wide, "c": wide}, {"pin": "p" * 600}, {"pin": "4"}]
-    ran = import_(run, store, write(tmp_path, "p.json", json.dumps(entries)), "--platform", "vgsi")
+    ran = import_(run, store, write(tmp_path, "p.json", json.dumps(entries)), "--platform", "echo")
     first, second = ran.err.splitlines()
     assert first.startswith("entry 2: target takes 300,")
     assert second == "entry 3: target.parcel_id has 600 characters; at most 512 are kept"
@@ -189,8 +189,8 @@ def test_what_the_store_itself_refuses_is_a_bad_row(tmp_path: Path, store: Path,
 
 
 def test_an_id_that_means_another_parcel_already_is_a_bad_row(tmp_path: Path, store: Path, run: Run) -> None:
-    import_(run, store, write(tmp_path, "a.csv", "id,pin\n1,a\n2,b\n"), "--platform", "vgsi")
-    ran = import_(run, store, write(tmp_path, "b.csv", "id,pin\n1,a\n2,x\n3,c\n3,d\n"), "--platform", "vgsi")
+    import_(run, store, write(tmp_path, "a.csv", "id,pin\n1,a\n2,b\n"), "--platform", "echo")
+    ran = import_(run, store, write(tmp_path, "b.csv", "id,pin\n1,a\n2,x\n3,c\n3,d\n"), "--platform", "echo")
     assert ran.out.splitlines()[-1] == "1 new task, 1 known already, 2 bad rows."
     assert ran.err.splitlines() == [
         "line 3: task id '2' is that of parcel 'b' already",
@@ -200,12 +200,12 @@ def test_an_id_that_means_another_parcel_already_is_a_bad_row(tmp_path: Path, st
 
 def test_a_dry_run_shows_all_and_stores_nothing(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(tmp_path, "p.csv", "Tax Key,ST,State,Owner\n" + "1,x,NY,Ann\n,,NY,\n" * 10)
-    arguments = ("--map", "parcel_id=tax key", "--platform", "vgsi", "--state", "WI", "--dry-run")
+    arguments = ("--map", "parcel_id=tax key", "--platform", "echo", "--state", "WI", "--dry-run")
     ran = import_(run, store, file, *arguments)
     assert (ran.code, store.exists()) == (0, False)
     assert ran.out.splitlines()[:7] == [
         "parcel_id      column 'Tax Key'",
-        "platform       'vgsi' for all rows",
+        "platform       'echo' for all rows",
         "state          'WI' for all rows",
         "county         empty: no column is clearly that",
         "extra 'ST'     column 'ST'",
@@ -259,9 +259,9 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path, store: Path, run:
     missing = tmp_path / "none.csv"
     assert import_(run, store, missing).err.startswith(f"error: {missing} cannot be read: No such file")
     file = write(tmp_path, "p.csv", CSV)
-    ran = import_(run, store, file, "--platform", "vgsi", "--errors", file)
+    ran = import_(run, store, file, "--platform", "echo", "--errors", file)
     assert ran.err.startswith("error: --errors names the file that is imported")
-    ran = import_(run, store, file, "--platform", "vgsi", "--errors", tmp_path / "none" / "bad.csv")
+    ran = import_(run, store, file, "--platform", "echo", "--errors", tmp_path / "none" / "bad.csv")
     assert "cannot be written: No such file" in ran.err
     assert file.read_text() == CSV
     assert not store.exists()
@@ -269,7 +269,7 @@ def test_files_that_cannot_be_opened_are_named(tmp_path: Path, store: Path, run:
 
 def test_a_cut_gzip_file_leaves_what_was_read_and_says_so(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(
-        tmp_path, "p.csv.gz", "platform,pin\n" + "".join(f"vgsi,{n * 7919 % 100_003}\n" for n in range(50_000))
+        tmp_path, "p.csv.gz", "platform,pin\n" + "".join(f"echo,{n * 7919 % 100_003}\n" for n in range(50_000))
     )
     file.write_bytes(file.read_bytes()[:-5_000])
     ran = import_(run, store, file)
@@ -283,7 +283,7 @@ def test_on_a_disk_that_is_nearly_full_it_says_that_of_the_disk(
     tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARCELPOST_STORAGE_MIN_FREE_BYTES", str(1 << 60))
-    ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "vgsi")
+    ran = import_(run, store, write(tmp_path, "p.csv", CSV), "--platform", "echo")
     error, hint = ran.err.splitlines()
     assert error.startswith("error: the disk is nearly full (")
     assert error.endswith("stopped after 0 tasks")
@@ -292,16 +292,16 @@ def test_on_a_disk_that_is_nearly_full_it_says_that_of_the_disk(
 
 def test_at_the_stores_cap_it_stops_and_says_how_to_go_on(tmp_path: Path, store: Path, run: Run) -> None:
     file = write(tmp_path, "p.csv", CSV)
-    import_(run, store, file, "--platform", "vgsi")
+    import_(run, store, file, "--platform", "echo")
     change(store, "UPDATE storage_usage SET bytes = 1 << 30 WHERE kind = 'raw'")
-    ran = import_(run, store, file, "--platform", "beacon")
+    ran = import_(run, store, file, "--platform", "echo")
     assert ran.code == 1
     assert ran.err.startswith("error: the store is nearly full (1.0 GiB of at most 1.0 GiB")
     assert "then import again: it goes on from there" in ran.err
     assert len(stored(run, store)) == 2
 
 
-ROWS = "platform,pin\nvgsi,1\nvgis,2\nVGSI,3\ntheirs,4\nvgis,5\n"
+ROWS = "platform,pin\necho,1\nehco,2\nECHO,3\ntheirs,4\nehco,5\n"
 
 
 def test_a_platform_that_is_not_known_is_a_bad_row_and_known_however_it_is_written(
@@ -310,29 +310,71 @@ def test_a_platform_that_is_not_known_is_a_bad_row_and_known_however_it_is_writt
     ran = import_(run, store, write(tmp_path, "p.csv", ROWS))
     assert ran.code == 1
     assert ran.err.splitlines() == [
-        "line 3: there is no platform 'vgis'; the nearest is vgsi",
+        "line 3: there is no platform 'ehco'; the nearest is echo",
         "line 5: there is no platform 'theirs'",
-        "line 6: there is no platform 'vgis'; the nearest is vgsi",
+        "line 6: there is no platform 'ehco'; the nearest is echo",
     ]
-    assert [task["platform"] for task in stored(run, store)] == ["vgsi", "vgsi"]
+    assert [task["platform"] for task in stored(run, store)] == ["echo", "echo"]
+
+
+PLACES = """pin,state,county,url
+1,FL,Columbia County,
+2,Florida,COLUMBIA,
+3,FL,columbus,
+4,ZZ,columbia,
+5,FL,elsewhere,https://example.org/5
+6,FL,,
+"""
+
+
+def test_a_county_that_the_platform_does_not_know_is_a_bad_row_and_spellings_are_one(
+    tmp_path: Path, store: Path, run: Run
+) -> None:
+    ran = import_(run, store, write(tmp_path, "p.csv", PLACES), "--platform", "grizzly_gis")
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "line 4: grizzly_gis knows no site of columbus, FL; the nearest that it knows is columbia, FL",
+        "line 5: there is no state 'ZZ'",
+        "line 7: grizzly_gis needs a county, or the url of the parcel's page",
+    ]
+    places = [(one["target"]["state"], one["target"]["county"]) for one in stored(run, store)]
+    assert places == [("FL", "columbia"), ("FL", "columbia"), ("FL", "elsewhere")]
+
+
+def test_the_same_parcel_in_another_spelling_of_its_county_is_known(tmp_path: Path, store: Path, run: Run) -> None:
+    rows = "pin,state,county\n1,CT,Invented County\n1,ct,invented\n1,Connecticut, INVENTED\n"
+    ran = import_(run, store, write(tmp_path, "p.csv", rows), "--platform", "echo")
+    assert ran.out.splitlines()[-1] == "1 new task, 2 known already, 0 bad rows."
+
+
+def test_a_row_with_fewer_values_than_columns_is_bad(tmp_path: Path, store: Path, run: Run) -> None:
+    """Where it was cut cannot be told: what is there may be another column's. Columns without a name count for none."""
+    rows = "pin,state,county,\n1,CT,x\n2,CT\n\n3,CT,x,\n4\n"
+    ran = import_(run, store, write(tmp_path, "p.csv", rows), "--platform", "echo")
+    assert ran.code == 1
+    assert ran.err.splitlines() == [
+        "line 3: 2 values for 4 columns (2,CT)",
+        "line 6: 1 values for 4 columns (4)",
+    ]
+    assert [one["target"]["parcel_id"] for one in stored(run, store)] == ["1", "3"]
 
 
 def test_any_platform_is_taken_on_demand(tmp_path: Path, store: Path, run: Run) -> None:
     assert import_(run, store, write(tmp_path, "p.csv", ROWS), "--any-platform").code == 0
-    assert [task["platform"] for task in stored(run, store)] == ["vgsi", "vgis", "VGSI", "theirs", "vgis"]
+    assert [task["platform"] for task in stored(run, store)] == ["echo", "ehco", "ECHO", "theirs", "ehco"]
 
 
 def test_a_platform_of_all_rows_that_is_not_known_ends_the_import_before_it_begins(
     tmp_path: Path, store: Path, run: Run
 ) -> None:
     file = write(tmp_path, "p.csv", "pin\n1\n")
-    ran = import_(run, store, file, "--platform", "vgis")
+    ran = import_(run, store, file, "--platform", "ehco")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("error: there is no platform 'vgis'; the nearest is vgsi\nhint: known are arcgis, ")
+    assert ran.err.startswith("error: there is no platform 'ehco'; the nearest is echo\nhint: known are arcgis, ")
     assert "--any-platform" in ran.err
     assert not store.exists()
-    assert import_(run, store, file, "--platform", "Vgsi").code == 0
-    assert [task["platform"] for task in stored(run, store)] == ["vgsi"]
+    assert import_(run, store, file, "--platform", "Echo").code == 0
+    assert [task["platform"] for task in stored(run, store)] == ["echo"]
 
 
 def test_platforms_of_the_settings_are_known(

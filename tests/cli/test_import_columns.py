@@ -18,7 +18,7 @@ from parcelpost.model import Priority
     ],
 )  # fmt: skip
 def test_names_that_clearly_mean_the_parcel(column: str) -> None:
-    plan = Columns({}, {"platform": "vgsi"}).checked_plan((column, "Owner"), "it")
+    plan = Columns({}, {"platform": "echo"}).checked_plan((column, "Owner"), "it")
     assert plan.fields == {"parcel_id": column}
     assert plan.extra == {"Owner": "Owner"}
 
@@ -36,7 +36,7 @@ def test_of_two_that_could_be_meant_the_clearer_wins_and_the_other_is_kept() -> 
 
 def test_a_mapped_column_wins_and_the_one_passed_over_keeps_out_of_the_fields_way() -> None:
     task = tasks.from_row(
-        {"parcel_id": "wrong", "Tax Key": "9", "platform": "vgsi"}, Columns({"parcel_id": "Tax Key"}, {})
+        {"parcel_id": "wrong", "Tax Key": "9", "platform": "echo"}, Columns({"parcel_id": "Tax Key"}, {})
     )
     assert task.target.parcel_id == "9"
     assert task.target.extra == {"column parcel_id": "wrong"}
@@ -57,7 +57,7 @@ def test_a_map_of_another_form_is_refused(pair: str) -> None:
     [("urgent", Priority.URGENT), (" HIGH ", Priority.HIGH), ("3", Priority.NORMAL), ("low", Priority.BATCH), (4, 4)],
 )
 def test_priorities_by_name_and_number(text: str | int, priority: Priority) -> None:
-    row = {"platform": "vgsi", "pin": "1", "priority": text, "max retries": "5"}
+    row = {"platform": "echo", "pin": "1", "priority": text, "max retries": "5"}
     task = tasks.from_row(row, Columns({}, {}))
     assert (task.priority, task.max_retries) == (priority, 5)
 
@@ -65,11 +65,11 @@ def test_priorities_by_name_and_number(text: str | int, priority: Priority) -> N
 @pytest.mark.parametrize("value", [True, 1.5, [1], {"a": 1}, "1\t2", "1\u200b2"])
 def test_a_parcel_must_be_text_or_a_whole_number(value: object) -> None:
     with pytest.raises(InvalidInput, match="parcel_id"):
-        tasks.from_row({"platform": "vgsi", "pin": value}, Columns({}, {}))
+        tasks.from_row({"platform": "echo", "pin": value}, Columns({}, {}))
 
 
 def test_a_spreadsheets_ways_with_numbers_are_known() -> None:
-    columns = Columns({}, {"platform": "vgsi"})
+    columns = Columns({}, {"platform": "echo"})
     assert tasks.from_row({"pin": '="00123"'}, columns).target.parcel_id == "00123"
     assert tasks.from_row({"pin": "\u00a0 12\u00a0A "}, columns).target.parcel_id == "12 A"
     with pytest.raises(InvalidInput, match="rounded by a spreadsheet"):

@@ -93,7 +93,7 @@ async def test_a_worker_scrapes_and_asks_the_site_once(site: Website, tmp_path: 
     out = ""
     run = ("run", "--mode", "standalone", "--until-empty", *settings)
     for number in ("a", "b"):
-        add = ("add", "mygov_due", "7", "--state", "FL", "--county", "nowhere", "--id", number)
+        add = ("add", "mygov_due", "7", "--state", "FL", "--county", "nowhere", "--id", number, *settings)
         code, _, err = await _done(tmp_path, *add)
         assert code == 0, err
         code, out, err = await _done(tmp_path, *run)

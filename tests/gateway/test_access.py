@@ -14,7 +14,7 @@ from parcelpost.gateway.access import is_loopback
 from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.tokens import TokenBook, read_tokens
 from parcelpost.settings.keys import ServerSettings
-from tests.gateway.stage import WORKER, a_client, kinds, some_parts
+from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_parts
 
 LONG = "a token of many characters".replace(" ", "-")
 WORK = "/internal/work?platforms=echo"
@@ -74,6 +74,104 @@ async def test_each_kind_of_token_opens_its_own_door(tmp_path: Path) -> None:
         assert await statuses(client, {"Authorization": "Bearer w-one", "X-Worker-Token": "a-one"}) == (401, 401)
         answer = await client.get("/metrics")
         assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_where_any_token_is_set_every_door_needs_one(tmp_path: Path) -> None:
+    for kind in ("WORKER", "READ", "ADMIN"):
+        async with some_parts(tmp_path, {f"PARCELPOST_{kind}_TOKENS": "one"}) as parts, a_client(parts) as client:
+            answers = [
+                await client.get(WORK),
+                await client.get("/v1/overview"),
+                await client.get("/metrics"),
+                await client.post("/v1/tasks", content=b"[]"),
+            ]
+            assert [answer.status_code for answer in answers] == [401] * 4, kind
+            said = answers[0].json()["error"]["message"]
+            assert ("no worker tokens are set here, and other tokens are" in said) is (kind != "WORKER")
+
+
+async def test_reading_can_be_left_open(tmp_path: Path) -> None:
+    tokens = {"PARCELPOST_WORKER_TOKENS": "w-one", "PARCELPOST_ADMIN_TOKENS": "a-one"}
+    async with some_parts(tmp_path, tokens, open_read=True) as parts:
+        async with a_client(parts) as client:
+            assert (await client.get("/v1/overview")).status_code == 200
+            assert (await client.get(WORK)).status_code == 401
+            assert (await client.post("/v1/tasks", content=b"[]")).status_code == 401
+        async with a_client(parts, headers={"X-Forwarded-For": "203.0.113.9"}) as client:
+            assert (await client.get("/v1/overview")).status_code == 403
+    async with (
+        some_parts(tmp_path, tokens, host="0.0.0.0", open_read=True) as parts,
+        a_client(parts, host="gateway.example", client="203.0.113.9") as client,
+    ):
+        assert (await client.get("/v1/overview")).status_code == 200
+        assert (await client.post("/v1/tasks", content=b"[]")).status_code == 401
+
+
+# A worker's id belongs to a token
+
+ANN, BOB = {"X-Worker-Token": "token-of-ann"}, {"X-Worker-Token": "token-of-bob"}
+NAMED = {"PARCELPOST_WORKER_TOKENS": "ann: token-of-ann, bob: token-of-bob"}
+
+
+async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> None:
+    async with some_parts(tmp_path, NAMED) as parts, a_client(parts, headers={"X-Worker-ID": "w-1"}) as client:
+        await add_tasks(parts, a_task())
+        assert len((await client.get(WORK, headers=ANN)).json()["tasks"]) == 1
+        for path, body in (
+            ("tasks/t1/fail", {"error": "no", "permanent": True}),
+            ("tasks/t1/complete", {}),
+            ("heartbeat", {"queue": {}}),
+            ("results", [a_result()]),
+            ("signals", []),
+            ("metrics", []),
+        ):
+            answer = await client.post(f"/internal/{path}", json=body, headers=BOB)
+            assert answer.status_code == 403, path
+            assert "w-1 belongs to another token" in answer.json()["error"]["message"]
+        row = await parts.ledger.task("t1")
+        assert row is not None and row.state == "leased"
+        failed = await client.post("/internal/tasks/t1/fail", headers={**BOB, "X-Worker-ID": "w-2"})
+        assert failed.json()["success"] is False
+        assert (await client.post("/internal/tasks/t1/fail", headers=ANN)).json()["success"] is True
+
+
+async def test_workers_that_share_a_token_and_a_new_token_of_the_same_name_are_let_in(tmp_path: Path) -> None:
+    file, clock = tmp_path / "tokens", ManualClock()
+    _write(file, "ann: old-token\nann: new-token\nbob: token-of-bob\n")
+    async with some_parts(tmp_path, clock=clock, worker_tokens_file=str(file)) as parts, a_client(parts) as client:
+        for token in ("old-token", "new-token"):
+            for worker_id in ("w-1", "w-2"):
+                headers = {"X-Worker-Token": token, "X-Worker-ID": worker_id}
+                assert (await client.get(WORK, headers=headers)).status_code == 200
+        assert (await client.get(WORK, headers=BOB)).status_code == 403
+        _write(file, "bob: token-of-bob\n")  # ann is gone, and her workers' ids are free
+        clock.advance(1)
+        assert (await client.get(WORK, headers=BOB)).status_code == 200
+
+
+async def test_tokens_without_names_may_use_each_others_ids_and_no_named_ones(tmp_path: Path) -> None:
+    environment = {"PARCELPOST_WORKER_TOKENS": "plain-one, plain-two, ann: token-of-ann"}
+    async with some_parts(tmp_path, environment) as parts, a_client(parts) as client:
+        for token in ("plain-one", "plain-two"):
+            assert (await client.get(WORK, headers={"X-Worker-Token": token})).status_code == 200
+        assert (await client.get(WORK, headers=ANN)).status_code == 403
+        assert (await client.get(WORK, headers={**ANN, "X-Worker-ID": "w-ann"})).status_code == 200
+        headers = {"X-Worker-Token": "plain-one", "X-Worker-ID": "w-ann"}
+        assert (await client.get(WORK, headers=headers)).status_code == 403
+
+
+async def test_a_token_cannot_invent_workers_without_end(tmp_path: Path) -> None:
+    async with some_parts(tmp_path, NAMED, workers_per_token=3) as parts, a_client(parts) as client:
+        beats = [
+            await client.post("/internal/heartbeat", json={}, headers={**ANN, "X-Worker-ID": f"w-{number}"})
+            for number in range(5)
+        ]
+        assert [answer.status_code for answer in beats] == [200, 200, 200, 403, 403]
+        assert "server.workers_per_token" in beats[-1].json()["error"]["message"]
+        assert (
+            await client.post("/internal/heartbeat", json={}, headers=BOB | {"X-Worker-ID": "b"})
+        ).status_code == 200
+        assert len(await parts.ledger.workers()) == 4
 
 
 @pytest.mark.parametrize("worker_id", ["", "a b", "x" * 201, "tab\there"])

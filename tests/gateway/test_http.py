@@ -20,6 +20,7 @@ import zstandard
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.words import ParcelFilter
 from parcelpost.storage.listing import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
 
@@ -286,6 +287,109 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, clie
     assert row is not None and row.leases[0].expires_at.isoformat() == "2026-01-01T00:25:00+00:00"
     (worker,) = await parts.ledger.workers()
     assert (worker.beat.blocked, worker.beat.platforms) == (("slow",), ("echo",))
+
+
+async def test_a_result_of_something_else_does_not_end_a_task(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task())
+    await client.get("/internal/work?platforms=echo")
+    for wrong, named in [
+        ({"parcel_id": "another"}, "parcel"),
+        ({"platform": "vgsi"}, "platform"),
+        ({"state": "NH"}, "state"),
+        ({"county": "tolland"}, "county"),
+        ({"county": "tolland", "parcel_id": "another"}, "county and parcel"),
+    ]:
+        answer = (await client.post("/internal/results", json=[a_result(**wrong), a_result("t2")])).json()
+        said = f"the result is of another {named} than its task orders"
+        assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
+        assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
+        row = await parts.ledger.task("t1")
+        assert row is not None and row.state == "leased"
+
+
+async def test_a_record_of_a_list_has_its_own_number(parts: Parts, client: httpx2.AsyncClient) -> None:
+    """But only a worker that was given the list's task ends it so."""
+    await add_tasks(parts, a_task())
+    record = a_result(parcel_id="another", listed=True)
+    (await client.get("/internal/work?platforms=echo")).raise_for_status()
+    answer = await client.post("/internal/results", json=[record], headers={"X-Worker-ID": "w-2"})
+    assert answer.json()["failed"] == 1
+    assert isinstance(parts.clock, ManualClock)
+    parts.clock.advance(2_000)
+    await parts.ledger.bring_back(parts.clock.now(), 10)  # it is late, too
+    assert (await client.post("/internal/results", json=[record])).json()["inserted"] == 1
+    row = await parts.ledger.task("t1")
+    assert row is not None and row.state == "done"
+
+
+async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(
+    parts: Parts, client: httpx2.AsyncClient
+) -> None:
+    await add_tasks(parts, a_task(parcel_id="12-34.5", state="Connecticut", county="Hartford County"))
+    await client.get("/internal/work?platforms=echo")
+    assert isinstance(parts.clock, ManualClock)
+    parts.clock.advance(2_000)
+    await parts.ledger.bring_back(parts.clock.now(), 10)
+    sent = a_result(parcel_id="12 345", state="conn", county="hartford", late=True)
+    refused = (await client.post("/internal/results", json=[sent])).json()
+    assert "there is no state 'conn'" in refused["errors"][0]
+    assert (await client.post("/internal/results", json=[{**sent, "state": "ct"}])).json()["inserted"] == 1
+    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    assert (row.parcel.state, row.parcel.county) == ("CT", "hartford")
+
+
+async def test_spellings_of_a_place_are_one_parcel(parts: Parts, client: httpx2.AsyncClient) -> None:
+    places = [("CT", "Invented County"), ("ct", "invented"), ("Connecticut", " INVENTED "), ("CT", "Invented")]
+    batch = [
+        a_result(f"t{number}", parcel_id="1", state=state, county=county)
+        for number, (state, county) in enumerate(places)
+    ]
+    answer = (await client.post("/internal/results", json=batch)).json()
+    assert answer["failed"] == 0
+    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    assert (row.parcel.state, row.parcel.county) == ("CT", "invented")
+    for query in ("county=Invented+County", "state=connecticut", "state=CT&county=invented"):
+        assert len((await client.get(f"/v1/parcels?{query}")).json()["parcels"]) == 1
+    bad = [a_result("t8", state="ZZ"), a_result("t9", county="---")]
+    errors = (await client.post("/internal/results", json=bad)).json()["errors"]
+    assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is no name of a county"]
+
+
+async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Parts, client: httpx2.AsyncClient) -> None:
+    """Its scrape counts as of the moment when it came here first, also when it is sent again."""
+
+    async def send(task_id: str, scraped_at: str, owner: str) -> str:
+        result = a_result(task_id, parcel_id="1", scraped_at=scraped_at, data={"owner_names": [owner]})
+        answer = await client.post("/internal/results", json=[result])
+        return str(answer.json()["receipts"][0]["status"])
+
+    assert isinstance(parts.clock, ManualClock)
+    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "stored"
+    parts.clock.advance(60)
+    assert await send("honest", "2026-01-01T00:00:30Z", "New") == "stored"
+    parts.clock.advance(60)
+    assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "duplicate"
+    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    assert (row.owner, row.task_id) == ("New", "honest")
+
+
+async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(parts: Parts, client: httpx2.AsyncClient) -> None:
+    broken = {"platform": "p", "state": "CT", "county": "x", "success_rate": 0, "used_to": 1, "example": ""}
+    beat = {
+        "platforms": [f"{'p' * 500}{number}" for number in range(500)],
+        "blocked": [f"{'b' * 500}{number}" for number in range(500)],
+        "broken": [
+            {**broken, "field": f"f{number}", "failing": [f"{'w' * 590}{way}" for way in range(20)]}
+            for number in range(20)
+        ],
+    }
+    for number in range(40):
+        answer = await client.post("/internal/heartbeat", json=beat, headers={"X-Worker-ID": f"w-{number}"})
+        assert answer.status_code == 200
+    assert len((await client.get("/v1/workers")).content) < 40 * 24 * 1024
+    assert len((await client.get("/v1/overview")).content) < 40 * 24 * 1024
+    beat["version"] = "v" * 2_000_000
+    assert (await client.post("/internal/heartbeat", json=beat)).status_code == 413
 
 
 async def test_signals_become_ranked_selectors(client: httpx2.AsyncClient) -> None:

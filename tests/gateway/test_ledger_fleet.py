@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from parcelpost.gateway.ledger import Ledger
@@ -135,6 +136,46 @@ async def test_what_is_old_is_pruned(ledger: Ledger, now: datetime) -> None:
     assert len(await ledger.activity(now - 9 * DAY)) == 1
     assert len(await ledger.metrics("w1", now - 9 * DAY, 10)) == 1
     assert [row.samples for row in await ledger.selectors("", now - 9 * DAY, 10)] == [1]
+
+
+async def test_a_worker_id_belongs_to_the_token_that_used_it_first(ledger: Ledger, now: datetime) -> None:
+    async def claim(
+        worker_id: str, token: str, names: Sequence[str] = ("ann", "bob"), at: datetime = now
+    ) -> str | None:
+        return await ledger.claim_worker_id(worker_id, token, names, 2, at, at - HOUR)
+
+    assert [await claim("w1", "ann"), await claim("w1", "bob"), await claim("w1", "ann")] == ["ann"] * 3
+    assert await claim("w1", "bob", ["bob"]) == "bob", "a token that is gone leaves its ids"
+    assert [await claim("w2", ""), await claim("w2", "ann")] == ["", "ann"], (
+        "so do those without names, once all have one"
+    )
+    assert [await claim("w3", ""), await claim("w3", "ann", ["ann", ""])] == ["", ""]
+
+
+async def test_a_token_has_so_many_workers_and_a_new_one_takes_an_idle_ones_place(
+    ledger: Ledger, now: datetime
+) -> None:
+    async def claim(worker_id: str, at: datetime) -> str | None:
+        return await ledger.claim_worker_id(worker_id, "ann", ["ann"], 2, at, at - HOUR)
+
+    await ledger.add_tasks([task("a")], now)
+    for worker_id in ("holder", "idle"):
+        assert await claim(worker_id, now) == "ann"
+        await beat(ledger, worker_id, now)
+    await ledger.order("pause", "idle", now, now)
+    await ledger.grant("holder", ["echo"], 1, now, now + DAY)
+    assert await claim("new", now + HOUR / 2) is None
+    assert await claim("idle", now + HOUR / 2) == "ann"
+    assert await claim("new", now + 3 * HOUR) == "ann"
+    assert [row.beat.worker_id for row in await ledger.workers()] == ["holder"]
+    assert await claim("another", now + 3 * HOUR) is None, "one is new, one holds a task"
+    assert [await ledger.prune(now, now + 9 * DAY, 10) for _ in range(2)] == [1, 0]
+
+
+async def test_the_workers_heard_of_last_are_told_first(ledger: Ledger, now: datetime) -> None:
+    for number, worker_id in enumerate(("c", "a", "b")):
+        await beat(ledger, worker_id, now + number * HOUR)
+    assert [row.beat.worker_id for row in await ledger.workers(2)] == ["a", "b"]
 
 
 async def test_workers_silent_for_long_are_forgotten(ledger: Ledger, now: datetime) -> None:

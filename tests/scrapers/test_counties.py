@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.scrapers.counties import County, known, parse, slug
+from parcelpost.scrapers.counties import County, known, parse
 from parcelpost.scrapers.platforms import NAMES, RENDERED, county_platform
 
 ENTRY = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\n'
@@ -34,11 +34,6 @@ def test_a_county_is_found_however_it_is_written(county: str) -> None:
     assert found is not None
     assert found.takes(found.example)
     assert known().find("grizzly_gis", "GA", county) is None
-
-
-def test_a_slug_has_no_signs() -> None:
-    assert slug("Miami-Dade County") == "miami-dade"
-    assert slug("St. Johns") == "st-johns"
 
 
 def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ EXAMPLES = """
 Examples:
 
 \b
-  parcelpost add vgsi 1-23-4 --state CT --county hartford
+  parcelpost add grizzly_gis 11-2S-15-00010-001 --state FL --county columbia
   parcelpost add beacon 07-31-200-011 --state IN --county lake --url https://example.org/07-31 --priority urgent
   parcelpost add echo 1 --state CT --county hartford --extra note=first --extra delay_ms:=200
 """
@@ -62,9 +62,12 @@ def add(
         "priority": priority.value, "max_retries": str(max_retries), "task_id": task_id,
     }  # fmt: skip
     clean = {field: tasks.text(field, value) for field, value in texts.items()}
-    if clean["platform"] and not any_platform:
-        clean["platform"] = platform_names.spelled(clean["platform"], platform_names.names(settled()))
+    known = None if any_platform else platform_names.KnownPlatforms(settled())
+    if clean["platform"] and known is not None:
+        clean["platform"] = platform_names.spelled(clean["platform"], known.names)
     task = tasks.make(clean, parse_extra(extra or ()), Source.CLI)
+    if known is not None:
+        known.check(task)
     is_new, info = running.run(store, _add(store, task))
     if as_json:
         print_json({"task_id": task.task_id, "new": is_new, "status": info.status})

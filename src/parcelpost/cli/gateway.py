@@ -24,7 +24,7 @@ app = typer.Typer(
 
     \b
       parcelpost gateway serve
-      parcelpost gateway add parcels.csv --platform vgsi --state CT
+      parcelpost gateway add parcels.csv --platform grizzly_gis --state FL
       parcelpost gateway status
     """,
 )

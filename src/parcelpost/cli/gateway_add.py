@@ -30,7 +30,7 @@ EXAMPLES = """
 Examples:
 
 \b
-  parcelpost gateway add parcels.csv --platform vgsi --state CT --county hartford --dry-run
+  parcelpost gateway add parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run
   parcelpost gateway add roll.csv.gz --platform beacon --map parcel_id='Tax Key' --errors bad.csv
   parcelpost gateway add tasks.jsonl --database postgresql://gateway@db.example.org/parcelpost
 """
@@ -58,7 +58,7 @@ def add(
     import asyncio
 
     from parcelpost.cli.importing.command import take_in
-    from parcelpost.cli.platform_names import names
+    from parcelpost.cli.platform_names import KnownPlatforms
 
     wishes = Wishes(
         file=file,
@@ -68,7 +68,7 @@ def add(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
-        platforms=None if any_platform else names(settled()),
+        platforms=None if any_platform else KnownPlatforms(settled()),
         as_json=as_json,
     )
     take_in(wishes, partial(_ledger, database), asyncio.run)

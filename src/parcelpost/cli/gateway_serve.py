@@ -56,6 +56,9 @@ def serve(
     raw: Annotated[
         Text, typer.Option("--raw", metavar="WHERE", help="Raw files go here: a folder or s3://bucket/prefix.")
     ] = None,
+    open_read: Annotated[
+        bool, typer.Option("--open-read", help="Reading needs no token although workers and admins do.")
+    ] = False,
     config: ConfigPath = None,
     settings: SetOptions = None,
 ) -> None:
@@ -72,6 +75,8 @@ def serve(
     given = {"host": host, "port": port, "database": database, "raw": raw}
     own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
     named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
+    if open_read:
+        own["server.open_read"], named["server.open_read"] = "true", "--open-read"
     loaded = load(config=config, environment=os.environ, flags={**pairs(settings or []), **own}, named=named)
     for warning in loaded.warnings:
         print(f"note: {warning}", file=sys.stderr)
@@ -149,7 +154,8 @@ def _announce(settings: Settings, address: str) -> None:
         "readers": server.read_tokens_file or os.environ.get(READ_TOKENS_VARIABLE),
         "admins": server.admin_tokens_file or os.environ.get(ADMIN_TOKENS_VARIABLE),
     }
-    needed = [kind for kind, given in kinds.items() if given]
+    missing = [kind for kind, given in kinds.items() if not given]
+    needed = [] if len(missing) == len(kinds) else [kind for kind in kinds if kind != "readers" or not server.open_read]
     print_lines(
         fields(
             [
@@ -162,5 +168,10 @@ def _announce(settings: Settings, address: str) -> None:
         )
     )
     sys.stdout.flush()
+    if kinds["admins"]:
+        missing = [kind for kind in missing if kind != "readers"]  # an admin's token reads, too
+    for kind in missing:
+        if kind in needed:
+            print(f"note: no tokens are set for {kind}, and others are: nobody is let in there", file=sys.stderr)
     if not server.tls_certificate and not is_loopback(server.host):
         print(f"note: {_PLAIN}", file=sys.stderr)

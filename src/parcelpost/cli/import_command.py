@@ -30,7 +30,7 @@ EXAMPLES = """
 Examples:
 
 \b
-  parcelpost import parcels.csv --platform vgsi --state CT --county hartford --dry-run
+  parcelpost import parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run
   parcelpost import roll.tsv.gz --platform beacon --map parcel_id='Tax Key'
   zcat parcels.jsonl.gz | parcelpost import - --format jsonl --errors bad.csv
 """
@@ -57,7 +57,7 @@ def import_(
     """
     from parcelpost.cli import running
     from parcelpost.cli.importing.command import take_in
-    from parcelpost.cli.platform_names import names
+    from parcelpost.cli.platform_names import KnownPlatforms
 
     wishes = Wishes(
         file=file,
@@ -67,7 +67,7 @@ def import_(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
-        platforms=None if any_platform else names(settled()),
+        platforms=None if any_platform else KnownPlatforms(settled()),
         as_json=as_json,
     )
     take_in(wishes, partial(_store, store), partial(running.run, store))

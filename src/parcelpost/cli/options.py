@@ -47,7 +47,7 @@ After = Annotated[
 Platform = Annotated[str | None, typer.Option("--platform", metavar="NAME", help="Only of this platform.")]
 Parcel = Annotated[str | None, typer.Option("--parcel", metavar="ID", help="Only of this parcel id.")]
 AnyPlatform = Annotated[
-    bool, typer.Option("--any-platform", help="Take a platform that is not known here: other workers may have it.")
+    bool, typer.Option("--any-platform", help="Take a platform or a county that is not known here: other workers may.")
 ]
 ConfigPath = Annotated[
     Path | None,

@@ -46,10 +46,11 @@ def parse(
     """
     import asyncio
 
+    from parcelpost.places import normalized
     from parcelpost.settings.sources import load, pairs
 
     loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
-    target = Target(parcel_id=parcel_id, state=state, county=county)
+    target = normalized(Target(parcel_id=parcel_id, state=state, county=county))
     bad = asyncio.run(_parse(files, platform, target, loaded.settings))
     if bad:
         raise typer.Exit(1)

@@ -15,7 +15,8 @@ from parcelpost.cli.running import CLOCK, looking
 from parcelpost.cli.status_report import Pause
 from parcelpost.clock import iso
 from parcelpost.model import Broken
-from parcelpost.scrapers.counties import County, slug
+from parcelpost.places import county_slug
+from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.platforms import EXPERIMENTAL
 from parcelpost.settings import Settings
 from parcelpost.storage import queue_state, site_health
@@ -119,7 +120,7 @@ def listed(settings: Settings, known: Known) -> list[ListedPlatform]:
 
 
 def _place(platform: str, state: str, county: str) -> _Place:
-    return platform, state.strip().upper(), slug(county)
+    return platform, state.strip().upper(), county_slug(county)
 
 
 def _by_place(found: Iterable[SiteHealth]) -> dict[_Place, SiteHealth]:

@@ -7,8 +7,42 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 
 from parcelpost.errors import InvalidInput
+from parcelpost.model import Task
 from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
 from parcelpost.settings import Settings
+
+_ENTRY = "an entry in the file that fetch.counties_file names makes it known (docs/counties.md)"
+
+
+class KnownPlatforms:
+    """The platforms there are, and the counties whose sites they know. Raises InvalidSettings for a bad county file."""
+
+    def __init__(self, settings: Settings) -> None:
+        from parcelpost.scrapers.counties import known
+
+        self.names = names(settings)
+        others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
+        self._of_counties = frozenset(NAMES) - others  # somebody else's platform may know any county
+        self._counties = known(settings.fetch.counties_file)
+
+    def check(self, task: Task) -> None:
+        """Raises InvalidInput for a task that names neither a page nor a county whose site is known."""
+        target = task.target
+        if task.platform not in self._of_counties or target.url:
+            return
+        if self._counties.find(task.platform, target.state, target.county) is None:
+            hint = f"{_ENTRY}; a url names the page itself; --any-platform takes it all the same"
+            raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
+
+    @lru_cache(maxsize=1_000)  # noqa: B019 - one command's
+    def _unknown(self, platform: str, state: str, county: str) -> str:
+        if not county:
+            return f"{platform} needs a county, or the url of the parcel's page"
+        here = f"{county}, {state}" if state else county
+        there = {f"{one.county}, {one.state}".lower(): one for one in self._counties if one.platform == platform}
+        close = difflib.get_close_matches(here.lower()[:100], there, n=1, cutoff=0.0)
+        nearest = f"; the nearest that it knows is {there[close[0]].county}, {there[close[0]].state}" if close else ""
+        return f"{platform} knows no site of {here}{nearest}"
 
 
 def names(settings: Settings) -> frozenset[str]:

@@ -50,12 +50,14 @@ def scrape(
     from parcelpost.cli.add_command import parse_extra
     from parcelpost.cli.parse_command import reason
     from parcelpost.model import Done, Target, Task
+    from parcelpost.places import normalized
     from parcelpost.settings.sources import load, pairs
 
     loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
     for warning in loaded.warnings:
         print(f"note: {warning}", file=sys.stderr)
-    target = Target(parcel_id=parcel, state=state.upper(), county=county, url=url, extra=parse_extra(extra or ()))
+    given = Target(parcel_id=parcel, state=state, county=county, url=url, extra=parse_extra(extra or ()))
+    target = normalized(given)
     task = Task(task_id="scrape", platform=platform, target=target)
     outcome = asyncio.run(_scrape(task, loaded.settings))
     if not isinstance(outcome, Done):

@@ -14,6 +14,7 @@ from scrapy.http import Response
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Page, Result, Source, Target, Task
+from parcelpost.places import normalized
 from parcelpost.scrapers.plain import plain
 
 OWN_FIELDS = ("parcel_id", "state", "county", "url", "html")
@@ -39,6 +40,7 @@ class Items(Struct, frozen=True, kw_only=True):
         if not target.parcel_id:
             name = self._name("parcel_id")
             raise InvalidInput(f"the item has no {name}", hint="name its field in PARCELPOST_FIELDS")
+        target = normalized(target)
         data = self._record(found, target)
         return self._task(target, data), Result(data=data, scraped_at=now, page=page)
 

@@ -8,11 +8,15 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from msgspec import structs
+
 from parcelpost import wire
+from parcelpost.errors import InvalidInput
 from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.words import Arrival, ParcelKey, Stored
+from parcelpost.gateway.words import Arrival, Ordered, ParcelKey, Stored
 from parcelpost.model import is_child_id
+from parcelpost.places import county_name, county_slug, state_code
 
 _INLINE_BYTES = 512 * 1024
 _MOST_ERRORS = 100
@@ -24,6 +28,9 @@ async def take_results(parts: Parts, body: bytes, worker_id: str) -> wire.Result
     """Raises InvalidInput for a body that is no batch, LedgerAway when nothing could be stored."""
     now = parts.clock.now()
     read = _read(body, now) if len(body) <= _INLINE_BYTES else await asyncio.to_thread(_read, body, now)
+    task_ids = sorted({one.task_id for one in read if isinstance(one, Arrival)})
+    ordered = await parts.ledger.orders(task_ids, worker_id)
+    read = await _by_now(parts, [_of_its_task(one, ordered.get(one.task_id)) for one in read], now)
     arrivals = [one for one in read if isinstance(one, Arrival)]
     stored = await parts.ledger.store(arrivals, worker_id, now) if arrivals else ()
     _count(parts, read, stored)
@@ -34,12 +41,16 @@ def _read(body: bytes, now: datetime) -> _Read:
     return [one if isinstance(one, wire.BadEntry) else _arrival(one) for one in wire.read_batch(body, now)]
 
 
-def _arrival(found: wire.ReadResult) -> Arrival:
+def _arrival(found: wire.ReadResult) -> Arrival | wire.BadEntry:
     sent = found.sent
     data, scraped_at = bytes(sent.data), sent.scraped_at
+    try:
+        state, county = state_code(sent.state), county_name(sent.county)
+    except InvalidInput as error:
+        return _bad(sent.task_id, sent.parcel_id, sent.platform, str(error))
     return Arrival(
         task_id=sent.task_id,
-        parcel=ParcelKey(sent.platform, sent.state, sent.county, sent.parcel_id),
+        parcel=ParcelKey(sent.platform, state, county, sent.parcel_id),
         data=data,
         facts=facts_of(found.record, data),
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
@@ -48,7 +59,61 @@ def _arrival(found: wire.ReadResult) -> Arrival:
         raw_sha256=sent.raw_html_hash.lower() if sent.raw_html_hash else None,
         raw_file=sent.raw_file or None,
         late=sent.late is True,
+        listed=sent.listed is True,
     )
+
+
+def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> wire.BadEntry:
+    return wire.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
+
+
+def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arrival | wire.BadEntry:
+    """A result of another parcel would end a task that nobody has done. Of a task that is not known here, any is taken.
+
+    A page that lists many parcels is ordered by some name: its records have numbers of their own, and come from a
+    worker that was given the task.
+    """
+    if isinstance(one, wire.BadEntry) or ordered is None:
+        return one
+    key, target = one.parcel, ordered.target
+    pairs = {
+        "platform": (key.platform, ordered.platform),
+        "state": (key.state, _state(target.state) or key.state),
+        "county": (key.county, county_slug(target.county) or key.county),
+    }
+    if not (one.listed and ordered.was_given):
+        pairs["parcel"] = (_plain(key.parcel_id), _plain(target.parcel_id) or _plain(key.parcel_id))
+    wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
+    if not wrong:
+        return one
+    problem = f"the result is of another {' and '.join(wrong)} than its task orders"
+    return _bad(one.task_id, key.parcel_id, key.platform, problem)
+
+
+def _state(given: str) -> str:
+    try:
+        return state_code(given)
+    except InvalidInput:
+        return given
+
+
+def _plain(parcel_id: str) -> str:
+    """However it is punctuated."""
+    return "".join(filter(str.isalnum, parcel_id)).upper() or parcel_id
+
+
+async def _by_now(parts: Parts, read: _Read, now: datetime) -> _Read:
+    """What was scraped later than now, by a clock that is ahead, was scraped when it came here first."""
+    ahead = [one for one in read if isinstance(one, Arrival) and one.scraped_at > now]
+    if not ahead:
+        return read
+    known = await parts.ledger.known_scrapes(ahead)
+    return [
+        structs.replace(one, scraped_at=min(now, known.get(one.idempotency_key, now)))
+        if isinstance(one, Arrival) and one.scraped_at > now
+        else one
+        for one in read
+    ]
 
 
 def _words(read: _Read, stored: Sequence[Stored]) -> wire.ResultsWords:

@@ -9,7 +9,7 @@ since the whole call is refused otherwise (InvalidInput). Moments are kept in mi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from parcelpost.gateway.words import (
     Grant,
     LienRow,
     MetricsSample,
+    Ordered,
     ParcelFilter,
     ParcelKey,
     ParcelRecord,
@@ -72,6 +73,12 @@ class Ledger(Protocol):
 
     # Results
 
+    async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, Ordered]:
+        """What these tasks order, by task id, as far as they are known, and whether that worker was given them."""
+
+    async def known_scrapes(self, arrivals: Sequence[Arrival]) -> Mapping[str, datetime]:
+        """When those that the ledger has already were scraped, by idempotency key."""
+
     async def store(self, arrivals: Sequence[Arrival], worker_id: str, now: datetime) -> Sequence[Stored]:
         """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
 
@@ -82,6 +89,16 @@ class Ledger(Protocol):
         """
 
     # The fleet
+
+    async def claim_worker_id(
+        self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
+    ) -> str | None:
+        """Notes that a worker with this token uses the id, and returns the name of the token that the id belongs to.
+
+        It belongs to the token that used it first, for as long as that is among `names`, the tokens there are now. A
+        token has at most `most` ids: beyond that a new one takes the place of the one that was not used for the
+        longest time, since before `idle_before`, and that holds no lease. None where there is no such id.
+        """
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
@@ -101,7 +118,8 @@ class Ledger(Protocol):
         how many.
         """
 
-    async def workers(self) -> Sequence[WorkerRow]: ...
+    async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
+        """Those that were heard of last, by id."""
 
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
         """Counts them by the day. One that is too long to be a selector is left out."""

@@ -1,4 +1,4 @@
-"""How often a worker may ask, and how many of them there are."""
+"""How often workers may ask, and how many of them there are."""
 
 from __future__ import annotations
 
@@ -25,33 +25,37 @@ class _Bucket(Struct):
 
 
 class Limits:
-    """One bucket of requests for each worker, filled at the rate of the settings, two seconds' worth at most.
+    """One bucket of requests for the workers of each token, filled at the rate of the settings, two seconds' worth at
+    most. It counts the token: a worker can claim any id.
 
-    A worker that is a little too fast (it uploads several raw files at a time) is slowed down; one that is far too
-    fast is refused.
-    Bounded: the worker that was silent for the longest is forgotten first, and a forgotten one starts anew.
+    Workers that are a little too fast (they upload several raw files at a time) are slowed down; those that are far too
+    fast are refused.
+    The table of workers is bounded: the one that was silent for the longest is forgotten first, and is new again then.
     """
 
     def __init__(self, requests_per_second: float, clock: Clock) -> None:
         self._rate = requests_per_second
         self._most = max(requests_per_second * _BURST_SECONDS, 1.0)
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: dict[str, _Bucket] = {}
+        self._workers: OrderedDict[str, float] = OrderedDict()
+        """By id: when it last asked."""
         self._alive = 0
         self._counted_at = -math.inf
 
-    def knows(self, worker_id: str) -> bool:
-        return worker_id in self._buckets
+    def is_new(self, worker_id: str) -> bool:
+        """Notes that it asked; whether it had not before."""
+        is_new = worker_id not in self._workers
+        self._workers[worker_id] = self._clock.monotonic()
+        self._workers.move_to_end(worker_id)
+        if len(self._workers) > _MOST_WORKERS:
+            self._workers.popitem(last=False)
+        return is_new
 
-    def take(self, worker_id: str) -> float:
+    def take(self, token: str) -> float:
         """Counts a request, and answers the seconds it is to wait. Raises Refusal (429) for one too many."""
         now = self._clock.monotonic()
-        bucket = self._buckets.get(worker_id)
-        if bucket is None:
-            bucket = self._buckets[worker_id] = _Bucket(self._most, now)
-            if len(self._buckets) > _MOST_WORKERS:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(worker_id)
+        bucket = self._buckets.setdefault(token, _Bucket(self._most, now))  # the operator's tokens: not many
         bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
         bucket.at = now
         wait = max(0.0, (1 - bucket.tokens) / self._rate)
@@ -70,7 +74,7 @@ class Limits:
         now = self._clock.monotonic()
         if now - self._counted_at >= _COUNT_AGAIN_SECONDS:
             self._counted_at = now
-            self._alive = sum(now - bucket.at <= _ALIVE_SECONDS for bucket in self._buckets.values())
+            self._alive = sum(now - at <= _ALIVE_SECONDS for at in self._workers.values())
         return self._alive
 
     def _too_many(self, wait: float) -> Refusal:
@@ -81,4 +85,4 @@ class Limits:
             "X-RateLimit-Remaining": "0",
             "X-RateLimit-Reset": seconds,
         }
-        return Refusal(429, f"this worker asks more than {self._rate:g} times a second", headers=headers)
+        return Refusal(429, f"the workers of this token ask more than {self._rate:g} times a second", headers=headers)

@@ -29,6 +29,7 @@ _FORM = "write one token a line, or 'name: token'; a token is printable ASCII wi
 class _Entry(Struct, frozen=True):
     name: str
     digest: bytes
+    is_named: bool
     is_short: bool
 
 
@@ -56,6 +57,17 @@ class TokenBook:
     def configured(self) -> bool:
         """Whether such tokens are asked for: also where a file names none any more."""
         return bool(self._given) or self._file is not None
+
+    @property
+    def given_names(self) -> frozenset[str]:
+        """Of those that were given a name; the others are called by their place, which changes."""
+        self._look_again()
+        return frozenset(entry.name for entry in self._entries if entry.is_named)
+
+    @property
+    def has_unnamed(self) -> bool:
+        """Whether somebody may come in under no name: with a token that has none, or without one."""
+        return not self.configured or not all(entry.is_named for entry in self._entries)
 
     @property
     def short(self) -> Sequence[str]:
@@ -117,6 +129,11 @@ class Tokens(Struct, frozen=True, kw_only=True):
     read: TokenBook
     admin: TokenBook
 
+    @property
+    def configured(self) -> bool:
+        """Whether there are any: then nobody is let in without one."""
+        return self.worker.configured or self.read.configured or self.admin.configured
+
 
 def read_tokens(settings: ServerSettings, environment: Mapping[str, str], clock: Clock, emit: Emit) -> Tokens:
     """Raises InvalidSettings, without a token in it."""
@@ -150,5 +167,5 @@ def _entries(lines: Sequence[str], place: str, where: str) -> Sequence[_Entry]:
         if entry is None:
             raise InvalidSettings(f"{where}: number {number} is no token", hint=_FORM)
         digest, is_short = hashlib.sha256(entry[2].encode()).digest(), len(entry[2]) < LEAST_CHARS
-        found.append(_Entry(entry[1] or f"{place} {number}", digest, is_short))
+        found.append(_Entry(entry[1] or f"{place} {number}", digest, bool(entry[1]), is_short))
     return found

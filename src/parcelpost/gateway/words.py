@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from parcelpost.model import Broken, Json, Task
+from parcelpost.model import Broken, Json, Target, Task
 
 
 class TaskState(StrEnum):
@@ -104,6 +104,17 @@ class Arrival(Struct, frozen=True, kw_only=True, gc=False):
     raw_sha256: str | None = None
     raw_file: str | None = None
     late: bool = False
+    listed: bool = False
+    """Its page lists several parcels: the number is the record's own, not that of the order."""
+
+
+class Ordered(Struct, frozen=True):
+    """What a task asks for."""
+
+    platform: str
+    target: Target
+    was_given: bool
+    """To the worker that asks, now or before."""
 
 
 class Stored(StrEnum):

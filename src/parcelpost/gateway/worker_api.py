@@ -16,7 +16,7 @@ from parcelpost import wire
 from parcelpost.errors import InvalidInput
 from parcelpost.events import WorkerJoined
 from parcelpost.gateway import raw_uploads, worker_forms
-from parcelpost.gateway.access import Access
+from parcelpost.gateway.access import Access, WorkerIds
 from parcelpost.gateway.arriving import take_results
 from parcelpost.gateway.bodies import read_body
 from parcelpost.gateway.declared import BODIES, WORKER_TOKEN, declared
@@ -33,6 +33,7 @@ _MOST_PLATFORMS = 500
 _MOST_SELECTORS = 10_000
 _SELECTORS_OF = timedelta(days=30)
 _MOST_SMALL_BYTES = 64 * 1024
+_MOST_BEAT_BYTES = 1024 * 1024
 _NUMBER = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -76,6 +77,7 @@ class _WorkerApi:
         self._settings = parts.settings
         self._ledger = parts.ledger
         self._access = Access(parts.settings, parts.tokens)
+        self._worker_ids = WorkerIds(parts.ledger, parts.tokens.worker, parts.settings.workers_per_token, parts.clock)
         self._limits = Limits(parts.settings.requests_per_second, parts.clock)
 
     async def work(self, request: Request) -> Response:
@@ -121,7 +123,7 @@ class _WorkerApi:
     async def heartbeat(self, request: Request) -> Response:
         """How a worker is; answers what it is to do."""
         worker_id = await self._caller(request)
-        body = await self._body(request, self._settings.max_body_bytes)
+        body = await self._body(request, min(_MOST_BEAT_BYTES, self._settings.max_body_bytes))
         sent = _read(wire.read_beat, body)
         now = self._parts.clock.now()
         beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
@@ -163,12 +165,13 @@ class _WorkerApi:
         return _answer(wire.SelectorsWords(words))
 
     async def _caller(self, request: Request) -> str:
-        """The worker's id, once it may ask and has not asked too often."""
+        """The worker's id, once it may ask, has not asked too often, and the id is its own."""
         caller = self._access.worker(request)
-        if not self._limits.knows(caller.worker_id):
-            self._parts.emit(WorkerJoined(worker_id=caller.worker_id, token=caller.token))
-        if wait := self._limits.take(caller.worker_id):
+        if wait := self._limits.take(caller.token):
             await self._parts.clock.sleep(wait)
+        await self._worker_ids.check(caller)
+        if self._limits.is_new(caller.worker_id):
+            self._parts.emit(WorkerJoined(worker_id=caller.worker_id, token=caller.token))
         return caller.worker_id
 
     async def _body(self, request: Request, most_bytes: int) -> bytes:

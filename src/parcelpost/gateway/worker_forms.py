@@ -36,6 +36,7 @@ _RESULT = {
         "idempotency_key": {"type": "string", "maxLength": 1024},
         "raw_file": {"type": "string", "maxLength": 1024},
         "late": {"type": "boolean"},
+        "listed": {"type": "boolean"},
     },
     "required": ["task_id", "parcel_id", "platform", "state", "county", "data", "scraped_at", "parse_duration_ms"],
 }

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
+from parcelpost.places import county_slug
 from parcelpost.scrapers.browsers.profiles import is_name
 from parcelpost.scrapers.platforms import NAMES, RENDERED
 
@@ -64,25 +65,19 @@ class Counties:
     def __init__(self, entries: Iterable[County] = ()) -> None:
         self._entries: dict[tuple[str, str, str], County] = {}
         for one in entries:
-            self._entries.setdefault((one.platform, one.state.lower(), slug(one.county)), one)
+            self._entries.setdefault((one.platform, one.state.upper(), county_slug(one.county)), one)
 
     def __iter__(self) -> Iterator[County]:
         return iter(sorted(self._entries.values(), key=lambda one: (one.platform, one.state, one.county)))
 
     def find(self, platform: str, state: str, county: str) -> County | None:
         """However the county's name is written. None: it has no entry."""
-        return self._entries.get((platform, state.strip().lower(), slug(county)))
+        return self._entries.get((platform, state.strip().upper(), county_slug(county)))
 
 
 def known(counties_file: str = "") -> Counties:
     """The operator's entries, then those that come with the package. Raises InvalidSettings that names the entry."""
     return Counties([*(_from_file(Path(counties_file)) if counties_file else ()), *_shipped()])
-
-
-def slug(county: str) -> str:
-    """`Miami-Dade County` -> `miami-dade`."""
-    words = re.sub(r"[^a-z0-9]+", "-", county.strip().lower()).strip("-")
-    return words.removesuffix("-county")
 
 
 def parse(name: str, text: str) -> list[County]:

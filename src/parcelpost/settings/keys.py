@@ -180,12 +180,14 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     worker_tokens_file: str = ""
     read_tokens_file: str = ""
     admin_tokens_file: str = ""
+    open_read: bool = False
     tls_certificate: str = ""
     tls_key: str = ""
     lease_seconds: Seconds = 900.0
     max_lease_hours: Annotated[float, Meta(gt=0, le=87_600)] = 24.0
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
-    requests_per_second: Annotated[float, Meta(gt=0, le=1_000_000)] = 50.0
+    requests_per_second: Annotated[float, Meta(gt=0, le=1_000_000)] = 500.0
+    workers_per_token: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     max_body_bytes: SomeBytes = 32 * MIB
     max_raw_bytes: SomeBytes = 64 * MIB
     keep_days: Days = 30.0

@@ -7,6 +7,7 @@ from hashlib import sha256
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Listed
+from parcelpost.places import county_slug
 
 MOST_RECORDS = 50_000
 
@@ -23,7 +24,7 @@ def listed(records: Sequence[Mapping[str, Json]]) -> list[Listed]:
     found: dict[str, Listed] = {}
     for position, record in enumerate(records, start=1):
         number = number_of(record) or f"line {position}"
-        county = _text(record.get("county"))
+        county = county_slug(_text(record.get("county")))
         key = f"{county}/{number}"
         while (earlier := found.get(key)) is not None and not _are_liens(earlier.data, record):
             key += " again"

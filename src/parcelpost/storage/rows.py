@@ -26,11 +26,12 @@ CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease
     seq, retries, created_at, lease_id"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error, parent_id"""
-ENTRY_COLUMNS = """r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
+LISTED = "r.parcel_id <> t.parcel_id"
+ENTRY_COLUMNS = f"""r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
     r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
     r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
     r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
-    t.lease_expires_at, t.retries, r.page_shared, t.lease_id"""
+    t.lease_expires_at, t.retries, r.page_shared, t.lease_id, {LISTED}"""
 
 
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
@@ -117,7 +118,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
         html_path, json_path, screenshot_path, log_path, sha256, key,
         scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
-        created_at, lease, retries, page_shared, lease_id,
+        created_at, lease, retries, page_shared, lease_id, listed,
     ) = row  # fmt: skip
     return OutboxEntry(
         seq=seq,
@@ -150,6 +151,7 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         retries=retries,
         page_shared=bool(page_shared),
         lease_id=lease_id,
+        listed=bool(listed),
     )
 
 

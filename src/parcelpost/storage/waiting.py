@@ -25,7 +25,8 @@ _sizes = Decoder(list[int | None]).decode
 
 
 _COLUMNS = {column.partition(".")[2]: column for column in map(str.strip, rows.ENTRY_COLUMNS.split(","))}
-_COLUMNS |= {name: f"json(iif(r.{name}, 'true', 'false'))" for name in ("success", "page_shared")} | {"data": "NULL"}
+_TRUTHS = {"success": "r.success", "page_shared": "r.page_shared", "listed": rows.LISTED}
+_COLUMNS |= {name: f"json(iif({column}, 'true', 'false'))" for name, column in _TRUTHS.items()} | {"data": "NULL"}
 _FIELDS = ", ".join(_COLUMNS[name] for name in OutboxEntry.__struct_fields__)
 # The planner's statistics are from last night: what is hot names its index.
 _NEXT = """SELECT min(seq) FROM results INDEXED BY results_outbox

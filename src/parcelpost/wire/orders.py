@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Task
+from parcelpost.places import normalized
 from parcelpost.wire.reading import Piece, elements, value
 from parcelpost.wire.requests import CONTROL, MOST_NAME_BYTES
 from parcelpost.wire.work import name_of, read_task
@@ -60,6 +61,7 @@ def read_orders(body: bytes, most: int) -> Orders:
 def _order(piece: Piece) -> Task:
     """Unlike a worker, which would lose the task, a gateway refuses what it would have to guess."""
     task = read_task(piece)
+    task = structs.replace(task, target=normalized(task.target))
     given = value(piece)
     for name, taken in (("priority", int(task.priority)), ("max_retries", task.max_retries)):
         wish = given.get(name)

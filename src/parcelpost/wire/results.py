@@ -34,6 +34,7 @@ class _ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     idempotency_key: str
     raw_file: str | UnsetType = UNSET
     late: bool = False
+    listed: bool = False
 
 
 class EntryReceipt(Struct, frozen=True):
@@ -70,6 +71,7 @@ def _result(entry: OutboxEntry, now: datetime) -> _ParcelResult:
         idempotency_key=entry.idempotency_key,
         raw_file=raw_file_name(entry) if entry.html_path and entry.raw_sha256 else UNSET,
         late=entry.lease_expires_at is not None and now > entry.lease_expires_at,
+        listed=entry.listed,
     )
 
 

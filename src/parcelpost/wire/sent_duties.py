@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -17,10 +17,15 @@ from parcelpost.wire.duties import MOST_BROKEN
 from parcelpost.wire.reading import Piece, elements, member, members, one_line, value
 from parcelpost.wire.requests import Moment, Name, Place
 
+T = TypeVar("T")
+
 MOST_SIGNALS = 10_000
 MOST_SAMPLES = 10_000
 
 _MOST_PLATFORMS = 500
+_MOST_NAMES_CHARS = 4_096
+_MOST_BROKEN_CHARS = 12_288
+"""A beat is kept, and is part of every overview: it may not be large, however many names it holds."""
 _MOST_NAME_CHARS = 512
 _MOST_TEXT_CHARS = 4_000
 _MOST_COUNT = 2**53
@@ -211,12 +216,22 @@ def _figure(given: Json) -> float:
 
 def _names(given: Json) -> tuple[str, ...]:
     listed = given[:_MOST_PLATFORMS] if isinstance(given, list) else ()
-    return tuple(name for name in listed if isinstance(name, str) and _is_name(name, _MOST_NAME_CHARS))
+    names = [name for name in listed if isinstance(name, str) and _is_name(name, _MOST_NAME_CHARS)]
+    return tuple(_first(names, _MOST_NAMES_CHARS))
 
 
 def _all_broken(given: Json) -> tuple[Broken, ...]:
     listed = given[:MOST_BROKEN] if isinstance(given, list) else ()
-    return tuple(one for entry in listed if (one := _broken(entry)))
+    return tuple(_first([one for entry in listed if (one := _broken(entry))], _MOST_BROKEN_CHARS))
+
+
+def _first(items: Sequence[T], most: int) -> Iterator[T]:
+    """As many as make that many characters of JSON."""
+    for item in items:
+        most -= len(msgspec.json.encode(item))
+        if most < 0:
+            return
+        yield item
 
 
 def _broken(given: Json) -> Broken | None:

@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
+from msgspec import structs
+
 from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
+from parcelpost.errors import InvalidInput, NotAllowed, NotNow, Refused, StoreError, UpstreamError
 from parcelpost.events import Emit, LoopFailed, TaskSkipped, TasksReceived
 from parcelpost.model import Task
+from parcelpost.places import normalized
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -131,11 +134,15 @@ class Collector:
         for bad in work.bad:
             self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
         self.offers_nothing = not work.tasks and not work.bad
-        self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
-        added = await self._lpm.add_tasks(work.tasks, granted=True)
+        tasks, nowhere = _in_one_spelling(work.tasks)
+        self._unstored = tasks  # should storing fail, they are stored before more are asked for
+        added = await self._lpm.add_tasks(tasks, granted=True)
         self._unstored = ()
-        await self._skip(work.tasks, added.refusals)
-        bad_count = len(work.bad) + added.refused
+        await self._skip(tasks, added.refusals)
+        for task, problem in nowhere:
+            self._emit(TaskSkipped(task_id=task.task_id, problem=problem))
+            await self._report(task, problem)
+        bad_count = len(work.bad) + len(nowhere) + added.refused
         if not self.offers_nothing:
             self._emit(TasksReceived(new=added.new, known=added.known, bad=bad_count))
             await self._record(added.new, started, None)
@@ -154,8 +161,11 @@ class Collector:
         for task_id, problem in refusals:
             self._emit(TaskSkipped(task_id=task_id, problem=problem))
             if task := named.get(task_id):
-                with contextlib.suppress(UpstreamError):
-                    await self._upstream.report_end(refused(task, problem, self._clock.now()))
+                await self._report(task, problem)
+
+    async def _report(self, task: Task, problem: str) -> None:
+        with contextlib.suppress(UpstreamError):
+            await self._upstream.report_end(refused(task, problem, self._clock.now()))
 
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
         self.offers_nothing = False
@@ -174,3 +184,15 @@ class Collector:
                     duration_ms=int((self._clock.monotonic() - started) * 1000),
                 )
             )
+
+
+def _in_one_spelling(tasks: Sequence[Task]) -> tuple[list[Task], list[tuple[Task, str]]]:
+    """With their places as the store spells them; and those of no place that exists, each with the problem."""
+    found: list[Task] = []
+    nowhere: list[tuple[Task, str]] = []
+    for task in tasks:
+        try:
+            found.append(structs.replace(task, target=normalized(task.target)))
+        except InvalidInput as error:
+            nowhere.append((task, str(error)))
+    return found, nowhere

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from parcelpost.cli.platform_names import KnownPlatforms
 from parcelpost.errors import InvalidInput
 
 NEEDED = ("platform", "parcel_id")
@@ -48,9 +49,9 @@ class Columns:
     """Plans for rows, by what the operator said (`mapped`: field -> column) and by clear names."""
 
     def __init__(
-        self, mapped: Mapping[str, str], constants: Mapping[str, str], platforms: frozenset[str] | None = None
+        self, mapped: Mapping[str, str], constants: Mapping[str, str], platforms: KnownPlatforms | None = None
     ) -> None:
-        """`platforms`: those that are known; None: any will do."""
+        """`platforms`: those that are known, with their counties; None: any will do."""
         self._mapped = mapped
         self.platforms = platforms
         self.constants = constants

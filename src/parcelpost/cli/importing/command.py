@@ -30,7 +30,7 @@ def take_in(wishes: Wishes, place: Place, run: Runner) -> None:
     """Raises InvalidInput for a file that cannot be used, typer.Exit(1) at the end if rows were bad."""
     constants = {field: value.strip() for field, value in wishes.same.items() if value.strip()}
     if wishes.platforms is not None and "platform" in constants:
-        constants["platform"] = spelled(constants["platform"], wishes.platforms)
+        constants["platform"] = spelled(constants["platform"], wishes.platforms.names)
     columns = Columns(parse_map(wishes.maps), constants, wishes.platforms)
     with opened(wishes.file) as source:
         rows = reader(source, format_of(wishes.file, wishes.kind))

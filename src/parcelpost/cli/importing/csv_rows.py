@@ -49,15 +49,17 @@ class CsvRows:
                 yield self._named(row)
 
     def _named(self, row: list[str]) -> Row | Bad:
-        excess = [value for value in row[len(self.columns) :] if value.strip()]
-        if excess:
+        excess = any(value.strip() for value in row[len(self.columns) :])
+        if excess or len(row) < self._fewest:
             reason = f"{len(row)} values for {len(self.columns)} columns"
             return Bad(self._records.first, reason, ",".join(row)[:SHOWN_CHARS])
         return Row(self._records.first, dict(zip(self.columns, row, strict=False)))
 
     def _header(self) -> tuple[str, ...]:
         try:
-            return _distinct([name.strip() for name in next(self._reader)])
+            names = [name.strip() for name in next(self._reader)]
+            self._fewest = max((number for number, name in enumerate(names, 1) if name), default=0)
+            return _distinct(names)
         except csv.Error as error:
             raise InvalidInput(f"the header row cannot be read: {error}", hint="check the first line") from None
 

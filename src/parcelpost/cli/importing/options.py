@@ -9,6 +9,7 @@ import typer
 from msgspec import Struct
 
 from parcelpost.cli.importing.formats import Format
+from parcelpost.cli.platform_names import KnownPlatforms
 
 File = Annotated[
     str, typer.Argument(help="CSV, TSV, JSON or JSON lines, gzipped or not; - reads standard input.", metavar="FILE")
@@ -42,6 +43,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
     dry_run: bool
     errors: Path | None
     allow_bad: bool
-    platforms: frozenset[str] | None
-    """Those that are known; None: any will do."""
+    platforms: KnownPlatforms | None
+    """Those that are known, with their counties; None: any will do."""
     as_json: bool

@@ -14,6 +14,7 @@ from parcelpost.cli.importing.readers import Bad, Row
 from parcelpost.cli.platform_names import spelled
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Priority, Source, Target, Task
+from parcelpost.places import normalized
 
 _PRIORITIES = {str(int(one)): one for one in Priority} | {one.name.lower(): one for one in Priority}
 _PRIORITIES["low"] = Priority.BATCH  # as the gateway calls it
@@ -43,8 +44,11 @@ def from_row(values: Mapping[str, Json], columns: Columns) -> Task:
     extra = {name: values[column] for column, name in plan.extra.items() if values[column] not in ("", None)}
     fields |= columns.constants
     if columns.platforms is not None and fields.get("platform"):
-        fields["platform"] = spelled(fields["platform"], columns.platforms)
-    return make(fields, extra, Source.LOCAL_FILE)
+        fields["platform"] = spelled(fields["platform"], columns.platforms.names)
+    task = make(fields, extra, Source.LOCAL_FILE)
+    if columns.platforms is not None:
+        columns.platforms.check(task)
+    return task
 
 
 def make(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -> Task:
@@ -53,13 +57,14 @@ def make(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -
     for field in ("platform", "parcel_id"):
         if not get(field):
             raise InvalidInput(f"{field} is empty")
-    state = get("state", "")
-    target = Target(
-        parcel_id=_parcel_id(fields["parcel_id"]),
-        state=state.upper() if len(state) == 2 else state,
-        county=get("county", ""),
-        url=get("url", ""),
-        extra=extra,
+    target = normalized(
+        Target(
+            parcel_id=_parcel_id(fields["parcel_id"]),
+            state=get("state", ""),
+            county=get("county", ""),
+            url=get("url", ""),
+            extra=extra,
+        )
     )
     options: dict[str, Any] = {}
     if priority := get("priority"):
@@ -95,7 +100,7 @@ def _parcel(task: Task) -> tuple[str, ...]:
 
 
 def _place(platform: str, target: Target) -> tuple[str, ...]:
-    return platform.lower(), target.state.lower(), target.county.lower()
+    return platform.lower(), target.state, target.county
 
 
 def flat(values: Mapping[str, Json]) -> Mapping[str, Json]:

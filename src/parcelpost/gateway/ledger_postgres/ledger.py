@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -14,7 +14,14 @@ from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.batch import sift
 from parcelpost.gateway.sql.care import prunings
 from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
-from parcelpost.gateway.sql.fleet import Fleet
+from parcelpost.gateway.sql.fleet import (
+    CLAIM_WORKER_ID,
+    COUNT_WORKER_IDS,
+    FORGET_WORKER,
+    IDLE_WORKER_ID,
+    WORKER_ID,
+    Fleet,
+)
 from parcelpost.gateway.sql.rows import Row
 from parcelpost.gateway.sql.statements import numbered
 from parcelpost.gateway.words import AWAY_AFTER, Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored, TaskState
@@ -23,6 +30,7 @@ from parcelpost.model import Task
 T = TypeVar("T")
 
 _TRIES = 5
+_WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
 
 
 class PostgresLedger(Fleet):
@@ -67,6 +75,26 @@ class PostgresLedger(Fleet):
             for entry, (answer,) in zip(batch.entries, found, strict=True):
                 answers[entry.place] = Stored(answer)
         return answers
+
+    async def claim_worker_id(
+        self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
+    ) -> str | None:
+        async def claim() -> str | None:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _WORKER_IDS_LOCK)
+                owner = await connection.fetchval(numbered(WORKER_ID), worker_id)
+                if owner is not None and owner != token and owner in names:
+                    return str(owner)
+                if owner != token and await connection.fetchval(numbered(COUNT_WORKER_IDS), token) >= most:
+                    idle = await connection.fetchval(numbered(IDLE_WORKER_ID), token, idle_before)
+                    if idle is None:
+                        return None
+                    for statement in FORGET_WORKER:
+                        await connection.execute(numbered(statement), idle)
+                await connection.execute(numbered(CLAIM_WORKER_ID), worker_id, token, now)
+                return token
+
+        return await _tried(claim)
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         text = rows.encode(beat).decode()

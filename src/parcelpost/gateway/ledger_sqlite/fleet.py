@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection
 from datetime import datetime
 
 from parcelpost.clock import iso
 from parcelpost.gateway.ledger_sqlite.connecting import bound
 from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.care import prunings
-from parcelpost.gateway.sql.fleet import BEAT
+from parcelpost.gateway.sql.fleet import (
+    BEAT,
+    CLAIM_WORKER_ID,
+    COUNT_WORKER_IDS,
+    FORGET_WORKER,
+    IDLE_WORKER_ID,
+    WORKER_ID,
+)
 from parcelpost.gateway.words import AWAY_AFTER, Beat
 
 _EXTEND = """
@@ -22,6 +30,30 @@ _ORDER = """
 INSERT INTO commands (worker_id, command, ordered_at)
 SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
 """
+
+
+def claim_worker_id(
+    db: sqlite3.Connection,
+    worker_id: str,
+    token: str,
+    names: Collection[str],
+    most: int,
+    now: datetime,
+    idle_before: datetime,
+) -> str | None:
+    found = db.execute(WORKER_ID, (worker_id,)).fetchone()
+    if found is not None and found[0] != token and found[0] in names:
+        return str(found[0])
+    if found is None or found[0] != token:
+        (ids,) = db.execute(COUNT_WORKER_IDS, (token,)).fetchone()
+        if ids >= most:
+            idle = db.execute(IDLE_WORKER_ID, (token, iso(idle_before))).fetchone()
+            if idle is None:
+                return None
+            for statement in FORGET_WORKER:
+                db.execute(statement, idle)
+    db.execute(CLAIM_WORKER_ID, (worker_id, token, iso(now)))
+    return token
 
 
 def beat(db: sqlite3.Connection, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
@@ -62,6 +62,11 @@ class SqliteLedger(Fleet):
         with translated(self._path):
             batch = batches.make(arrivals, worker_id, now)
         return await self._writer.run(results.store, batch)
+
+    async def claim_worker_id(
+        self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
+    ) -> str | None:
+        return await self._writer.run(fleet.claim_worker_id, worker_id, token, names, most, now, idle_before)
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         return await self._writer.run(fleet.beat, beat, now, until, oldest_grant)

@@ -12,6 +12,9 @@ from parcelpost.gateway.read_api.answers import Queued
 from parcelpost.gateway.words import ActivityRow, WorkerRow, WorkerState
 from parcelpost.model import Broken
 
+_MOST_PLATFORMS = 500
+_MOST_LISTED = 100
+"""Of a platform's blocked workers, failing selectors and outdated ones."""
 _GOOD = ("done", "not_found")
 _BAD = ("failed", "dead", "expired")
 
@@ -152,7 +155,7 @@ def outcomes_of(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
 
 
 def health_of(outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker]) -> list[PlatformHealth]:
-    """Of every platform that was heard of, by name."""
+    """Of the platforms that were heard of, by name."""
     alive = [worker for worker in workers if worker.alive]
     blocked: defaultdict[str, list[str]] = defaultdict(list)
     known = {platform for platform in outcomes if platform}  # '' is what came with no name
@@ -167,7 +170,7 @@ def health_of(outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker]) -
         _health(
             name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []), outdated.get(name, [])
         )
-        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())
+        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())[:_MOST_PLATFORMS]
     ]
 
 
@@ -197,7 +200,7 @@ def _health(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        blocked_workers=sorted(blocked),
-        failing_selectors=failing,
-        outdated_selectors=outdated,
+        blocked_workers=sorted(blocked)[:_MOST_LISTED],
+        failing_selectors=failing[:_MOST_LISTED],
+        outdated_selectors=outdated[:_MOST_LISTED],
     )

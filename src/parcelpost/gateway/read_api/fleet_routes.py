@@ -35,6 +35,7 @@ from parcelpost.wire.orders import Orders, TaskOrder, read_orders
 T = TypeVar("T")
 
 _MOST_TASKS = 10_000
+_MOST_WORKERS = 1_000
 _MOST_SMALL_BYTES = 64 * 1024
 _BODY = (400, *BODIES)
 _COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
@@ -63,9 +64,9 @@ def add_views(routes: APIRouter, parts: Parts) -> None:
 
     @routes.get("/workers", responses=answers(Workers))
     async def workers() -> Response:
-        """Every worker that has ever reported."""
+        """The workers that reported last, up to 1,000, by id."""
         now = parts.clock.now()
-        return json_answer(Workers([worker_answer(row, now) for row in await ledger.workers()]))
+        return json_answer(Workers([worker_answer(row, now) for row in await ledger.workers(_MOST_WORKERS)]))
 
     @routes.get("/queue", responses=answers(Queue))
     async def queue() -> Response:

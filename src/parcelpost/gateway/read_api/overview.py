@@ -53,9 +53,8 @@ class OverviewDesk:
         last = int(now.timestamp() // bucket) * bucket
         since = now.fromtimestamp(last - (buckets - 1) * bucket, now.tzinfo)
         await self._sum_up_the_day()
-        rows = [row for row in await ledger.workers() if now - row.last_seen_at <= _FORGOTTEN_AFTER]
-        newest = sorted(rows, key=lambda row: row.last_seen_at, reverse=True)[:_MOST_WORKERS]
-        workers = sorted((worker_answer(row, now) for row in newest), key=lambda worker: worker.worker_id)
+        rows = await ledger.workers(_MOST_WORKERS)
+        workers = [worker_answer(row, now) for row in rows if now - row.last_seen_at <= _FORGOTTEN_AFTER]
         return Overview(
             now=now,
             version=self._parts.version,

@@ -30,6 +30,14 @@ DELETE FROM workers WHERE worker_id IN (
 """
 
 
+_WORKER_IDS = """
+DELETE FROM worker_ids WHERE worker_id IN (
+    SELECT i.worker_id FROM worker_ids i WHERE i.used_at < ?
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = i.worker_id AND l.ended_at IS NULL)
+    LIMIT ?)
+"""
+
+
 def prunings(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
     """Statements, each with its first parameter. A task's leases go with it; a command that was delivered is gone."""
     day = before.date().isoformat()
@@ -40,4 +48,5 @@ def prunings(before: datetime, silent_before: datetime) -> Sequence[tuple[str, A
         (_SELECTORS, day),
         (_COMMANDS, before),
         (_WORKERS, silent_before),
+        (_WORKER_IDS, silent_before),
     )

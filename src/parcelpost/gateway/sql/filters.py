@@ -36,13 +36,13 @@ def of_parcels(wanted: ParcelFilter, after: ParcelKey | None = None) -> Conditio
         exists = "EXISTS (SELECT 1 FROM liens l WHERE l.parcel_no = p.parcel_no AND l.position < p.lien_count AND "
         found.add(f"{exists}{liens})", *liens.args)
     if after is not None:
-        found.add(f"({KEY}) > (?, ?, ?, ?)", *_parts(after))
+        found.add(f"({KEY}) > (?, ?, ?, ?)", *parts(after))
     return found
 
 
 def of_one(key: ParcelKey) -> Conditions:
     found = Conditions()
-    found.add(f"({KEY}) = (?, ?, ?, ?)", *_parts(key))
+    found.add(f"({KEY}) = (?, ?, ?, ?)", *parts(key))
     return found
 
 
@@ -52,8 +52,8 @@ def of_liens(wanted: ParcelFilter, after: tuple[ParcelKey, int] | None) -> Condi
     _add_lien(found, wanted)
     if after is not None:
         key, position = after
-        found.add(f"({KEY}) >= (?, ?, ?, ?)", *_parts(key))
-        found.add(f"(({KEY}) > (?, ?, ?, ?) OR l.position > ?)", *_parts(key), position)
+        found.add(f"({KEY}) >= (?, ?, ?, ?)", *parts(key))
+        found.add(f"(({KEY}) > (?, ?, ?, ?) OR l.position > ?)", *parts(key), position)
     return found
 
 
@@ -80,5 +80,5 @@ def _add_lien(found: Conditions, wanted: ParcelFilter) -> None:
         found.add("l.amount_cents <= ?", wanted.max_lien_cents)
 
 
-def _parts(key: ParcelKey) -> tuple[str, str, str, str]:
+def parts(key: ParcelKey) -> tuple[str, str, str, str]:
     return key.platform, key.state, key.county, key.parcel_id

@@ -19,6 +19,19 @@ ON CONFLICT (worker_id) DO UPDATE
 SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
 """
 
+WORKER_ID = "SELECT token FROM worker_ids WHERE worker_id = ?"
+COUNT_WORKER_IDS = "SELECT count(*) FROM worker_ids WHERE token = ?"
+IDLE_WORKER_ID = """
+SELECT i.worker_id FROM worker_ids i WHERE i.token = ? AND i.used_at < ?
+AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = i.worker_id AND l.ended_at IS NULL)
+ORDER BY i.used_at LIMIT 1
+"""
+FORGET_WORKER = tuple(f"DELETE FROM {table} WHERE worker_id = ?" for table in ("commands", "workers", "worker_ids"))
+CLAIM_WORKER_ID = """
+INSERT INTO worker_ids (worker_id, token, used_at) VALUES (?, ?, ?)
+ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded.used_at
+"""
+
 _LET_GO = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
@@ -27,7 +40,7 @@ WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
 _WORKERS = """
 SELECT w.beat, w.first_seen_at, w.last_seen_at,
        (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
-FROM workers w ORDER BY w.worker_id
+FROM (SELECT * FROM workers ORDER BY last_seen_at DESC LIMIT ?) w ORDER BY w.worker_id
 """
 
 _COMMANDS = "SELECT worker_id, command FROM commands ORDER BY command_id"
@@ -68,11 +81,11 @@ class Fleet(Reading, Protocol):
     async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
         await self._run_all(_LET_GO, [(now, worker_id, granted_before, now)])
 
-    async def workers(self) -> Sequence[WorkerRow]:
+    async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
         waiting = defaultdict(list)
         for worker_id, command in await self._find(_COMMANDS):
             waiting[worker_id].append(command)
-        found = [rows.worker(row, ()) for row in await self._find(_WORKERS)]
+        found = [rows.worker(row, ()) for row in await self._find(_WORKERS, most)]
         return [_with_commands(row, waiting.get(row.beat.worker_id, [])) for row in found]
 
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:

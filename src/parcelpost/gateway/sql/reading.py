@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,7 +12,9 @@ from parcelpost.gateway.sql.filters import KEY, Conditions
 from parcelpost.gateway.sql.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.sql.statements import is_matchable
 from parcelpost.gateway.words import (
+    Arrival,
     LienRow,
+    Ordered,
     ParcelFilter,
     ParcelKey,
     ParcelRecord,
@@ -27,6 +29,12 @@ _TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error FROM tasks
 _LEASES = """
 SELECT lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as
 FROM leases WHERE task_id = ? ORDER BY lease_id
+"""
+
+_ORDERS = """
+SELECT t.task_id, t.platform, t.target,
+       EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND l.worker_id = ?)
+FROM tasks t WHERE t.task_id IN ({})
 """
 
 _QUEUE = """
@@ -53,6 +61,11 @@ _VERSION_COLUMNS = """r.task_id, r.worker_id, r.scraped_at, r.received_at, r.lat
 _VERSIONS = "parcels p JOIN results r ON r.parcel_no = p.parcel_no"
 _NEWEST_FIRST = "r.scraped_at DESC, r.task_id DESC"
 
+_KNOWN_SCRAPES = f"""
+SELECT r.idempotency_key, r.scraped_at FROM {_VERSIONS}
+WHERE ({KEY}, r.task_id) IN (VALUES {{}})
+"""
+
 _PAGE = f"SELECT 1 FROM {_VERSIONS} WHERE ({KEY}) = (?, ?, ?, ?) AND r.raw_sha256 = ? LIMIT 1"
 
 _LIENS = f"""
@@ -62,6 +75,7 @@ FROM parcels p JOIN liens l ON l.parcel_no = p.parcel_no AND l.position < p.lien
 WHERE """
 
 
+_CHUNK = 500
 _LATEST = "p.received_at DESC, p.parcel_no DESC"
 
 
@@ -96,6 +110,19 @@ class Reading(Database, Protocol):
         found = await self._find(_TASK, task_id)
         leases = await self._find(_LEASES, task_id)
         return rows.task_row(found[0], [rows.lease(row) for row in leases]) if found else None
+
+    async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, Ordered]:
+        sql = _ORDERS.format(", ".join("?" * len(task_ids)))
+        return {row[0]: rows.ordered(row) for row in await self._find(sql, worker_id, *task_ids)} if task_ids else {}
+
+    async def known_scrapes(self, arrivals: Sequence[Arrival]) -> Mapping[str, datetime]:
+        found: dict[str, datetime] = {}
+        for start in range(0, len(arrivals), _CHUNK):
+            chunk = arrivals[start : start + _CHUNK]
+            sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?)"] * len(chunk)))
+            args = [part for one in chunk for part in (*filters.parts(one.parcel), one.task_id)]
+            found |= {key: rows.moment(at) for key, at in await self._find(sql, *args)}
+        return found
 
     async def queue(self) -> Sequence[QueueRow]:
         return [rows.queue(row) for row in await self._find(_QUEUE)]

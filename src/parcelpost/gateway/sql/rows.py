@@ -18,6 +18,7 @@ from parcelpost.gateway.words import (
     Lien,
     LienRow,
     MetricsSample,
+    Ordered,
     ParcelKey,
     ParcelRecord,
     ParcelRow,
@@ -71,6 +72,11 @@ def task(row: Row, lease_expires_at: datetime | None) -> Task:
         max_retries=row[5],
         lease_expires_at=lease_expires_at,
     )
+
+
+def ordered(row: Row) -> Ordered:
+    """From task_id, platform, target, and whether a lease of the worker's is there."""
+    return Ordered(row[1], _read_target(row[2]), bool(row[3]))
 
 
 def task_row(row: Row, leases: Sequence[LeaseRow]) -> TaskRow:

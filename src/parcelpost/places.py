@@ -1,0 +1,72 @@
+"""One spelling for a state and a county, wherever a parcel comes in: two spellings would be two parcels.
+
+States are the Postal Service's two letters (`CT`), counties are plain words joined by hyphens (`miami-dade`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from functools import lru_cache
+
+from msgspec import structs
+
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Target
+
+STATES = {
+    "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
+    "CT": "Connecticut", "DE": "Delaware", "DC": "District of Columbia", "FL": "Florida", "GA": "Georgia",
+    "HI": "Hawaii", "ID": "Idaho", "IL": "Illinois", "IN": "Indiana", "IA": "Iowa", "KS": "Kansas", "KY": "Kentucky",
+    "LA": "Louisiana", "ME": "Maine", "MD": "Maryland", "MA": "Massachusetts", "MI": "Michigan", "MN": "Minnesota",
+    "MS": "Mississippi", "MO": "Missouri", "MT": "Montana", "NE": "Nebraska", "NV": "Nevada", "NH": "New Hampshire",
+    "NJ": "New Jersey", "NM": "New Mexico", "NY": "New York", "NC": "North Carolina", "ND": "North Dakota",
+    "OH": "Ohio", "OK": "Oklahoma", "OR": "Oregon", "PA": "Pennsylvania", "RI": "Rhode Island",
+    "SC": "South Carolina", "SD": "South Dakota", "TN": "Tennessee", "TX": "Texas", "UT": "Utah", "VT": "Vermont",
+    "VA": "Virginia", "WA": "Washington", "WV": "West Virginia", "WI": "Wisconsin", "WY": "Wyoming",
+    "AS": "American Samoa", "GU": "Guam", "MP": "Northern Mariana Islands", "PR": "Puerto Rico",
+    "VI": "Virgin Islands",
+}  # fmt: skip
+
+_CODES = {name.lower(): code for code, name in STATES.items()}
+_WORDS = re.compile(r"[^a-z0-9]+")
+_SAINTS = {"saint": "st", "sainte": "ste"}
+
+
+def normalized(target: Target) -> Target:
+    """With its state and county in their one spelling. Raises InvalidInput for a state that does not exist."""
+    state, county = state_code(target.state), county_name(target.county)
+    if (state, county) == (target.state, target.county):
+        return target
+    return structs.replace(target, state=state, county=county)
+
+
+@lru_cache(maxsize=1_000)
+def state_code(text: str) -> str:
+    """`Connecticut`, `ct` and `C.T.` -> `CT`; '' stays. Raises InvalidInput for a state that does not exist."""
+    plain = " ".join(text.replace(".", "").split())
+    if not plain or plain.upper() in STATES:
+        return plain.upper()
+    if plain.lower() in _CODES:
+        return _CODES[plain.lower()]
+    close = difflib.get_close_matches(plain.lower()[:100], _CODES, n=1)
+    nearest = f"; the nearest is {STATES[_CODES[close[0]]]} ({_CODES[close[0]]})" if close else ""
+    raise InvalidInput(f"there is no state {text!r:.60}{nearest}")
+
+
+@lru_cache(maxsize=10_000)
+def county_slug(text: str) -> str:
+    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' where it has no letters."""
+    letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
+    words = _WORDS.sub("-", letters).strip("-").removesuffix("-county").removesuffix("-parish")
+    first, hyphen, rest = words.partition("-")
+    return f"{_SAINTS[first]}-{rest}" if hyphen and first in _SAINTS else words
+
+
+def county_name(text: str) -> str:
+    """The same, for what comes in. Raises InvalidInput for what has no letters; '' stays."""
+    found = county_slug(text)
+    if not found and text.strip():
+        raise InvalidInput(f"{text!r:.60} is no name of a county")
+    return found
