@@ -162,7 +162,7 @@ def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledge
         ("workers",),
         ("order", "pause", "--all"),
         ("requeue", "--state", "dead", "--yes"),
-        ("add", file(tmp_path), "--platform", "vgsi", "--allow-bad"),
+        ("add", file(tmp_path), "--platform", "echo", "--allow-bad"),
     ]
     for given in (("--config", str(config)), ("--set", f"server.database={ledger}")):
         for command in commands:
