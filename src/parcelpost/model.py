@@ -77,6 +77,8 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     """When the gateway's grant ends; None for a task without a lease."""
     lease_id: str = ""
     """The upstream's name for this grant, another for each; '': it gives none."""
+    ask_site: bool = False
+    """An operator let it start anew: the site is asked, whatever the page cache has. Set by the store only."""
 
     @property
     def site(self) -> Site:

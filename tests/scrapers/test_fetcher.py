@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Blocked, GiveUp, NotFound, Retry
+from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.tcp_server import tcp_server
 from tests.scrapers.fetching import fetching
+from tests.storage.making import a_result, a_task
 from tests.website import Asked, Reply, Website
 
 CHALLENGE = b"<html><head><title>Just a moment...</title></head><body></body></html>"
@@ -281,6 +282,29 @@ async def test_a_second_run_asks_the_site_nothing(site: Website, lpm: LocalPersi
     assert site.paths == ["/robots.txt", "/"]
     assert told is not None
     assert told.cached
+
+
+async def test_a_task_that_an_operator_retries_asks_the_site(site: Website, lpm: LocalPersistenceManager) -> None:
+    await lpm.add_task(a_task("t1"))
+    site.page("/parcel", b"<h1>parcel</h1>")
+
+    async def scraped() -> int:
+        """How often the site was asked."""
+        before = len(site.asked)
+        (claim,) = await lpm.claim(1)
+        async with fetching(CLOCK, cache=lpm.cache) as one:
+            session = one.fetcher.session(task=claim.task)
+            page = await session.get(f"{site.url}/parcel") if await session.kept("several") is None else None
+            session.keep_as("several", page or Page(body=b""))
+            await session.keep()
+        await lpm.mark_synced([await lpm.save_result(claim, a_result()) or ""])
+        return len(site.asked) - before
+
+    assert await scraped() == 1
+    await lpm.add_task(a_task("t2"))
+    assert await scraped() == 0, "another task has the page from the cache"
+    assert await lpm.requeue(["t1"], completed=True) == 1
+    assert await scraped() == 1
 
 
 async def test_a_page_past_its_time_is_asked_for_with_conditions(site: Website, lpm: LocalPersistenceManager) -> None:

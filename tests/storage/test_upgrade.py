@@ -34,6 +34,7 @@ RELEASED = {
     5: "052e4653e1845180",
     6: "a99f870af256a7a9",
     7: "53427393bb538935",
+    8: "05c654a275e38a9b",
 }
 """Checksums: a file that stores were made by is never changed again."""
 

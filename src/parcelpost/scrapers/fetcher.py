@@ -98,7 +98,7 @@ class PageFetcher:
     async def get(self, visit: Visit, text: str, headers: Mapping[str, str], *, cached: bool) -> Page:
         url = self._guard.url(text)
         stored = await self._keeping.find(str(url)) if cached else None
-        if stored is not None and stored.is_fresh:
+        if stored is not None and stored.is_fresh and not visit.asks_site:
             return self._from_cache(visit, stored)
         known = stored.conditions if stored is not None else {}
         answer = await self._page(visit, self._request(url, "GET", {**known, **headers}))
@@ -121,7 +121,7 @@ class PageFetcher:
     ) -> Page:
         url = self._guard.url(text)
         wanted = Wanted(url=url, until=until, steps=steps, profile=visit.profile, keep_cookies=keep_cookies)
-        stored = await self._keeping.find(wanted.key) if cached else None
+        stored = await self._keeping.find(wanted.key) if cached and not visit.asks_site else None
         if stored is not None and stored.is_fresh:
             return structs.replace(self._from_cache(visit, stored), url=str(url))
         if self._rendering is None:
@@ -137,7 +137,7 @@ class PageFetcher:
         return visit.take(page, now)
 
     async def kept(self, visit: Visit, key: str) -> Page | None:
-        stored = await self._keeping.find(key)
+        stored = None if visit.asks_site else await self._keeping.find(key)
         if stored is None or not stored.is_fresh:
             return None
         return self._from_cache(visit, stored)

@@ -37,6 +37,8 @@ class Visit:
         """Its page in a browser."""
         self.remark = ""
         """Why a page that was rendered may be incomplete."""
+        self.asks_site = task is not None and task.ask_site
+        """Whatever the cache has."""
         self.not_yet_admitted = task
         """Whose first request is still to come."""
         self.has_begun = False

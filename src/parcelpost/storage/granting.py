@@ -28,7 +28,7 @@ _AGAIN = f"""
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
     lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now,
     type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
-    target_json = :target, priority = :priority, max_retries = :max_retries
+    target_json = :target, priority = :priority, max_retries = :max_retries, ask_site = 0
 WHERE task_id = :task_id AND ((status IN ('failed', 'expired') AND {_IS_NEW}) OR {_IS_ANOTHER_ORDER})
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
     AND NOT EXISTS (SELECT 1 FROM results AS r JOIN tasks AS child ON child.task_id = r.task_id

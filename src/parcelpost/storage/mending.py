@@ -25,10 +25,10 @@ Progress = Callable[[int], None]
 
 _ANEW = """
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
-    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, updated_at = ?
+    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ask_site = 1, updated_at = ?
 WHERE seq = ? AND status <> 'pending'
 """
-_NOW = "UPDATE tasks SET available_at = NULL, updated_at = ? WHERE seq = ? AND status = 'pending'"
+_NOW = "UPDATE tasks SET available_at = NULL, ask_site = 1, updated_at = ? WHERE seq = ? AND status = 'pending'"
 _FAIL = "UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
 _REPORT_GONE = "DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0"
 _RESULT_GONE = "DELETE FROM results WHERE seq = ? RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"

@@ -23,7 +23,7 @@ _FIELDS = frozenset({"parcel_id", "state", "county", "url"})
 _PRIORITIES = {int(priority): priority for priority in Priority}
 
 CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
-    seq, retries, created_at, lease_id"""
+    seq, retries, created_at, lease_id, ask_site"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
     started_at, completed_at, error, parent_id"""
 LISTED = "r.parcel_id <> t.parcel_id"
@@ -99,16 +99,16 @@ def info(row: Sequence[Any]) -> TaskInfo:
         seq=row[8],
         retries=row[9],
         created_at=from_iso(row[10]),
-        status=TaskStatus(row[12]),
-        recoveries=row[13],
-        available_at=moment(row[14]),
-        claimed_by=row[15],
-        assigned_browser=row[16],
-        updated_at=from_iso(row[17]),
-        started_at=moment(row[18]),
-        completed_at=moment(row[19]),
-        error=row[20],
-        parent_id=row[21],
+        status=TaskStatus(row[13]),
+        recoveries=row[14],
+        available_at=moment(row[15]),
+        claimed_by=row[16],
+        assigned_browser=row[17],
+        updated_at=from_iso(row[18]),
+        started_at=moment(row[19]),
+        completed_at=moment(row[20]),
+        error=row[21],
+        parent_id=row[22],
     )
 
 
@@ -181,4 +181,5 @@ def _task(row: Sequence[Any]) -> Task:
         max_retries=row[5],
         lease_expires_at=moment(row[6]),
         lease_id=row[11] or "",
+        ask_site=bool(row[12]),
     )
