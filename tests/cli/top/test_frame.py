@@ -120,7 +120,7 @@ def test_each_view_has_the_whole_screen() -> None:
     assert text(crowded, how=How(view="platforms")).count("paused until") == 1
     assert "beacon2" in text(crowded, how=How(view="platforms"))
     slots = text(crowded, 100, 40, How(view="slots"))
-    assert re.search(r"^slots 60 of 8 busy \+\d+ more ─", slots, re.MULTILINE)
+    assert re.search(r"^slots 8 of 8 busy, 52 held by others \+\d+ more ─", slots, re.MULTILINE)
     assert "there is no backup yet" in text(crowded, how=How(view="attention"))
     assert "tab, right" in text(crowded, how=How(helps=True))
 
@@ -146,3 +146,33 @@ def test_marks_do_not_pile_up_and_wide_letters_count_twice() -> None:
     assert how.text("a\u202eb\x1b[2J\n") == "a\\u202eb\\x1b[2J\\n"
     assert cells("字a") == 3
     assert How(ascii_only=True).text("字") == "\\u5b57"
+
+
+def test_no_more_slots_are_busy_than_there_are_and_what_others_hold_is_told() -> None:
+    seen = frames.busy(slots=7)
+    (worker,) = seen.presences
+    few = replace(seen, presences=(replace(worker, slots=4),))
+    assert "slots 4 of 4 busy, 3 held by others" in text(few, 100, 40)
+    strange = tuple(replace(one, claimed_by="scrapy-1") for one in seen.running[:5])
+    mixed = replace(seen, running=(*strange, *seen.running[5:]))
+    assert "slots 2 of 8 busy, 5 held by others" in text(mixed, 100, 40)
+    assert "slots 7 of 8 busy \N{BOX DRAWINGS LIGHT HORIZONTAL}" in text(seen, 100, 40)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30)])
+def test_a_platform_that_is_worked_on_is_not_cut_off_for_others_that_wait(width: int, height: int) -> None:
+    seen = frames.busy(platforms=12, slots=1)
+    last = replace(seen.running[0], platform="zz_active")
+    counts = {"pending": 1, "processing": 1}
+    busy = replace(seen, running=(last,), platforms={**seen.platforms, "zz_active": counts})
+    shown = text(busy, width, height).split("platforms")[1]
+    assert "zz_active" in shown
+
+
+def test_a_large_window_is_filled() -> None:
+    for width, height in [(200, 60), (100, 60), (250, 70)]:
+        lines = text(frames.busy(platforms=2, slots=2), width, height).splitlines()
+        empty = sum(not line.strip() for line in lines)
+        assert empty <= height // 6, (width, height)
+        graph = next(line for line in lines if line.startswith("scraped"))
+        assert len(graph.rstrip()) > width // 3

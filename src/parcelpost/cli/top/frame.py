@@ -13,6 +13,7 @@ Part = Callable[[Seen, int, How], list[Line]]
 
 _WIDE = 120
 _TALL = 30
+_HIGHEST_GRAPH = 8
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 4
 
 _PARTS: dict[str, Part] = {
@@ -59,8 +60,10 @@ def _body(seen: Seen, width: int, height: int, how: How) -> list[Line]:
         return [*top, *_shortened(_PARTS[how.view](seen, width, how), room)]
     if width >= _WIDE:
         return [*top, *_side_by_side(seen, width, room, how)]
-    stack = [_few_rates(seen, width, how, room), *(_PARTS[name](seen, width, how) for name in _order(seen))]
-    return [*top, *_stacked(stack, room)]
+    rest = [_PARTS[name](seen, width, how) for name in _order(seen)]
+    few = _few_rates(seen, width, how, room)
+    spare = room - sum(map(len, (few, *rest)))
+    return [*top, *_stacked([_filling(few, spare, seen, width, how), *rest], room)]
 
 
 def _verdict_lines(height: int) -> int:
@@ -80,10 +83,18 @@ def _few_rates(seen: Seen, width: int, how: How, room: int) -> list[Line]:
     return parts.rates(seen, width, how)[: 5 if room < _TALL else None]
 
 
+def _filling(rates: list[Line], spare: int, seen: Seen, width: int, how: How) -> list[Line]:
+    """In a high window the graphs take the lines that nothing else needs."""
+    more = spare // (len(rates) - 1) if how.is_live else 0
+    return parts.rates(seen, width, how, min(1 + more, _HIGHEST_GRAPH)) if more > 0 else rates
+
+
 def _side_by_side(seen: Seen, width: int, room: int, how: How) -> list[Line]:
     left_width = (width - 2) // 2
     right_width = width - 2 - left_width
-    left = _stacked([parts.rates(seen, left_width, how), parts.slots(seen, left_width, how)], room)
+    rates, slots = parts.rates(seen, left_width, how), parts.slots(seen, left_width, how)
+    spare = room - len(rates) - len(slots)
+    left = _stacked([_filling(rates, spare, seen, left_width, how), slots], room)
     others = [part(seen, right_width, how) for part in (parts.platforms, parts.errors, parts.browsers)]
     return beside(left, _stacked(others, room), left_width)
 

@@ -9,7 +9,7 @@ from parcelpost.cli.browser_seen import SeenBrowser
 from parcelpost.cli.output import age, count
 from parcelpost.cli.overview import remark
 from parcelpost.cli.store_status import attention_lines
-from parcelpost.cli.top.graphs import sparkline
+from parcelpost.cli.top.graphs import graph
 from parcelpost.cli.top.grid import Cell, grid, heading
 from parcelpost.cli.top.how import How
 from parcelpost.cli.top.rates import PART_SECONDS, PARTS
@@ -31,38 +31,51 @@ _KINDS: dict[str, tuple[str, Style]] = {
 }
 
 
-def rates(seen: Seen, width: int, how: How) -> list[Line]:
+def rates(seen: Seen, width: int, how: How, rows_each: int = 1) -> list[Line]:
+    """Each graph on so many lines."""
     found, last = seen.rates, seen.samples[-1].sample if seen.samples else None
     rows: list[Line] = [
-        _rate("scraped", found.completed, "good", width, how),
-        _rate("failed", found.failed, "bad", width, how),
-        _rate("delivered", found.delivered, "accent", width, how),
-        _rate("tasks in", found.fetched, "plain", width, how),
+        *_rate("scraped", found.completed, "good", width, how, rows_each),
+        *_rate("failed", found.failed, "bad", width, how, rows_each),
+        *_rate("delivered", found.delivered, "accent", width, how, rows_each),
+        *_rate("tasks in", found.fetched, "plain", width, how, rows_each),
     ]
     if last is not None:
         samples = [one.sample for one in seen.samples]
         cpu, memory = [one.cpu_percent for one in samples], [one.ram_percent for one in samples]
         took = [one.average_execution_time_ms for one in samples]
         rows += [
-            _graph("memory", memory, _number(last.ram_percent, "%"), "plain", width, how, most=100.0),
-            _graph("cpu", cpu, _number(last.cpu_percent, "%"), "plain", width, how, most=100.0),
-            _graph("avg task", took, _number(last.average_execution_time_ms, "ms"), "plain", width, how),
+            *_graph("memory", memory, _number(last.ram_percent, "%"), "plain", width, how, rows_each, most=100.0),
+            *_graph("cpu", cpu, _number(last.cpu_percent, "%"), "plain", width, how, rows_each, most=100.0),
+            *_graph("avg task", took, _number(last.average_execution_time_ms, "ms"), "plain", width, how, rows_each),
         ]
     return [heading("rates", "10 min; memory, cpu: 1 h" if last else "10 min", width, ascii_only=how.ascii_only), *rows]
 
 
-def _rate(label: str, values: tuple[int, ...], style: Style, width: int, how: How) -> Line:
+def _rate(label: str, values: tuple[int, ...], style: Style, width: int, how: How, rows: int) -> list[Line]:
     """A minute that is over: the part that runs is not full yet."""
     lately = values[-_PER_MINUTE_PARTS - 1 : -1]
-    return _graph(label, values, f"{sum(lately):,}/min", style, width, how)
+    return _graph(label, values, f"{sum(lately):,}/min", style, width, how, rows)
 
 
 def _graph(
-    label: str, values: Sequence[float | None], now: str, style: Style, width: int, how: How, most: float | None = None
-) -> Line:
-    room = max(0, min(PARTS, width - _LABEL - 12))
-    graph = sparkline(values, room, ascii_only=how.ascii_only, most=most)
-    return Span(label.ljust(_LABEL), "dim"), Span(graph, style if any(values) else "dim"), Span(f"  {now}")
+    label: str,
+    values: Sequence[float | None],
+    now: str,
+    style: Style,
+    width: int,
+    how: How,
+    rows: int,
+    most: float | None = None,
+) -> list[Line]:
+    """In a wide window every value takes several cells, in a high one several lines; what it is, stands on the last."""
+    wide = max(1, (width - _LABEL - 12) // PARTS)
+    room = max(0, min(PARTS * wide, width - _LABEL - 12))
+    stretched = [value for value in values for _ in range(wide)]
+    lines = graph(stretched, room, rows, ascii_only=how.ascii_only, most=most)
+    bars = style if any(values) else "dim"
+    above: list[Line] = [(Span(" " * _LABEL), Span(line, bars)) for line in lines[:-1]]
+    return [*above, (Span(label.ljust(_LABEL), "dim"), Span(lines[-1], bars), Span(f"  {now}"))]
 
 
 def _number(value: float | None, unit: str) -> str:
@@ -70,8 +83,9 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def slots(seen: Seen, width: int, how: How) -> list[Line]:
-    places = sum(one.slots for one in seen.presences)
-    note = f"{seen.held:,} of {places:,} busy" if places else f"{seen.held:,} busy"
+    places, busy = sum(one.slots for one in seen.presences), seen.busy_slots
+    others = f", {seen.held - busy:,} held by others" if seen.held > busy else ""
+    note = f"{busy:,} of {places:,} busy{others}" if places else f"{seen.held:,} busy"
     top = heading("slots", note, width, ascii_only=how.ascii_only)
     if seen.running:
         rows = [_running(one, seen.at, how) for one in seen.running]
@@ -105,7 +119,14 @@ def _running(one: RunningTask, now: datetime, how: How) -> dict[str, Cell]:
 
 def platforms(seen: Seen, width: int, how: How) -> list[Line]:
     paused = seen.overview.paused if seen.overview else {}
-    names = sorted({*seen.platforms, *paused}, key=lambda name: (-_open(seen.platforms.get(name, {})), name))
+    names = sorted(
+        {*seen.platforms, *paused},
+        key=lambda name: (
+            not seen.held_of(name),
+            -_open(seen.platforms.get(name, {})),
+            name,
+        ),  # what runs is seen first
+    )
     top = heading("platforms", f"{len(names):,}", width, ascii_only=how.ascii_only)
     if not names:
         return [heading("platforms", "no tasks yet", width, ascii_only=how.ascii_only)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 
 from msgspec import Struct
@@ -63,6 +64,14 @@ class Seen(Struct, frozen=True, kw_only=True):
     def held(self) -> int:
         """How many tasks run: those that are shown, or, where there are more, as many as were counted last."""
         return len(self.running) if len(self.running) < MOST_ROWS else max(self.queue.processing, MOST_ROWS)
+
+    @property
+    def busy_slots(self) -> int:
+        """Of the workers that live. A program beside them, or one that died, may hold tasks, too."""
+        if len(self.running) >= MOST_ROWS:
+            return min(self.held, sum(one.slots for one in self.presences))
+        held = Counter(one.claimed_by for one in self.running)
+        return sum(min(held[one.owner], one.slots) for one in self.presences)
 
     def held_of(self, platform: str) -> int:
         if len(self.running) < MOST_ROWS:
