@@ -140,7 +140,16 @@ async def test_the_same_task_again_changes_nothing_and_makes_no_haste(scene: Sce
     assert await scene.collector.step() == 0
     assert await scene.collector.step() >= 5
     received = [event for event in rig.events if isinstance(event, TasksReceived)]
-    assert [(event.new, event.known) for event in received] == [(1, 1), (0, 2)]
+    assert [(event.new, event.known) for event in received] == [(1, 3)]
+
+
+async def test_tasks_that_come_one_by_one_are_told_of_in_one_event(scene: Scene, rig: Rig) -> None:
+    rig.gateway.offer(*(a_task(f"t{number}") for number in range(5)))
+    while await scene.collector.step() == 0:
+        pass
+    received = [event for event in rig.events if isinstance(event, TasksReceived)]
+    assert [(event.new, event.known) for event in received] == [(5, 0)]
+    assert rig.gateway.count("work") == 6
 
 
 @pytest.mark.parametrize(

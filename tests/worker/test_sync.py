@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import sqlite3
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -213,6 +215,7 @@ async def test_one_page_that_the_gateway_chokes_on_holds_up_no_other(rig: Rig) -
 async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Rig) -> None:
     await rig.save("t1", page=b"<html>gone</html>")
     await rig.save("t2", page=b"<html>here</html>")
+    await rig.lpm.janitor.give_back()  # the journal lets them go
     (entry, _) = await rig.lpm.get_unsynced_results(10)
     assert entry.html_path is not None
     rig.lpm.raw_path(entry.html_path).unlink()
@@ -221,6 +224,62 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     assert rejected.task_id == "t1"
     assert "gone" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
+
+
+async def test_a_damaged_page_is_never_sent_and_its_result_is_rejected_with_the_reason(rig: Rig) -> None:
+    await rig.save("cut", "other", "junk", "empty", "good", page=b"<html>as fetched</html>" * 99)
+    await rig.lpm.janitor.give_back()  # the journal lets them go
+    damages: dict[str, Callable[[bytes], bytes]] = {
+        "cut": lambda packed: packed[:-9],
+        "other": lambda _: gzip.compress(b"<html>another page</html>"),
+        "junk": lambda _: b"junk",
+        "empty": lambda _: b"",
+    }
+    entries = {entry.task_id: entry for entry in await rig.lpm.get_unsynced_results(10)}
+    for task_id, damaged in damages.items():
+        path = rig.lpm.raw_path(entries[task_id].html_path or "")
+        path.write_bytes(damaged(path.read_bytes()))
+    await go_on_until_decided(rig)
+    aside = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
+    assert {entry.task_id for entry in aside} == damages.keys()
+    assert all("is damaged" in (entry.last_error or "") for entry in aside)
+    assert "good" in rig.gateway.submissions
+    assert len(rig.gateway.raw_files) == 1
+
+
+async def test_a_damaged_page_that_the_journal_still_holds_is_made_anew_and_sent(rig: Rig) -> None:
+    await rig.save("damaged", "gone", page=b"<html>as fetched</html>")
+    first, second = await rig.lpm.get_unsynced_results(10)
+    rig.lpm.raw_path(first.html_path or "").write_bytes(b"junk")
+    rig.lpm.raw_path(second.html_path or "").unlink()
+    await rig.settle()
+    assert sorted(rig.gateway.submissions) == ["damaged", "gone"]
+    assert {file.sha256 for file in rig.gateway.raw_files.values()} == {first.raw_sha256}
+    assert rig.seen(EntryRefused) == []
+
+
+async def test_a_task_handed_out_again_after_its_result_was_delivered_is_answered(rig: Rig) -> None:
+    await rig.save("delivered", "waiting")
+    first, second = [info.task for info in await rig.lpm.list_tasks()]
+    await rig.lpm.add_tasks([first, second], granted=True)
+    await rig.settle()
+    assert rig.gateway.completed == [], "their results answer for them"
+    rig.gateway.play("complete", traps.status(503))
+    await rig.lpm.add_tasks([first], granted=True)
+    rig.clock.advance(await rig.sync.step())
+    rig.sync = rig.new_sync()
+    for _ in range(5):
+        rig.clock.advance(await rig.sync.step())
+    assert rig.gateway.completed == ["delivered"]
+    assert {len(sent) for sent in rig.gateway.submissions.values()} == {1}, "a newer one may be there by now"
+
+
+async def test_a_failed_task_handed_out_again_without_a_lease_is_done_again(rig: Rig) -> None:
+    claim = await rig.claim("t1")
+    await rig.lpm.give_up(claim, "no luck")
+    assert (await rig.lpm.add_tasks([claim.task], granted=True)).new == 0, "its report is on its way"
+    await rig.settle()
+    assert (await rig.lpm.add_tasks([claim.task], granted=True)).new == 1
 
 
 async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(rig: Rig) -> None:

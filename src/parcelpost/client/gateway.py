@@ -27,6 +27,8 @@ from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, TooLarge
 from parcelpost.model import OutboxEntry, Signal, TaskStatus
 from parcelpost.settings.keys import GatewaySettings
 
+_SAFE_IN_A_SEGMENT = ":@!$&'()*+,;="  # RFC 3986: who escapes them is not understood by the public Go gateway
+
 
 class GatewayClient:
     """Keeps the Upstream protocol. Made by `open`; may be used by many tasks of one event loop at a time."""
@@ -81,7 +83,7 @@ class GatewayClient:
 
     async def report_end(self, entry: OutboxEntry) -> None:
         """An id that cannot be named in an address, or only in a way that this gateway does not take, is Refused."""
-        task_id = quote(entry.task_id, safe="")
+        task_id = quote(entry.task_id, safe=_SAFE_IN_A_SEGMENT)
         if not task_id.strip("."):
             raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
         failed = entry.status is TaskStatus.FAILED

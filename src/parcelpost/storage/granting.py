@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from parcelpost.storage import tasks
+from parcelpost.model import TaskInfo
+from parcelpost.storage import rows, tasks
 
 _OF_A_ROW = (
     *("task_id", "source", "type", "platform", "state", "county", "parcel_id", "target", "priority", "max_retries"),
@@ -24,15 +25,21 @@ DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
 """
 _IS_ANOTHER_ORDER = "(status = 'completed' AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
 """Where leases have names, a result that was taken has ended its task: who hands it out again wants it anew."""
+_IS_DELIVERED = """
+    NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
+    AND NOT EXISTS (SELECT 1 FROM results AS r JOIN tasks AS child ON child.task_id = r.task_id
+        WHERE child.parent_id = :task_id AND r.synced = 0)
+"""
 _AGAIN = f"""
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
     lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now,
     type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
     target_json = :target, priority = :priority, max_retries = :max_retries, ask_site = 0
-WHERE task_id = :task_id AND ((status IN ('failed', 'expired') AND {_IS_NEW}) OR {_IS_ANOTHER_ORDER})
-    AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)
-    AND NOT EXISTS (SELECT 1 FROM results AS r JOIN tasks AS child ON child.task_id = r.task_id
-        WHERE child.parent_id = :task_id AND r.synced = 0)
+WHERE task_id = :task_id AND {_IS_DELIVERED}
+    AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW})) OR {_IS_ANOTHER_ORDER})
+"""
+_ANSWER = f"""
+UPDATE tasks SET answer_due_at = :now WHERE task_id = :task_id AND status = 'completed' AND {_IS_DELIVERED}
 """
 
 
@@ -40,8 +47,9 @@ def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
     """How many there are to do by this: new ones, and known ones that are to be done once more.
 
     One that is open here has the new lease. One that expired, or failed and was reported, is pending as if new: the
-    upstream would wait for it in vain, as nobody else has its lease. A completed one stays, as its result says enough,
-    unless that was delivered and the lease has another name: then it is ordered again, perhaps with another target.
+    upstream would wait for it in vain, as nobody else has its lease. A completed one stays: its result says enough, or,
+    where that was delivered already, the upstream is told once more that the task is done (`to_answer`). Only where the
+    lease has another name it is ordered again, perhaps with another target.
     """
     new = tasks.add(db, task_rows)
     return new if new == len(task_rows) else new + sum(_again(db, row) for row in task_rows)
@@ -52,4 +60,19 @@ def _again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
     if db.execute(_LONGER, values).rowcount:
         return 0
     db.execute(_NOT_HEARD_OF, values)
-    return db.execute(_AGAIN, values).rowcount
+    if again := db.execute(_AGAIN, values).rowcount:
+        return again
+    db.execute(_ANSWER, values)
+    return 0
+
+
+def to_answer(db: sqlite3.Connection, limit: int) -> list[TaskInfo]:
+    """Completed tasks that were handed out again after their end was delivered."""
+    due = f"""SELECT {rows.INFO_COLUMNS} FROM tasks INDEXED BY tasks_to_answer
+              WHERE answer_due_at IS NOT NULL AND status = 'completed' ORDER BY answer_due_at LIMIT ?"""
+    return [rows.info(row) for row in db.execute(due, (limit,))]
+
+
+def mark_answered(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
+    change = "UPDATE tasks SET answer_due_at = NULL WHERE seq = ?"
+    return db.executemany(change, [(seq,) for seq in seqs]).rowcount

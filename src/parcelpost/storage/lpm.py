@@ -20,10 +20,12 @@ from parcelpost.storage import (
     checks,
     expiring,
     filtering,
+    granting,
     opening,
     outbox,
     owner,
     queue_state,
+    raw_recovery,
     rows,
     tasks,
     waiting,
@@ -357,6 +359,13 @@ class LocalPersistenceManager:
                 return fit
             after = found[-1].seq
 
+    async def tasks_to_answer(self, limit: int = 50) -> list[TaskInfo]:
+        """Handed out again after their end was delivered: the upstream waits to hear that they are done."""
+        return await self._db.read(granting.to_answer, limit)
+
+    async def mark_answered(self, seqs: Sequence[int]) -> int:
+        return await self._mark(granting.mark_answered, seqs)
+
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
         return await self._mark_results(outbox.mark_synced, result_ids, self._now())
@@ -372,9 +381,9 @@ class LocalPersistenceManager:
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
         return await self._mark_results(outbox.count_attempt, result_ids, checks.message(error))
 
-    async def note_refusal(self, result_id: str, error: str) -> int:
+    async def note_refusal(self, result_ids: Sequence[str], error: str) -> int:
         """Why the gateway did not take it, though that may be the gateway's own fault: it costs no attempt."""
-        return await self._mark(outbox.note_refusal, result_id, checks.message(error))
+        return await self._mark_results(outbox.note_refusal, result_ids, checks.message(error))
 
     async def reset_rejected(self, result_ids: Sequence[str] | None = None) -> int:
         """Rejected ones, or all of them, wait to be sent again."""
@@ -422,6 +431,19 @@ class LocalPersistenceManager:
             self._is_damage_noted = True
             self._emit(StoreDamaged(path=str(self.path)))
             self._db.write_soon(put, DAMAGE_STATE, DamageNote(at=self._clock.now()), self._now())
+
+    async def page_problem(self, entry: OutboxEntry) -> str:
+        """Why the page that the entry names cannot be sent, '' if its file has the bytes that were fetched.
+
+        Raises OSError for a disk that cannot be read, and ValueError for a name that is none.
+        """
+        path = self._raw.path(entry.html_path or "")
+        return await asyncio.to_thread(raw_recovery.page_problem, path, entry)
+
+    async def restore_page(self, entry: OutboxEntry) -> bool:
+        """Writes a page that is gone or damaged anew. False: the raw journal does not hold it any more."""
+        path = self._raw.path(entry.html_path or "")
+        return await asyncio.to_thread(raw_recovery.restore_page, self._store.live, path, entry)
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

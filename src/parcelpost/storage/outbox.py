@@ -223,9 +223,9 @@ def count_attempt(db: sqlite3.Connection, result_ids: Sequence[str], error: str)
     return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
 
 
-def note_refusal(db: sqlite3.Connection, result_id: str, error: str) -> int:
+def note_refusal(db: sqlite3.Connection, result_ids: Sequence[str], error: str) -> int:
     change = "UPDATE results SET last_error = ? WHERE result_id = ? AND synced = 0"
-    return db.execute(change, (error, result_id)).rowcount
+    return db.executemany(change, [(error, result_id) for result_id in result_ids]).rowcount
 
 
 def reset_rejected(db: sqlite3.Connection, result_ids: Sequence[str] | None) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import zlib
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
+from parcelpost.model import OutboxEntry
 from parcelpost.storage import durable_files, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
 from parcelpost.storage.raw_names import inside
 
 _CHUNK = 200
+_BLOCK_BYTES = 1024 * 1024
 
 
 async def mend(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
@@ -47,6 +51,44 @@ def _mend_file(root: Path, record: PageRecord, sha256: str, data: str | None, *,
         return False
     durable_files.replace(path, record.body)
     return True
+
+
+def page_problem(path: Path, entry: OutboxEntry) -> str:
+    """Why a page's file is not what its result says; '' if it is."""
+    try:
+        with path.open("rb") as file:
+            is_whole = _digest(file) == entry.raw_sha256
+    except (FileNotFoundError, NotADirectoryError):
+        return f"its page {entry.html_path} is gone from the disk"
+    except (PermissionError, IsADirectoryError) as error:
+        return f"its page {entry.html_path} cannot be read: {error.strerror}"
+    return "" if is_whole else f"its page {entry.html_path} is damaged: it is not what was fetched"
+
+
+def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
+    """From the journal of any process that has the store open: a page is in one for a while after it was stored."""
+    for segment in live.glob("*.raw"):
+        with contextlib.suppress(FileNotFoundError):  # its process has just let it go
+            for record in read_segment(segment):
+                if record.name == entry.html_path and _matches(record.body, entry.raw_sha256 or ""):
+                    durable_files.replace(path, record.body)
+                    return True
+    return False
+
+
+def _digest(packed: IO[bytes]) -> str:
+    """Of the page in a file; '' where it cannot be unpacked."""
+    if not packed.read(1):
+        return ""
+    packed.seek(0)
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(packed) as page:
+            while block := page.read(_BLOCK_BYTES):
+                digest.update(block)
+    except (zlib.error, EOFError, gzip.BadGzipFile):
+        return ""
+    return digest.hexdigest()
 
 
 def _matches(body: bytes, sha256: str) -> bool:

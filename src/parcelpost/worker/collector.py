@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
@@ -23,6 +23,28 @@ from parcelpost.worker.backoff import Away
 from parcelpost.worker.control import Control
 from parcelpost.worker.loop_names import COLLECTOR
 from parcelpost.worker.refused import refused
+
+_SUM_UP_SECONDS = 10.0
+
+
+class _Received(Struct):
+    """What came since the last event."""
+
+    answers: int = 0
+    new: int = 0
+    known: int = 0
+    bad: int = 0
+    since: float = 0.0
+
+    def add(self, new: int, known: int, bad: int, now: float) -> None:
+        self.since = self.since if self.answers else now
+        self.answers += 1
+        self.new += new
+        self.known += known
+        self.bad += bad
+
+    def age(self, now: float) -> float:
+        return now - self.since if self.answers else 0.0
 
 
 class Collector:
@@ -55,6 +77,7 @@ class Collector:
         self._not_before = 0.0
         """By the monotonic clock: the upstream asked for no call before that."""
         self._unstored: Sequence[Task] = ()
+        self._received = _Received()
         self.offers_nothing = False
         """Whether the last answer held no task. What is not known counts as no."""
         self._idle = asyncio.Event()
@@ -66,6 +89,7 @@ class Collector:
 
     async def step(self) -> float:
         if not self._control.may_start or self._level() is not Level.FINE:
+            self._sum_up()
             return self._settings.poll_seconds
         wait = max(self.absence.remaining, self._not_before - self._clock.monotonic())
         if wait > 0:
@@ -74,6 +98,7 @@ class Collector:
             return await self._take_in(Work(tasks=self._unstored), self._clock.monotonic())
         wanted, platforms = await self._shortage()
         if wanted <= 0 or not platforms:
+            self._sum_up()
             return self._settings.poll_seconds
         self._idle.clear()
         try:
@@ -112,6 +137,7 @@ class Collector:
         """Waits that long for an answer that is under way: what it holds is taken from the upstream's queue already."""
         if self.is_asking:
             await self._clock.wait(self._idle, seconds)
+        self._sum_up()
         if self._unstored:
             try:
                 await self._lpm.add_tasks(self._unstored, granted=True)
@@ -144,8 +170,10 @@ class Collector:
             await self._report(task, problem)
         bad_count = len(work.bad) + len(nowhere) + added.refused
         if not self.offers_nothing:
-            self._emit(TasksReceived(new=added.new, known=added.known, bad=bad_count))
+            self._received.add(added.new, added.known, bad_count, self._clock.monotonic())
             await self._record(added.new, started, None)
+        if not added.new or self._received.age(self._clock.monotonic()) > _SUM_UP_SECONDS:
+            self._sum_up()
         if added.new:
             self._arrived()
             # An answer may hold one task a platform only: ask again at once while they come.
@@ -167,8 +195,15 @@ class Collector:
         with contextlib.suppress(UpstreamError):
             await self._upstream.report_end(refused(task, problem, self._clock.now()))
 
+    def _sum_up(self) -> None:
+        """One event for many answers: some upstreams give one task in each."""
+        if self._received.answers:
+            received, self._received = self._received, _Received()
+            self._emit(TasksReceived(new=received.new, known=received.known, bad=received.bad))
+
     async def _went_away(self, error: NotNow | NotAllowed) -> float:
         self.offers_nothing = False
+        self._sum_up()
         await self._record(0, self._clock.monotonic(), error)
         return await self.absence.failed(error)
 

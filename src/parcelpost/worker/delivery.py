@@ -220,20 +220,21 @@ class Delivery:
     async def _upload(self, entry: OutboxEntry) -> None:
         html_path = entry.html_path or ""
         try:
-            path = self._lpm.raw_path(html_path)
+            problem = await self._lpm.page_problem(entry)
         except ValueError as error:  # a damaged row
             self.refused.append((entry, str(error)))
             return
-        if not await asyncio.to_thread(path.is_file):
+        if problem:
             top = self._lpm.raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
                 raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
-            if await self._is_kept(entry):
-                self.refused.append((entry, f"its page {html_path} is gone from the disk"))
-            else:
+            if not await self._is_kept(entry):
                 self._forgotten.add(html_path)
-            return
-        await self._upstream.upload_raw_file(entry, path)
+                return
+            if not await self._lpm.restore_page(entry):
+                self.refused.append((entry, problem))
+                return
+        await self._upstream.upload_raw_file(entry, self._lpm.raw_path(html_path))
         self.raw_stored.append(entry)
         self._pass.was_stored(Kind.PAGE)
 

@@ -166,7 +166,7 @@ class Marks:
         del self._waiting[: len(group)]
         self._refusals.extend(refusal for done in group for refusal in done.refusals)
         for result_id, reason in (one for done in group for one in done.undecided):
-            await self._lpm.note_refusal(result_id, reason)
+            await self._lpm.note_refusal([result_id], reason)
         while self._refusals:
             await self._refused(self._refusals[0])
             self._refusals.popleft()

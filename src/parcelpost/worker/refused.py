@@ -1,4 +1,4 @@
-"""The end of a task that the store would not take: there is no row of it here, and its upstream waits for it."""
+"""The end of a task that is not in the outbox, and that its upstream waits for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from parcelpost.model import OutboxEntry, Task, TaskStatus
 
 
 def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
+    """The store would not take it: there is no row of it here."""
+    return end_of(task, TaskStatus.FAILED, f"the worker cannot store the task: {problem}", now)
+
+
+def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> OutboxEntry:
     """As the sync would report it."""
     target = task.target
     return OutboxEntry(
@@ -15,14 +20,14 @@ def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
         result_id="",
         task_id=task.task_id,
         source=task.source,
-        status=TaskStatus.FAILED,
-        success=False,
+        status=status,
+        success=status is TaskStatus.COMPLETED,
         platform=task.platform,
         state=target.state,
         county=target.county,
         parcel_id=target.parcel_id,
         data=None,
-        error=f"the worker cannot store the task: {problem}",
+        error=error,
         execution_time_ms=0,
         html_path=None,
         json_path=None,

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from parcelpost.client.upstream import Submitted, Upstream
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, StoreError
-from parcelpost.events import Emit
-from parcelpost.model import OutboxEntry
+from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, TooLarge
+from parcelpost.events import Emit, EntryRefused, ResultsSynced
+from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.settings.keys import SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.absence import Absence
@@ -21,6 +21,7 @@ from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from parcelpost.worker.delivery import Delivery, Parcel, Pass, SharedPages, parcel
 from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.marks import Delivered, Marks, delivered
+from parcelpost.worker.refused import end_of
 
 T = TypeVar("T")
 
@@ -236,6 +237,7 @@ class SyncManager:
         self._pass = Pass(self._pass.number + 1 if self._pass.refusal() else 0)
 
     async def _end_of_outbox(self) -> float:
+        await self._answer_again()
         if refusal := self._pass.refusal():
             self._start_over()
             raise refusal
@@ -273,6 +275,23 @@ class SyncManager:
         self._batches_in_vain = 0
         await self._batch.answered()
         await self.absence.worked()
+
+    async def _answer_again(self) -> None:
+        """Tasks that were handed out again after their result was delivered: the upstream is told that they are done.
+
+        The result itself is not sent again: another worker may have delivered a newer one of that parcel meanwhile.
+        """
+        while waiting := await self._lpm.tasks_to_answer():
+            started = self._clock.monotonic()
+            for info in waiting:
+                report = end_of(info.task, TaskStatus.COMPLETED, None, info.completed_at or self._clock.now())
+                try:
+                    await self._upstream.report_end(report)
+                except (Refused, TooLarge) as error:
+                    self._emit(EntryRefused(task_id=info.task.task_id, reason=str(error), rejected=False))
+                await self._lpm.mark_answered([info.seq])
+            seconds = self._clock.monotonic() - started
+            self._emit(ResultsSynced(results=0, reports=len(waiting), raw_files=0, seconds=seconds))
 
     def _hold_back(self, delivery: Delivery, done: Delivered) -> None:
         final = {refusal.result_id for refusal in done.refusals if refusal.final}
