@@ -104,3 +104,20 @@ async def test_one_without_a_lease_changes_nothing(lpm: LocalPersistenceManager,
     await lpm.expire_tasks()
     assert (await lpm.add_tasks([a_task()], granted=True)).known == 1
     assert (await the_task(lpm)).status is TaskStatus.EXPIRED
+
+
+async def test_one_that_its_upstream_waits_to_hear_of_outlives_its_result(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    claim = await claim_one(lpm, a_task())
+    await lpm.save_result(claim, a_result())
+    await lpm.mark_synced([(await the_result(lpm)).result_id])
+    await lpm.add_tasks([a_task()], granted=True)
+    clock.advance(30 * 86_400)
+    for _ in range(2):
+        await lpm.janitor.clean()
+    assert await lpm.get_result("t1") is None
+    (info,) = await lpm.tasks_to_answer()
+    await lpm.mark_answered([info.seq])
+    await lpm.janitor.clean()
+    assert await lpm.get_task("t1") is None

@@ -35,6 +35,7 @@ RELEASED = {
     6: "a99f870af256a7a9",
     7: "53427393bb538935",
     8: "05c654a275e38a9b",
+    9: "717bfe9bb443c990",
 }
 """Checksums: a file that stores were made by is never changed again."""
 

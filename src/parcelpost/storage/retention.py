@@ -98,12 +98,16 @@ def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | 
 
 
 def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
-    """One batch of ended tasks from `position` on. A task goes only after its result, so never before its delivery."""
-    query = """SELECT completed_at, seq, EXISTS (SELECT 1 FROM results WHERE results.task_id = tasks.task_id)
+    """One batch of ended tasks from `position` on. A task goes only after its result, so never before its delivery.
+
+    Nor does one go that its upstream waits to hear of once more.
+    """
+    query = """SELECT completed_at, seq, answer_due_at IS NOT NULL
+                   OR EXISTS (SELECT 1 FROM results WHERE results.task_id = tasks.task_id)
                FROM tasks WHERE completed_at IS NOT NULL AND completed_at < ? AND (completed_at, seq) > (?, ?)
                ORDER BY completed_at, seq LIMIT ?"""
     batch = db.execute(query, (before, *position, _BATCH)).fetchall()
-    gone = [(seq,) for _, seq, has_result in batch if not has_result]
+    gone = [(seq,) for _, seq, is_needed in batch if not is_needed]
     db.executemany("DELETE FROM tasks WHERE seq = ?", gone)
     return len(gone), batch[-1][:2] if len(batch) == _BATCH else None
 
