@@ -211,7 +211,7 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("mark raw synced", lambda db: outbox.mark_raw_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
     ("mark rejected", lambda db: outbox.mark_rejected(db, ["r"], "", LATER), {"sqlite_autoindex_results_1"}),
     ("count an attempt", lambda db: outbox.count_attempt(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
-    ("note a refusal", lambda db: outbox.note_refusal(db, "r", ""), {"sqlite_autoindex_results_1"}),
+    ("note a refusal", lambda db: outbox.note_refusal(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
     ("tasks to answer", lambda db: granting.to_answer(db, 50), {"tasks_to_answer"}),
     ("mark answered", lambda db: granting.mark_answered(db, [1]), {"INTEGER PRIMARY KEY"}),
     ("reset rejected", lambda db: outbox.reset_rejected(db, None), {"results_rejected"}),
