@@ -128,8 +128,9 @@ def test_the_command_line_understands_it(line: str, tmp_path: Path, monkeypatch:
             assert "--config" in words, "only a settings file may be missing here"
 
 
-@pytest.mark.parametrize("words", sorted({words for _, words in inline()}))
-def test_the_text_names_commands_and_options_that_are_there(words: str) -> None:
-    command, _, _ = leaf(words.split()[1:])
-    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
-    assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= options | {"--help"}
+def test_the_text_names_commands_and_options_that_are_there(subtests: pytest.Subtests) -> None:
+    for words in sorted({words for _, words in inline()}):
+        with subtests.test(words=words):
+            command, _, _ = leaf(words.split()[1:])
+            options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= options | {"--help"}

@@ -58,20 +58,22 @@ def _commands(command: Any, words: str) -> dict[str, Any]:
 COMMANDS = _commands(get_command(app), "parcelpost")
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_every_command_and_each_of_its_options_is_documented(words: str) -> None:
-    text = sections("commands.md").get(words, "")
-    assert f"```\n{words}" in text, f"docs/commands.md has no section '## {words}' with an example"
-    options = [name for parameter in COMMANDS[words].params for name in parameter.opts if name.startswith("-")]
-    missing = [name for name in options if not re.search(rf"`{name}[ `]", text)]
-    assert missing == []
+def test_every_command_and_each_of_its_options_is_documented(subtests: pytest.Subtests) -> None:
+    for words in COMMANDS:
+        with subtests.test(words=words):
+            text = sections("commands.md").get(words, "")
+            assert f"```\n{words}" in text, f"docs/commands.md has no section '## {words}' with an example"
+            options = [name for parameter in COMMANDS[words].params for name in parameter.opts if name.startswith("-")]
+            missing = [name for name in options if not re.search(rf"`{name}[ `]", text)]
+            assert missing == []
 
 
-@pytest.mark.parametrize("words", COMMANDS)
-def test_no_option_is_documented_that_does_not_exist(words: str) -> None:
-    options = {name for parameter in COMMANDS[words].params for name in parameter.opts} | {"--help"}
-    named = set(re.findall(r"^\| `(--[a-z-]+)", sections("commands.md")[words], flags=re.MULTILINE))
-    assert named <= options
+def test_no_option_is_documented_that_does_not_exist(subtests: pytest.Subtests) -> None:
+    for words in COMMANDS:
+        with subtests.test(words=words):
+            options = {name for parameter in COMMANDS[words].params for name in parameter.opts} | {"--help"}
+            named = set(re.findall(r"^\| `(--[a-z-]+)", sections("commands.md")[words], flags=re.MULTILINE))
+            assert named <= options
 
 
 def test_every_documented_command_exists() -> None:
@@ -109,23 +111,27 @@ def test_every_documented_default_is_the_real_one() -> None:
             assert float(number) * units.get(unit, 1) == seconds_or_bytes, name
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_setting_is_documented_with_its_real_default(name: str) -> None:
-    key = KEYS[name]
-    text = sections("settings.md")[key.section]
-    row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", text, flags=re.MULTILINE)
-    assert row, f"docs/settings.md has no row for {name} under '## {key.section}'"
-    assert from_text(key, "" if row[1] == "-" else row[1]) == key.default
+def test_every_setting_is_documented_with_its_real_default(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            key = KEYS[name]
+            text = sections("settings.md")[key.section]
+            row = re.search(rf"^\| `{name}` \| ([^|]+) \| [^|]+ \|$", text, flags=re.MULTILINE)
+            assert row, f"docs/settings.md has no row for {name} under '## {key.section}'"
+            assert from_text(key, "" if row[1] == "-" else row[1]) == key.default
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_a_new_settings_file_says_of_each_setting_what_the_page_says(name: str) -> None:
-    key = KEYS[name]
-    (row,) = re.findall(rf"^\| `{name}` \| [^|]+ \| ([^|]+) \|$", sections("settings.md")[key.section], re.MULTILINE)
-    plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row).replace("`", "")
-    assert meanings()[key.section][key.field] == plain, (
-        "src/parcelpost/settings/meanings.toml and docs/settings.md differ"
-    )
+def test_a_new_settings_file_says_of_each_setting_what_the_page_says(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            key = KEYS[name]
+            (row,) = re.findall(
+                rf"^\| `{name}` \| [^|]+ \| ([^|]+) \|$", sections("settings.md")[key.section], re.MULTILINE
+            )
+            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row).replace("`", "")
+            assert meanings()[key.section][key.field] == plain, (
+                "src/parcelpost/settings/meanings.toml and docs/settings.md differ"
+            )
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
@@ -152,12 +158,13 @@ def test_every_metric_is_documented_and_no_other() -> None:
 EVENTS = {name: one for name, one in vars(events).items() if isinstance(one, type) and issubclass(one, events.Event)}
 
 
-@pytest.mark.parametrize("name", sorted(set(EVENTS) - {"Event"}))
-def test_every_event_and_each_of_its_fields_is_documented(name: str) -> None:
-    text = (DOCS / "events.md").read_text(encoding="utf-8")
-    row = re.search(rf"^\| `{name}` \|.*\|$", text, flags=re.MULTILINE)
-    assert row, f"docs/events.md has no row for {name}"
-    assert [field for field in EVENTS[name].__struct_fields__ if field not in row[0]] == []
+def test_every_event_and_each_of_its_fields_is_documented(subtests: pytest.Subtests) -> None:
+    for name in sorted(set(EVENTS) - {"Event"}):
+        with subtests.test(name=name):
+            text = (DOCS / "events.md").read_text(encoding="utf-8")
+            row = re.search(rf"^\| `{name}` \|.*\|$", text, flags=re.MULTILINE)
+            assert row, f"docs/events.md has no row for {name}"
+            assert [field for field in EVENTS[name].__struct_fields__ if field not in row[0]] == []
 
 
 def test_every_store_error_is_documented() -> None:
@@ -213,10 +220,11 @@ def test_the_example_of_the_embedding_page_runs(tmp_path: Path) -> None:
 PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *DOCS.rglob("*.md")]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere_and_words_are_plain(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
-    assert [link for link in links if not (page.parent / link).exists()] == []
-    boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
-    assert re.findall(boasts, text) == []
+def test_links_lead_somewhere_and_words_are_plain(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page=page):
+            text = page.read_text(encoding="utf-8")
+            links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+            assert [link for link in links if not (page.parent / link).exists()] == []
+            boasts = r"(?i)\b(robust|production-grade|battle-tested|comprehensive|blazing|seamless|state-of-the-art)\b"
+            assert re.findall(boasts, text) == []

@@ -38,20 +38,22 @@ def test_the_tree_says_where_trying_again_helps() -> None:
         assert not ("retry helps" in line and not error.retry_helps), f"{error.__name__} says so only in its docstring"
 
 
-@pytest.mark.parametrize("error", ALL)
-def test_an_errors_docstring_is_its_message(error: type[ParcelpostError]) -> None:
-    assert error.__doc__
-    assert str(error()) == error.__doc__.splitlines()[0]
-    assert str(error("what exactly")) == "what exactly"
-    assert error.__doc__.splitlines()[0].endswith(".")
+def test_an_errors_docstring_is_its_message(subtests: pytest.Subtests) -> None:
+    for error in ALL:
+        with subtests.test(error=error):
+            assert error.__doc__
+            assert str(error()) == error.__doc__.splitlines()[0]
+            assert str(error("what exactly")) == "what exactly"
+            assert error.__doc__.splitlines()[0].endswith(".")
 
 
-@pytest.mark.parametrize("error", LEAVES)
-def test_every_error_that_is_raised_has_a_hint(error: type[ParcelpostError]) -> None:
-    assert error.hint
-    assert error("x").hint == error.hint
-    assert error("x", hint="do this").hint == "do this"
-    assert error.hint == error("y").hint, "a hint of one error is not that of the next"
+def test_every_error_that_is_raised_has_a_hint(subtests: pytest.Subtests) -> None:
+    for error in LEAVES:
+        with subtests.test(error=error):
+            assert error.hint
+            assert error("x").hint == error.hint
+            assert error("x", hint="do this").hint == "do this"
+            assert error.hint == error("y").hint, "a hint of one error is not that of the next"
 
 
 def test_there_are_no_errors_outside_the_tree() -> None:

@@ -45,26 +45,28 @@ def test_every_event_has_a_level_and_a_sentence() -> None:
     assert set(LINES) == set(EVENTS)
 
 
-@pytest.mark.parametrize("kind", EVENTS)
-def test_every_event_is_one_line_in_both_forms(kind: type[Event]) -> None:
-    line = json.loads(written(make(kind)))
-    assert (line["time"], line["event"]) == ("2026-01-01T00:00:00.000Z", kind.__name__)
-    assert line["level"] in LEVELS
-    fields = {"store_level" if name == "level" else name for name in kind.__struct_fields__}
-    assert set(line) == {"time", "level", "event"} | fields
-    text = written(make(kind), format="human")
-    assert text.count("\n") == 1
-    assert text.split()[1] == line["level"]
+def test_every_event_is_one_line_in_both_forms(subtests: pytest.Subtests) -> None:
+    for kind in EVENTS:
+        with subtests.test(kind=kind):
+            line = json.loads(written(make(kind)))
+            assert (line["time"], line["event"]) == ("2026-01-01T00:00:00.000Z", kind.__name__)
+            assert line["level"] in LEVELS
+            fields = {"store_level" if name == "level" else name for name in kind.__struct_fields__}
+            assert set(line) == {"time", "level", "event"} | fields
+            text = written(make(kind), format="human")
+            assert text.count("\n") == 1
+            assert text.split()[1] == line["level"]
 
 
-@pytest.mark.parametrize("format_", ["human", "json"])
-@pytest.mark.parametrize("kind", EVENTS)
-def test_what_came_from_outside_can_neither_end_the_line_nor_move_the_cursor(kind: type[Event], format_: str) -> None:
-    hostile = "\x1b[2J\r\n\u2028\u202e\ud800\0\x85" + "x" * 100_000
-    text = written(make(kind, hostile), format=format_)
-    assert text.endswith("\n")
-    assert text[:-1].isprintable()
-    assert len(text) < 3_000
+def test_what_came_from_outside_can_neither_end_the_line_nor_move_the_cursor(subtests: pytest.Subtests) -> None:
+    for format_ in ["human", "json"]:
+        for kind in EVENTS:
+            with subtests.test(format_=format_, kind=kind):
+                hostile = "\x1b[2J\r\n\u2028\u202e\ud800\0\x85" + "x" * 100_000
+                text = written(make(kind, hostile), format=format_)
+                assert text.endswith("\n")
+                assert text[:-1].isprintable()
+                assert len(text) < 3_000
 
 
 def test_a_line_for_people_has_local_time_level_and_sentence() -> None:
@@ -100,9 +102,8 @@ def away(denied: bool) -> Event:
     return events.UpstreamAway(loop="sync", reason="503", denied=denied, retry_in_seconds=45.0)
 
 
-@pytest.mark.parametrize(
-    ("event", "level"),
-    [
+def test_the_level_says_whether_somebody_must_look(subtests: pytest.Subtests) -> None:
+    for event, level in [
         (attempt("done"), "debug"),
         (attempt("not_found"), "debug"),
         (attempt("retry"), "info"),
@@ -121,10 +122,9 @@ def away(denied: bool) -> Event:
         (events.BrowserOrphansRemoved(owner="worker-1-0123abcd", processes=2), "warning"),
         (events.StorageLevelChanged(level="fine", bytes=1, max_bytes=2, free_bytes=3), "info"),
         (events.StorageLevelChanged(level="executor must stop", bytes=1, max_bytes=2, free_bytes=3), "warning"),
-    ],
-)
-def test_the_level_says_whether_somebody_must_look(event: Event, level: str) -> None:
-    assert json.loads(written(event))["level"] == level
+    ]:
+        with subtests.test(event=event, level=level):
+            assert json.loads(written(event))["level"] == level
 
 
 @pytest.mark.parametrize(("level", "shown"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])

@@ -20,10 +20,11 @@ STRUCTS = [
 ]
 
 
-@pytest.mark.parametrize("struct", STRUCTS)
-def test_every_value_is_frozen_and_says_what_it_is(struct: type[msgspec.Struct]) -> None:
-    assert struct.__struct_config__.frozen
-    assert struct.__doc__
+def test_every_value_is_frozen_and_says_what_it_is(subtests: pytest.Subtests) -> None:
+    for struct in STRUCTS:
+        with subtests.test(struct=struct):
+            assert struct.__struct_config__.frozen
+            assert struct.__doc__
 
 
 def test_a_task_has_the_seeds_defaults() -> None:

@@ -115,9 +115,8 @@ def test_a_neighbour_that_is_hardly_json_costs_no_task(neighbour: bytes) -> None
     assert (len(answer.bad), answer.retry_after) == (1, 0.0)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_an_answer_without_tasks_to_read_is_not_now(subtests: pytest.Subtests) -> None:
+    for body in [
         b"",
         b"null",
         b"[]",
@@ -133,18 +132,16 @@ def test_a_neighbour_that_is_hardly_json_costs_no_task(neighbour: bytes) -> None
         b'"' * 3_000_000,
         b'{"x": "' + b'\\"' * 1_000_000,
         b"{" + b"," * 2_000_000 + b"}",
-    ],
-    ids=range(15),
-)
-def test_an_answer_without_tasks_to_read_is_not_now(body: bytes) -> None:
-    with pytest.raises(NotNow):
-        wire.read_work(body)
+    ]:
+        with subtests.test(body=body), pytest.raises(NotNow):
+            wire.read_work(body)
 
 
-@pytest.mark.parametrize("odd", [0, 5, -1, True, "high", "1", 1.5, None, [], 10**30])
-def test_an_odd_priority_is_the_normal_one(odd: object) -> None:
-    (task,) = work([a_task("t1", priority=odd)]).tasks  # type: ignore[arg-type]
-    assert task.priority is Priority.NORMAL
+def test_an_odd_priority_is_the_normal_one(subtests: pytest.Subtests) -> None:
+    for odd in [0, 5, -1, True, "high", "1", 1.5, None, [], 10**30]:
+        with subtests.test(odd=odd):
+            (task,) = work([a_task("t1", priority=odd)]).tasks  # type: ignore[arg-type]
+            assert task.priority is Priority.NORMAL
 
 
 def test_what_is_wrong_with_a_task_is_said() -> None:
@@ -232,11 +229,12 @@ def test_a_truncated_batch_is_read_as_it_stands() -> None:
     assert (answer.stored, answer.failed, answer.errors) == (2, 11, [])
 
 
-@pytest.mark.parametrize("nonsense", [None, -1, "3", 1.5, True, [], 10**20, 4])
-@pytest.mark.parametrize("name", ["inserted", "updated", "failed"])
-def test_counts_that_make_no_sense_are_not_now(name: str, nonsense: Any) -> None:
-    with pytest.raises(NotNow):
-        batch(**{name: nonsense})
+def test_counts_that_make_no_sense_are_not_now(subtests: pytest.Subtests) -> None:
+    senseless: list[Any] = [None, -1, "3", 1.5, True, [], 10**20, 4]
+    for nonsense in senseless:
+        for name in ["inserted", "updated", "failed"]:
+            with subtests.test(nonsense=nonsense, name=name), pytest.raises(NotNow):
+                batch(**{name: nonsense})
 
 
 def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:

@@ -49,9 +49,8 @@ def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
     assert (found.sent.idempotency_key, found.sent.scraped_at) == (entry.idempotency_key, entry.scraped_at)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
+def test_a_bad_entry_is_refused_alone_and_says_why(subtests: pytest.Subtests) -> None:
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"task_id": 7}, "task_id"),
         ({"task_id": ""}, "task_id"),
         ({"task_id": "  "}, "blank"),
@@ -76,10 +75,10 @@ def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
         ({"parse_duration_ms": 10**30}, "parse_duration_ms"),
         ({"raw_html_hash": "abc"}, "SHA-256"),
         ({"late": "yes"}, "late"),
-    ],
-)
-def test_a_bad_entry_is_refused_alone_and_says_why(change: dict[str, Any], says: str) -> None:
-    assert says in problem_of({**GOOD, **change})
+    ]
+    for change, says in changes:
+        with subtests.test(change=change, says=says):
+            assert says in problem_of({**GOOD, **change})
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))

@@ -10,17 +10,26 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        "parcel_id", "Parcel ID", "PARCEL_NO", "parcel", "Parcel Number", "parcelId", "PIN", "APN", "Account",
-        "Account No.", "Folio", "FOLIO_NUMBER", "acct#",
-    ],
-)  # fmt: skip
-def test_names_that_clearly_mean_the_parcel(column: str) -> None:
-    plan = Columns({}, {"platform": "echo"}).checked_plan((column, "Owner"), "it")
-    assert plan.fields == {"parcel_id": column}
-    assert plan.extra == {"Owner": "Owner"}
+def test_names_that_clearly_mean_the_parcel(subtests: pytest.Subtests) -> None:
+    for column in [
+        "parcel_id",
+        "Parcel ID",
+        "PARCEL_NO",
+        "parcel",
+        "Parcel Number",
+        "parcelId",
+        "PIN",
+        "APN",
+        "Account",
+        "Account No.",
+        "Folio",
+        "FOLIO_NUMBER",
+        "acct#",
+    ]:
+        with subtests.test(column=column):
+            plan = Columns({}, {"platform": "echo"}).checked_plan((column, "Owner"), "it")
+            assert plan.fields == {"parcel_id": column}
+            assert plan.extra == {"Owner": "Owner"}
 
 
 @pytest.mark.parametrize("column", ["Owner State", "Tax Key", "pinned", "Parcel Address", "Status", "parcels"])

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from parcelpost.cli.commands import COMMANDS
-from parcelpost.cli.later import Later
 from tests.cli.support import Run, make_store
 
 HEAVY = (
@@ -31,11 +30,12 @@ print(json.dumps(loaded))
 """
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_each_is_there_under_its_name(command: Later) -> None:
-    own = command.real()
-    assert (own.name, own.hidden) == (command.name, False)
-    assert own.help
+def test_each_is_there_under_its_name(subtests: pytest.Subtests) -> None:
+    for command in COMMANDS:
+        with subtests.test(command=command):
+            own = command.real()
+            assert (own.name, own.hidden) == (command.name, False)
+            assert own.help
 
 
 def test_the_list_of_commands_is_complete_and_in_columns(run: Run) -> None:

@@ -29,19 +29,21 @@ def test_the_version_is_printed(run: Run) -> None:
     assert (ran.code, ran.out) == (0, f"parcelpost {__version__}\n")
 
 
-@pytest.mark.parametrize("words", ["", *COMMANDS])
-def test_every_help_has_examples(run: Run, words: str) -> None:
-    ran = run(*words.split(), "--help")
-    assert ran.code == 0
-    assert "Examples:\n" in ran.out
-    assert f"    parcelpost {words}".rstrip() in ran.out
-    assert "\b" not in ran.out
+def test_every_help_has_examples(subtests: pytest.Subtests, run: Run) -> None:
+    for words in ["", *COMMANDS]:
+        with subtests.test(words=words):
+            ran = run(*words.split(), "--help")
+            assert ran.code == 0
+            assert "Examples:\n" in ran.out
+            assert f"    parcelpost {words}".rstrip() in ran.out
+            assert "\b" not in ran.out
 
 
-@pytest.mark.parametrize("words", [words for words in COMMANDS if words.startswith(("store ", "tasks ", "results "))])
-def test_every_command_on_a_store_takes_json_store_and_settings(words: str) -> None:
-    options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
-    assert {"--json", "--store", "--config", "--set"} <= options
+def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest.Subtests) -> None:
+    for words in [words for words in COMMANDS if words.startswith(("store ", "tasks ", "results "))]:
+        with subtests.test(words=words):
+            options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
+            assert {"--json", "--store", "--config", "--set"} <= options
 
 
 @pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results forget"])

@@ -80,28 +80,31 @@ NOT_NOW: dict[str, Trap] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("trap", NOT_NOW.values(), ids=NOT_NOW)
-async def test_not_now(gateway: HostileGateway, client: GatewayClient, page: Path, name: str, trap: Trap) -> None:
-    error = await fails(gateway, client, page, name, trap)
-    assert type(error) is NotNow
-    assert error.retry_after == 0.0
+async def test_not_now(subtests: pytest.Subtests, gateway: HostileGateway, client: GatewayClient, page: Path) -> None:
+    for name in CALLS:
+        for kind, trap in NOT_NOW.items():
+            with subtests.test(name=name, kind=kind):
+                error = await fails(gateway, client, page, name, trap)
+                assert type(error) is NotNow
+                assert error.retry_after == 0.0
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("code", [401, 403, 402, 407, 409, 418, 451])
 async def test_a_status_that_a_person_must_look_at(
-    gateway: HostileGateway, client: GatewayClient, page: Path, name: str, code: int
+    subtests: pytest.Subtests, gateway: HostileGateway, client: GatewayClient, page: Path
 ) -> None:
-    assert type(await fails(gateway, client, page, name, traps.status(code))) is NotAllowed
+    for name in CALLS:
+        for code in [401, 403, 402, 407, 409, 418, 451]:
+            with subtests.test(name=name, code=code):
+                assert type(await fails(gateway, client, page, name, traps.status(code))) is NotAllowed
 
 
-@pytest.mark.parametrize("name", REQUIRED)
-@pytest.mark.parametrize("code", [404, 405])
 async def test_a_required_path_that_is_missing(
-    gateway: HostileGateway, client: GatewayClient, page: Path, name: str, code: int
+    subtests: pytest.Subtests, gateway: HostileGateway, client: GatewayClient, page: Path
 ) -> None:
-    assert type(await fails(gateway, client, page, name, traps.status(code))) is NotAllowed
+    for name in REQUIRED:
+        for code in [404, 405]:
+            with subtests.test(name=name, code=code):
+                assert type(await fails(gateway, client, page, name, traps.status(code))) is NotAllowed
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -146,26 +149,24 @@ async def test_partial_answers_are_told_as_they_are(gateway: HostileGateway, cli
     assert (some.stored, some.failed, len(gateway.submissions)) == (10, 11, 10), "nine were dropped without a word"
 
 
-@pytest.mark.parametrize("code", [429, 503])
-@pytest.mark.parametrize(
-    ("wish", "seconds"),
-    [
-        ({"seconds": 120}, 120.0),
-        ({"date_in": timedelta(seconds=90), "now": NOW - timedelta(days=3)}, 90.0),
-        ({"reset": 60}, 60.0),
-        ({"reset": int(NOW.timestamp()) + 60}, 60.0),
-        ({"body_seconds": 45.5}, 45.5),
-        ({"seconds": 10, "body_seconds": 45.5, "reset": 50}, 50.0),
-        ({"seconds": 10**9}, 3600.0),
-    ],
-)
 async def test_how_long_it_wants_to_be_left_alone(
-    gateway: HostileGateway, client: GatewayClient, page: Path, wish: dict[str, float], seconds: float, code: int
+    subtests: pytest.Subtests, gateway: HostileGateway, client: GatewayClient, page: Path
 ) -> None:
-    trap = traps.slow_down(**wish, code=code)  # type: ignore[arg-type]
-    error = await fails(gateway, client, page, "results", trap)
-    assert isinstance(error, NotNow)
-    assert error.retry_after == seconds
+    for code in [429, 503]:
+        for wish, seconds in [
+            ({"seconds": 120}, 120.0),
+            ({"date_in": timedelta(seconds=90), "now": NOW - timedelta(days=3)}, 90.0),
+            ({"reset": 60}, 60.0),
+            ({"reset": int(NOW.timestamp()) + 60}, 60.0),
+            ({"body_seconds": 45.5}, 45.5),
+            ({"seconds": 10, "body_seconds": 45.5, "reset": 50}, 50.0),
+            ({"seconds": 10**9}, 3600.0),
+        ]:
+            with subtests.test(code=code, wish=wish, seconds=seconds):
+                trap = traps.slow_down(**wish, code=code)  # type: ignore[arg-type]
+                error = await fails(gateway, client, page, "results", trap)
+                assert isinstance(error, NotNow)
+                assert error.retry_after == seconds
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -141,15 +141,15 @@ async def test_the_same_content_again_changes_nothing_and_other_content_is_anoth
 
 
 async def test_what_was_confirmed_survives_kill_9(folder: Path, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_County, "parcels", 400)
+    monkeypatch.setattr(_County, "parcels", 150)
     confirmed: set[str] = set()
     with subprocess.Popen(command(site, MIDDLEWARE), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         for line in process.stdout:
             confirmed.add(line.decode().strip())
-            if len(confirmed) == 60:
+            if len(confirmed) == 40:
                 process.kill()
-    assert 60 <= len(confirmed) < 400
+    assert 40 <= len(confirmed) < 150
     found = await entries(folder / "store.db")
     assert confirmed <= {entry.parcel_id for entry in found}
     for entry in found:
@@ -157,7 +157,7 @@ async def test_what_was_confirmed_survives_kill_9(folder: Path, site: str, monke
             int(entry.parcel_id)
         )
     assert crawl(site, MIDDLEWARE).returncode == 0
-    assert len(await entries(folder / "store.db")) == 400
+    assert len(await entries(folder / "store.db")) == 150
 
 
 def test_a_store_that_cannot_be_opened_ends_the_crawl_before_it_begins(folder: Path, site: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,26 +85,28 @@ def named_in(text: str) -> list[str]:
 ENVIRONMENTS, COMMANDS = environments(), commands()
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_every_variable_is_one_that_we_know_and_its_value_is_good(name: str) -> None:
-    given = ENVIRONMENTS[name]
-    assert TOKEN_VARIABLE not in given, "a token is handed over as a file"
-    ours = {key: value.replace("%S", "/var/lib").replace("%d", "/run") for key, value in given.items()}
-    loaded = load(config=None, environment=ours, flags={})
-    assert not loaded.warnings
-    if "worker" in name and "conf" not in name and "service" not in name:
-        check_runnable(loaded.settings)
+def test_every_variable_is_one_that_we_know_and_its_value_is_good(subtests: pytest.Subtests) -> None:
+    for name in ENVIRONMENTS:
+        with subtests.test(name=name):
+            given = ENVIRONMENTS[name]
+            assert TOKEN_VARIABLE not in given, "a token is handed over as a file"
+            ours = {key: value.replace("%S", "/var/lib").replace("%d", "/run") for key, value in given.items()}
+            loaded = load(config=None, environment=ours, flags={})
+            assert not loaded.warnings
+            if "worker" in name and "conf" not in name and "service" not in name:
+                check_runnable(loaded.settings)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_line_is_understood(name: str) -> None:
-    _, *arguments = shlex.split(re.sub(r"{{.*?}}", "vgsi", COMMANDS[name]))
-    command: Any = get_command(app)
-    while arguments and arguments[0] in getattr(command, "commands", {}):
-        command = command.commands[arguments.pop(0)]
-    assert not getattr(command, "commands", {}), f"{COMMANDS[name]} names no command"
-    with command.make_context("parcelpost", arguments, resilient_parsing=False):
-        pass
+def test_every_command_line_is_understood(subtests: pytest.Subtests) -> None:
+    for name in COMMANDS:
+        with subtests.test(name=name):
+            _, *arguments = shlex.split(re.sub(r"{{.*?}}", "vgsi", COMMANDS[name]))
+            command: Any = get_command(app)
+            while arguments and arguments[0] in getattr(command, "commands", {}):
+                command = command.commands[arguments.pop(0)]
+            assert not getattr(command, "commands", {}), f"{COMMANDS[name]} names no command"
+            with command.make_context("parcelpost", arguments, resilient_parsing=False):
+                pass
 
 
 def test_the_commands_of_the_page_were_found() -> None:
@@ -115,10 +116,11 @@ def test_the_commands_of_the_page_were_found() -> None:
 FILES = sorted(one for one in DEPLOY.rglob("*") if one.is_file() and one.parent.name != "__pycache__")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_nothing_in_deploy_is_secret(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert not re.search(
-        r"(?i)password\s*[:=]\s*[\"']?\w{6,}(?!.*secret)", re.sub(r"(?m)^.*(_FILE|secret|/run/).*$", "", text)
-    )
-    assert "BEGIN" not in text
+def test_nothing_in_deploy_is_secret(subtests: pytest.Subtests) -> None:
+    for path in FILES:
+        with subtests.test(path=path):
+            text = path.read_text(encoding="utf-8")
+            assert not re.search(
+                r"(?i)password\s*[:=]\s*[\"']?\w{6,}(?!.*secret)", re.sub(r"(?m)^.*(_FILE|secret|/run/).*$", "", text)
+            )
+            assert "BEGIN" not in text

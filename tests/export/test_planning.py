@@ -17,9 +17,8 @@ def files(what: Plan) -> dict[str, list[str]]:
     return {name: [table.name for table in tables] for name, tables in what.files.items()}
 
 
-@pytest.mark.parametrize(
-    ("output", "form", "tables", "expected"),
-    [
+def test_a_name_says_what_is_written(subtests: pytest.Subtests) -> None:
+    for output, form, tables, expected in [
         ("out/a.csv", None, None, {"a.csv": ["parcels"]}),
         ("a.CSV", None, ["liens"], {"a.CSV": ["liens"]}),
         ("a.ndjson", None, None, {"a.ndjson": ["parcels"]}),
@@ -33,12 +32,9 @@ def files(what: Plan) -> dict[str, list[str]]:
         ("out/", Format.GEOJSON, None, {"parcels.geojson": ["parcels"]}),
         ("-", None, None, {"-": ["parcels"]}),
         ("-", Format.CSV, ["liens"], {"-": ["liens"]}),
-    ],
-)
-def test_a_name_says_what_is_written(
-    output: str, form: Format | None, tables: list[str] | None, expected: dict[str, list[str]]
-) -> None:
-    assert files(plan(output, form, tables)) == expected
+    ]:
+        with subtests.test(output=output, form=form, tables=tables, expected=expected):
+            assert files(plan(output, form, tables)) == expected
 
 
 def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path) -> None:

@@ -127,9 +127,8 @@ def test_values_that_fit(kind: Kind, value: Any, expected: Any) -> None:
     assert FITTED[kind](value) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
+def test_values_that_do_not_fit(subtests: pytest.Subtests) -> None:
+    for kind, value in [
         (Kind.WHOLE, True),
         (Kind.WHOLE, 10**15),
         (Kind.NUMBER, Decimal("1e-999999")),
@@ -143,11 +142,9 @@ def test_values_that_fit(kind: Kind, value: Any, expected: Any) -> None:
         (Kind.DATE, "\u0662\u0660\u0662\u0663-02-01"),
         (Kind.TEXT, {"a": 1}),
         (Kind.TEXT, True),
-    ],
-)
-def test_values_that_do_not_fit(kind: Kind, value: Any) -> None:
-    with pytest.raises(ValueError):
-        FITTED[kind](value)
+    ]:
+        with subtests.test(kind=kind, value=value), pytest.raises(ValueError):
+            FITTED[kind](value)
 
 
 def test_what_a_terminal_or_xml_cannot_take_is_replaced() -> None:

@@ -78,11 +78,10 @@ def test_fields_of_odd_kinds_are_written_as_json() -> None:
     assert (row["tax_amount"], row["mailing_lines"], row["zoning"]) == ('{"a": 1}', '[{"a": 1}]', "'-1+2")
 
 
-@pytest.mark.parametrize(
-    "text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "=", "+1-2", "-\u0661"]
-)
-def test_what_a_spreadsheet_would_run_is_guarded(text: str) -> None:
-    assert guarded(text) == f"'{text}"
+def test_what_a_spreadsheet_would_run_is_guarded(subtests: pytest.Subtests) -> None:
+    for text in ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "=", "+1-2", "-\u0661"]:
+        with subtests.test(text=text):
+            assert guarded(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "-12", "+1.5", "-1e5", "A=1", "12-34", "'x", "O'Neil"])

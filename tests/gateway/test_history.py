@@ -30,9 +30,10 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], list[Change]]] = [
 ]
 
 
-@pytest.mark.parametrize(("older", "newer", "expected"), CASES)
-def test_a_change_is_told_by_field(older: dict[str, Any], newer: dict[str, Any], expected: list[Change]) -> None:
-    assert changes(older, newer) == expected
+def test_a_change_is_told_by_field(subtests: pytest.Subtests) -> None:
+    for older, newer, expected in CASES:
+        with subtests.test(older=older, newer=newer, expected=expected):
+            assert changes(older, newer) == expected
 
 
 def test_liens_go_by_their_certificates_whatever_their_order() -> None:

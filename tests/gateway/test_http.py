@@ -65,14 +65,18 @@ async def test_capacity_is_taken_as_one_to_a_hundred(
     assert len(answer.json()["tasks"]) == given
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["capacity=1", "capacity=1&platforms=", "capacity=x&platforms=echo", "platforms=%00", f"platforms={'x' * 600}"],
-)
-async def test_a_wish_that_makes_no_sense_is_refused(client: httpx2.AsyncClient, query: str) -> None:
-    answer = await client.get(f"/internal/work?{query}")
-    assert answer.status_code == 422
-    assert answer.json()["error"]["message"]
+async def test_a_wish_that_makes_no_sense_is_refused(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
+    for query in [
+        "capacity=1",
+        "capacity=1&platforms=",
+        "capacity=x&platforms=echo",
+        "platforms=%00",
+        f"platforms={'x' * 600}",
+    ]:
+        with subtests.test(query=query):
+            answer = await client.get(f"/internal/work?{query}")
+            assert answer.status_code == 422
+            assert answer.json()["error"]["message"]
 
 
 # Results
@@ -120,9 +124,10 @@ async def test_a_result_completes_its_task(parts: Parts, client: httpx2.AsyncCli
     assert row is not None and row.state == "done"
 
 
-@pytest.mark.parametrize("body", [b"{}", b"", b"[", b"null", b'"x"', b"[" * 100_000, b"\xff\xfe"])
-async def test_what_is_no_array_is_refused_whole(client: httpx2.AsyncClient, body: bytes) -> None:
-    assert (await client.post("/internal/results", content=body)).status_code == 400
+async def test_what_is_no_array_is_refused_whole(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
+    for body in [b"{}", b"", b"[", b"null", b'"x"', b"[" * 100_000, b"\xff\xfe"]:
+        with subtests.test(body=body):
+            assert (await client.post("/internal/results", content=body)).status_code == 400
 
 
 async def test_an_empty_batch_is_no_error(client: httpx2.AsyncClient) -> None:
@@ -257,10 +262,11 @@ async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts,
     assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "not_found"): 1, ("vgsi", "failed"): 2}
 
 
-@pytest.mark.parametrize("task_id", ["nobody", "%00", "x" * 2_000, "%E2%82%AC" * 167, "a%2F..%2Fb"])
-async def test_an_unknown_task_is_no_error(client: httpx2.AsyncClient, task_id: str) -> None:
-    answer = await client.post(f"/internal/tasks/{task_id}/fail", content=b"nonsense")
-    assert (answer.status_code, answer.json()["success"]) == (200, False)
+async def test_an_unknown_task_is_no_error(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
+    for task_id in ["nobody", "%00", "x" * 2_000, "%E2%82%AC" * 167, "a%2F..%2Fb"]:
+        with subtests.test(task_id=task_id):
+            answer = await client.post(f"/internal/tasks/{task_id}/fail", content=b"nonsense")
+            assert (answer.status_code, answer.json()["success"]) == (200, False)
 
 
 # The fleet
@@ -425,9 +431,8 @@ async def test_a_page_that_is_not_what_its_hash_says_is_refused(client: httpx2.A
         assert answer.status_code == 422
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
+async def test_a_form_that_is_not_whole_is_refused(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
+    forms: list[dict[str, Any]] = [
         {"data": {}},
         {"files": {}},
         {"data": {"metadata": "{}"}},
@@ -435,12 +440,12 @@ async def test_a_page_that_is_not_what_its_hash_says_is_refused(client: httpx2.A
         {"files": {"file": ("a", b"no gzip", "text/html")}},
         {"files": {"file": ("a", gzip.compress(PAGE)[:-4], "text/html")}},
         {"files": {"file": ("a", gzip.compress(PAGE) + b"more", "text/html")}},
-    ],
-)
-async def test_a_form_that_is_not_whole_is_refused(client: httpx2.AsyncClient, broken: dict[str, Any]) -> None:
-    answer = await client.post("/internal/raw-files", **{**a_form(), **broken})
-    assert answer.status_code in {400, 422}
-    assert answer.json()["error"]["message"]
+    ]
+    for broken in forms:
+        with subtests.test(broken=broken):
+            answer = await client.post("/internal/raw-files", **{**a_form(), **broken})
+            assert answer.status_code in {400, 422}
+            assert answer.json()["error"]["message"]
 
 
 async def test_a_raw_file_that_is_no_form_is_refused(client: httpx2.AsyncClient) -> None:

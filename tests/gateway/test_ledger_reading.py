@@ -39,9 +39,8 @@ async def filled(ledger: Ledger, now: datetime) -> Ledger:
     return ledger
 
 
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
+async def test_every_condition_must_hold(subtests: pytest.Subtests, filled: Ledger) -> None:
+    for wanted, expected in [
         (ParcelFilter(), "231"),
         (ParcelFilter(platform="beacon"), "21"),
         (ParcelFilter(state="FL", county="union"), "1"),
@@ -67,14 +66,12 @@ async def filled(ledger: Ledger, now: datetime) -> Ledger:
         (ParcelFilter(min_lien_cents=50_000, max_lien_cents=50_000), "1"),
         (ParcelFilter(changed_since=NOON + HOUR), "3"),
         (ParcelFilter(platform="' OR '1'='1"), ""),
-    ],
-    ids=repr,
-)
-async def test_every_condition_must_hold(filled: Ledger, wanted: ParcelFilter, expected: str) -> None:
-    found = await filled.parcels(wanted, None, 10)
-    assert sorted(row.task_id for row in found) == sorted(expected)
-    latest = await filled.latest_parcels(wanted, 10)
-    assert sorted(row.task_id for row in latest) == sorted(expected)
+    ]:
+        with subtests.test(wanted=wanted, expected=expected):
+            found = await filled.parcels(wanted, None, 10)
+            assert sorted(row.task_id for row in found) == sorted(expected)
+            latest = await filled.latest_parcels(wanted, 10)
+            assert sorted(row.task_id for row in latest) == sorted(expected)
 
 
 async def test_parcels_are_paged_in_the_order_of_their_keys(filled: Ledger) -> None:

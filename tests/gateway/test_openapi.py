@@ -22,17 +22,15 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.process import a_gateway
+from tests.lengths import short_and_long
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 HEADERS = {"X-Worker-ID": "w-1", "Host": "127.0.0.1:8700"}
 LONGEST_QUERY = 8_000  # a longer one is refused in plain text before it is a request
 EXAMPLES = settings(
-    max_examples=20,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    database=None,
 )
 
 
@@ -56,12 +54,13 @@ def _gateway(folder: Path, database: str) -> contextlib.AbstractContextManager[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
-def test_no_answer_is_a_surprise(addresses: tuple[str, ...], mode: schemathesis.GenerationMode) -> None:
+@short_and_long("examples", (3,), (100,))
+def test_no_answer_is_a_surprise(addresses: tuple[str, ...], mode: schemathesis.GenerationMode, examples: int) -> None:
     asked = 0
     document: Any = schemathesis.openapi.from_url(f"{addresses[0]}/openapi.json")
     for operation in (found.ok() for found in document.get_all_operations()):
 
-        @EXAMPLES
+        @settings(EXAMPLES, max_examples=examples)
         @given(case=operation.as_strategy(generation_mode=mode))
         def ask(case: Any) -> None:
             assume(len(urlencode(case.query or {}, doseq=True)) < LONGEST_QUERY)

@@ -82,12 +82,13 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("query", "expected"), FILTERS)
 async def test_parcels_are_found_by_what_is_asked(
-    parts: Parts, client: httpx2.AsyncClient, query: str, expected: list[str]
+    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
 ) -> None:
-    await store(parts, *RECORDS)
-    assert await ids(client, query) == expected
+    for query, expected in FILTERS:
+        with subtests.test(query=query, expected=expected):
+            await store(parts, *RECORDS)
+            assert await ids(client, query) == expected
 
 
 async def test_pages_follow_each_other_without_gap_or_repetition(parts: Parts, client: httpx2.AsyncClient) -> None:
@@ -164,12 +165,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("path", ["/v1/parcels", "/v1/liens", "/v1/parcels/latest", "/v1/liens/latest"])
-@pytest.mark.parametrize(("query", "named"), BAD)
-async def test_a_bad_parameter_is_named(client: httpx2.AsyncClient, path: str, query: str, named: str) -> None:
-    answer = await client.get(f"{path}?{query}")
-    assert answer.status_code == 422
-    assert f"{named}:" in answer.json()["error"]["message"]
+async def test_a_bad_parameter_is_named(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
+    for path in ["/v1/parcels", "/v1/liens", "/v1/parcels/latest", "/v1/liens/latest"]:
+        for query, named in BAD:
+            with subtests.test(path=path, query=query, named=named):
+                answer = await client.get(f"{path}?{query}")
+                assert answer.status_code == 422
+                assert f"{named}:" in answer.json()["error"]["message"]
 
 
 KEYS = [
@@ -184,17 +186,20 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", KEYS, ids=str)
-async def test_every_parcel_has_an_address_of_its_own(parts: Parts, client: httpx2.AsyncClient, key: ParcelKey) -> None:
-    record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
-    await store(parts, record, page=b"a page")
-    await keep_page(parts.raw_store, b"a page")
-    assert read_address(address_of(key).encode()) == (key, False)
-    (listed,) = (await client.get("/v1/parcels")).json()["parcels"]
-    answer = await client.get(listed["address"])
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["parcel"]["record"] == record
-    assert gzip.decompress((await client.get(listed["raw"])).content) == b"a page"
+async def test_every_parcel_has_an_address_of_its_own(
+    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
+) -> None:
+    for key in KEYS:
+        with subtests.test(key=key):
+            record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
+            await store(parts, record, page=b"a page")
+            await keep_page(parts.raw_store, b"a page")
+            assert read_address(address_of(key).encode()) == (key, False)
+            (listed,) = (await client.get("/v1/parcels")).json()["parcels"]
+            answer = await client.get(listed["address"])
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["parcel"]["record"] == record
+            assert gzip.decompress((await client.get(listed["raw"])).content) == b"a page"
 
 
 def test_slashes_that_were_not_encoded_belong_to_the_number() -> None:

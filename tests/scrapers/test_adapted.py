@@ -459,12 +459,13 @@ def as_page(html: Page) -> dict[str, Any]:
 OF_TEXT, OF_BYTES = "text/html; charset=utf-8", "application/octet-stream"
 
 
-@pytest.mark.parametrize("content_type", [OF_TEXT, OF_BYTES, "text/html; charset=iso-8859-1", "text/html"])
-@pytest.mark.parametrize(("parse", "kind"), [(as_text, "str"), (as_bytes, "bytes"), (as_page, "Page")])
-def test_a_parser_is_given_what_it_is_annotated_with(content_type: str, parse: Any, kind: str) -> None:
-    outcome = read_again(Page(body=FETCHED.encode(), content_type=content_type), parse)
-    assert isinstance(outcome, Done)
-    assert outcome.data == {**IDENTITY, "is": [kind, "<html>"]}
+def test_a_parser_is_given_what_it_is_annotated_with(subtests: pytest.Subtests) -> None:
+    for content_type in [OF_TEXT, OF_BYTES, "text/html; charset=iso-8859-1", "text/html"]:
+        for parse, kind in [(as_text, "str"), (as_bytes, "bytes"), (as_page, "Page")]:
+            with subtests.test(content_type=content_type, parse=parse, kind=kind):
+                outcome = read_again(Page(body=FETCHED.encode(), content_type=content_type), parse)
+                assert isinstance(outcome, Done)
+                assert outcome.data == {**IDENTITY, "is": [kind, "<html>"]}
 
 
 def test_one_that_says_nothing_is_given_what_scraping_gave_it_and_may_ask_it_as_a_page() -> None:

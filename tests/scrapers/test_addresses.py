@@ -9,9 +9,8 @@ from parcelpost.scrapers.addresses import country_of, owners_and_mailing
 PLACE = "MARIGOLD, FL 32099"
 
 
-@pytest.mark.parametrize(
-    ("lines", "names", "mailing"),
-    [
+def test_names_end_where_the_address_begins(subtests: pytest.Subtests) -> None:
+    for lines, names, mailing in [
         (["BLOOM CLARA", "12 ELM ST", PLACE], ["BLOOM CLARA"], ["12 ELM ST"]),
         (["BLOOM CLARA", "CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA", "CARVER LOUIS"], ["12 ELM ST"]),
         (["BLOOM CLARA &", "CARVER LOUIS", "12 ELM ST", PLACE], ["BLOOM CLARA & CARVER LOUIS"], ["12 ELM ST"]),
@@ -34,13 +33,12 @@ PLACE = "MARIGOLD, FL 32099"
         (["BLOOM CLARA", "STAR ROUTE 4", "BOX 12", PLACE], ["BLOOM CLARA"], ["STAR ROUTE 4", "BOX 12"]),
         (["BLOOM CLARA", "GENERAL DELIVERY", PLACE], ["BLOOM CLARA"], ["GENERAL DELIVERY"]),
         (["BLOOM CLARA", ".", "12 ELM ST", PLACE, "USA"], ["BLOOM CLARA"], ["12 ELM ST"]),
-    ],
-)
-def test_names_end_where_the_address_begins(lines: list[str], names: list[str], mailing: list[str]) -> None:
-    found, below, place = owners_and_mailing(lines)
-    assert (found, below) == (names, mailing)
-    assert place is not None
-    assert (place.city, place.state, place.zip) == ("MARIGOLD", "FL", "32099")
+    ]:
+        with subtests.test(lines=lines, names=names, mailing=mailing):
+            found, below, place = owners_and_mailing(lines)
+            assert (found, below) == (names, mailing)
+            assert place is not None
+            assert (place.city, place.state, place.zip) == ("MARIGOLD", "FL", "32099")
 
 
 def test_a_zip_in_a_line_of_its_own_belongs_to_the_city() -> None:
@@ -69,9 +67,8 @@ def test_a_line_with_street_and_city_is_left_whole() -> None:
     assert owners_and_mailing(["12 OAK ST MARIGOLD FL 32099"], names=0) == ([], ["12 OAK ST MARIGOLD FL 32099"], None)
 
 
-@pytest.mark.parametrize(
-    ("lines", "names", "mailing", "place"),
-    [
+def test_who_takes_the_mail_and_where_it_goes(subtests: pytest.Subtests) -> None:
+    for lines, names, mailing, place in [
         (
             ["BLOOM CLARA % CARVER LOUIS", "9 ELM ST", "OSLO FL 33333"],
             ["BLOOM CLARA"],
@@ -97,11 +94,8 @@ def test_a_line_with_street_and_city_is_left_whole() -> None:
         (["BLOOM CLARA", "9 ELM ST OSLO FL 33333"], ["BLOOM CLARA"], ["9 ELM ST OSLO FL 33333"], None),
         (["100% BLOOM LLC", "9 ELM ST", "OSLO FL 33333"], ["100% BLOOM LLC"], ["9 ELM ST"], "OSLO"),
         (["BLOOM CLARA", "BLOOM ROBERT MD"], ["BLOOM CLARA"], ["BLOOM ROBERT MD"], None),
-    ],
-)
-def test_who_takes_the_mail_and_where_it_goes(
-    lines: list[str], names: list[str], mailing: list[str], place: str | None
-) -> None:
-    found = owners_and_mailing(lines)
-    assert found[:2] == (names, mailing)
-    assert (found[2].city if found[2] else None) == place
+    ]:
+        with subtests.test(lines=lines, names=names, mailing=mailing, place=place):
+            found = owners_and_mailing(lines)
+            assert found[:2] == (names, mailing)
+            assert (found[2].city if found[2] else None) == place

@@ -9,13 +9,22 @@ from parcelpost.scrapers.charset import decoded
 SPANISH = "Peña-tda".encode("windows-1252")
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hz", "cp037", "undefined", "rot13", "x"],
-)
-def test_a_codec_that_is_no_charset_of_the_web_is_not_used(name: str) -> None:
-    assert decoded(SPANISH, f"text/html; charset={name}") == "Peña-tda"
-    assert decoded(b"<meta charset=" + name.encode() + b">" + SPANISH).endswith("Peña-tda")
+def test_a_codec_that_is_no_charset_of_the_web_is_not_used(subtests: pytest.Subtests) -> None:
+    for name in [
+        "punycode",
+        "idna",
+        "utf-7",
+        "unicode_escape",
+        "raw_unicode_escape",
+        "hz",
+        "cp037",
+        "undefined",
+        "rot13",
+        "x",
+    ]:
+        with subtests.test(name=name):
+            assert decoded(SPANISH, f"text/html; charset={name}") == "Peña-tda"
+            assert decoded(b"<meta charset=" + name.encode() + b">" + SPANISH).endswith("Peña-tda")
 
 
 @pytest.mark.parametrize(

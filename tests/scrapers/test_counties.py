@@ -47,9 +47,8 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
     assert known(str(file)).find("grizzly_gis", "FL", "union") is not None
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_bad_entry_is_named_with_what_is_wrong(subtests: pytest.Subtests) -> None:
+    for text, said in [
         ("not toml", "no TOML"),
         ("[county]\nplatform = 1", "[[county]]"),
         ("[[counties]]\n", "[[county]]"),
@@ -64,13 +63,12 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
         (f'{ENTRY}site = "https://x"\npace_seconds = nan\n', "pace_seconds"),
         (f'{ENTRY}site = "https://x"\npace_seconds = inf\n', "pace_seconds"),
         ('[[county]]\nplatform = "vgsi"\nstate = "Conn"\ncounty = "x"\nsite = "https://x"\n', "two letters"),
-    ],
-)
-def test_a_bad_entry_is_named_with_what_is_wrong(text: str, said: str) -> None:
-    with pytest.raises(InvalidSettings) as error:
-        parse("mine.toml", text)
-    assert said in str(error.value)
-    assert "mine.toml" in str(error.value)
+    ]:
+        with subtests.test(text=text, said=said):
+            with pytest.raises(InvalidSettings) as error:
+                parse("mine.toml", text)
+            assert said in str(error.value)
+            assert "mine.toml" in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:

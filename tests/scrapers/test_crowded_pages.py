@@ -21,25 +21,27 @@ SHAPES = [b"<td>%s</td>", b"<table><tr><td>%s</td></tr></table>", b"<label for=z
 WITH_PAGES = sorted({*NAMES} & {*SITES})
 
 
-@pytest.mark.parametrize("name", WITH_PAGES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_label_may_be_repeated(name: str, shape: bytes) -> None:
-    good = [body for platform, body in pages() if platform == name]
-    for label in labels_of(good):
-        filling = filled(shape % label, SIZE)
-        if shape.startswith(b"<td"):
-            filling = b"<table>" + filling + b"</table>"
-        for body in (b"<html><body>" + filling + b"</body></html>", crowded(good[0], filling)):
-            _check(name, body)
+def test_a_label_may_be_repeated(subtests: pytest.Subtests) -> None:
+    for name in WITH_PAGES:
+        for shape in SHAPES:
+            with subtests.test(name=name, shape=shape):
+                good = [body for platform, body in pages() if platform == name]
+                for label in labels_of(good):
+                    filling = filled(shape % label, SIZE)
+                    if shape.startswith(b"<td"):
+                        filling = b"<table>" + filling + b"</table>"
+                    for body in (b"<html><body>" + filling + b"</body></html>", crowded(good[0], filling)):
+                        _check(name, body)
 
 
-@pytest.mark.parametrize("name", WITH_PAGES)
-@pytest.mark.parametrize("sign", [b"(not ", b"$1,"])
-def test_a_value_may_be_long(name: str, sign: bytes) -> None:
-    good = next(body for platform, body in pages() if platform == name)
-    for label in labels_of([good]):
-        at = good.find(b">" + label + b"<") + 1
-        _check(name, good[:at] + filled(sign, SIZE) + good[at + len(label) :])
+def test_a_value_may_be_long(subtests: pytest.Subtests) -> None:
+    for name in WITH_PAGES:
+        for sign in [b"(not ", b"$1,"]:
+            with subtests.test(name=name, sign=sign):
+                good = next(body for platform, body in pages() if platform == name)
+                for label in labels_of([good]):
+                    at = good.find(b">" + label + b"<") + 1
+                    _check(name, good[:at] + filled(sign, SIZE) + good[at + len(label) :])
 
 
 @pytest.mark.parametrize(

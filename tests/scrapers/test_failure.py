@@ -6,6 +6,7 @@ import io
 import urllib.error
 from collections.abc import Callable
 from email.message import Message
+from functools import partial
 
 import httpx2
 import pytest
@@ -55,6 +56,10 @@ MEANINGS: list[tuple[int, dict[str, str], Outcome]] = [
 ]
 
 
+def scrape_in_vain(raises: Callable[..., None], status: int, headers: dict[str, str], task: Task) -> None:
+    raises(status, headers)
+
+
 async def staged(scrape: Callable[..., object]) -> Outcome | None:
     stage = Stage()
     try:
@@ -63,12 +68,11 @@ async def staged(scrape: Callable[..., object]) -> Outcome | None:
         await stage.close()
 
 
-@pytest.mark.parametrize("raises", RAISES)
-@pytest.mark.parametrize(("status", "headers", "expected"), MEANINGS)
-async def test_a_status_says_what_became_of_the_task(
-    raises: Callable[[int, dict[str, str]], None], status: int, headers: dict[str, str], expected: Outcome
-) -> None:
-    assert await staged(lambda task: raises(status, headers)) == expected
+async def test_a_status_says_what_became_of_the_task(subtests: pytest.Subtests) -> None:
+    for raises in RAISES:
+        for status, headers, expected in MEANINGS:
+            with subtests.test(raises=raises, status=status, headers=headers, expected=expected):
+                assert await staged(partial(scrape_in_vain, raises, status, headers)) == expected
 
 
 async def test_it_is_so_for_an_async_function() -> None:

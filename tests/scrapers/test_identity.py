@@ -14,9 +14,10 @@ SHOWN = "11-2S-15-00010-001"
 OWNER = "BLOOM CLARA<br>12 PINE ST<br>STONEBRIDGE, GA 30999"
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
+def test_the_same_number_in_another_writing_and_a_number_of_another_kind_contradict_nothing(
+    subtests: pytest.Subtests,
+) -> None:
+    for asked in [
         *(
             "",
             SHOWN,
@@ -28,10 +29,9 @@ OWNER = "BLOOM CLARA<br>12 PINE ST<br>STONEBRIDGE, GA 30999"
         ),
         *("15-2S-11-00010-001", "152S1100010001", "15-2S-11-00010001", "00010-001-11-2S-15", "011-2S-15-00010-001"),
         *("R00010-001", "77412", "the corner lot", "12-023-11-2S-15-00010-001", "15-2S-11-0000-00010-0010"),
-    ],
-)
-def test_the_same_number_in_another_writing_and_a_number_of_another_kind_contradict_nothing(asked: str) -> None:
-    assert not is_another(asked, [SHOWN, None])
+    ]:
+        with subtests.test(asked=asked):
+            assert not is_another(asked, [SHOWN, None])
 
 
 @pytest.mark.parametrize(

@@ -112,24 +112,31 @@ def test_empty_lists_are_not_found_and_other_pages_come_again() -> None:
         assert isinstance(outcome(platform, "<html><body>Please sign in</body></html>"), Retry)
 
 
-@pytest.mark.parametrize(
-    ("line", "city", "zip_code"),
-    [
+def test_a_city_s_own_letters_are_no_state(subtests: pytest.Subtests) -> None:
+    for line, city, zip_code in [
         ("OCALA, FL- 34470", "OCALA", "34470"),
         ("OCALA, 34470", "OCALA", "34470"),
         ("OCALA", "OCALA", None),
         ("PORT ST LUCIE 34952-1234", "PORT ST LUCIE", "34952-1234"),
         ("FL- 34470", None, "34470"),
         ("UNIT 4", None, None),
-    ],
-)
-@pytest.mark.parametrize("cells", ['@H@CAD_LBL">{}@F @CAD_DTA">{}@G', '@AAD_LBL">{}@B@AAD_DTA">{}@B'])
-def test_a_city_s_own_letters_are_no_state(cells: str, line: str, city: str | None, zip_code: str | None) -> None:
-    rows = [("Case #:", "<a>2024-7</a>"), ("Parcel ID:", "<a>12-3</a>"), ("Property Address:", "9 ELM ST"), ("", line)]
-    text = f'<div id="AITEM_1"><table>{"".join(cells.format(*row) for row in rows)}</table></div>'
-    (found,) = records("realauction", {"retHTML": text, "rlist": "1"})
-    assert (found["case_number"], found["parcel_id"], found["situs_address"]) == ("2024-7", "12-3", "9 ELM ST")
-    assert (found["situs_city"], found["situs_zip"]) == (city, zip_code)
+    ]:
+        for cells in ['@H@CAD_LBL">{}@F @CAD_DTA">{}@G', '@AAD_LBL">{}@B@AAD_DTA">{}@B']:
+            with subtests.test(line=line, city=city, zip_code=zip_code, cells=cells):
+                rows = [
+                    ("Case #:", "<a>2024-7</a>"),
+                    ("Parcel ID:", "<a>12-3</a>"),
+                    ("Property Address:", "9 ELM ST"),
+                    ("", line),
+                ]
+                text = f'<div id="AITEM_1"><table>{"".join(cells.format(*row) for row in rows)}</table></div>'
+                (found,) = records("realauction", {"retHTML": text, "rlist": "1"})
+                assert (found["case_number"], found["parcel_id"], found["situs_address"]) == (
+                    "2024-7",
+                    "12-3",
+                    "9 ELM ST",
+                )
+                assert (found["situs_city"], found["situs_zip"]) == (city, zip_code)
 
 
 def test_which_of_several_amounts_is_the_opening_bid_is_not_guessed() -> None:

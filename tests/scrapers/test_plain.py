@@ -67,11 +67,12 @@ CASES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), CASES)
-def test_a_value_becomes_json(value: object, expected: object) -> None:
-    found = plain(value)
-    assert found == expected
-    assert msgspec.json.decode(msgspec.json.encode(found)) == expected
+def test_a_value_becomes_json(subtests: pytest.Subtests) -> None:
+    for value, expected in CASES:
+        with subtests.test(value=value, expected=expected):
+            found = plain(value)
+            assert found == expected
+            assert msgspec.json.decode(msgspec.json.encode(found)) == expected
 
 
 def test_text_does_not_hold_on_to_what_it_was_cut_from() -> None:

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from parcelpost.scrapers import values
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_an_amount_is_read_exactly(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("$1,234.50", "1234.50"),
         ("1234", "1234"),
         ("$0", "0"),
@@ -24,26 +23,22 @@ from parcelpost.scrapers import values
         ("$ 12", "12"),
         (" $1,234 ", "1234"),
         (".50", ".50"),
-    ],
-)
-def test_an_amount_is_read_exactly(text: str, expected: str) -> None:
-    assert values.money(text) == Decimal(expected)
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert values.money(text) == Decimal(expected)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_amount_is_none(subtests: pytest.Subtests) -> None:
+    for text in [
         *("", "N/A", "-", "12-34-56", "1,23", "$", "(5", "5)", "1.2.3", "9" * 30, "12 AC", None),
         *("1.234,56", "$ -", "1 234", "$1.5M", "1e5", "$5.00 CR"),
-    ],
-)
-def test_what_is_no_amount_is_none(text: str | None) -> None:
-    assert values.money(text) is None
+    ]:
+        with subtests.test(text=text):
+            assert values.money(text) is None
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_date_is_read_from_the_ways_pages_write_it(subtests: pytest.Subtests) -> None:
+    for text, expected in [
         ("8/14/2020", "2020-08-14"),
         ("08/04/2021 11:11:19 AM", "2021-08-04"),
         ("2024-03-31", "2024-03-31"),
@@ -55,10 +50,9 @@ def test_what_is_no_amount_is_none(text: str | None) -> None:
         ("/Date(1418601600000)/", "2014-12-15"),
         ("05/01/72", "1972-05-01"),
         ("11/14/01", "2001-11-14"),
-    ],
-)
-def test_a_date_is_read_from_the_ways_pages_write_it(text: str, expected: str) -> None:
-    assert values.day(text) == expected
+    ]:
+        with subtests.test(text=text, expected=expected):
+            assert values.day(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1/0/1900", "13/40/2020", "0/0/0000", "9999", "yesterday", "1/1/9999", None])
@@ -134,9 +128,8 @@ def test_an_amount_written_with_commas_is_read_back(amount: Decimal) -> None:
     assert values.money(f"${amount:,.2f}") == amount
 
 
-@pytest.mark.parametrize(
-    ("text", "acres"),
-    [
+def test_acres_with_their_unit_and_without(subtests: pytest.Subtests) -> None:
+    for text, acres in [
         *(("12.5", "12.5"), ("12.5 AC +/-", "12.5"), ("12.5 +/- AC", "12.5"), ("12.5 \u00b1 acres", "12.5")),
         *(
             (".25 Acres", "0.25"),
@@ -162,10 +155,9 @@ def test_an_amount_written_with_commas_is_read_back(amount: Decimal) -> None:
             ("5 lots", None),
             ("1/2/2020", None),
         ),
-    ],
-)
-def test_acres_with_their_unit_and_without(text: str, acres: str | None) -> None:
-    assert values.acres(text) == (Decimal(acres) if acres else None)
+    ]:
+        with subtests.test(text=text, acres=acres):
+            assert values.acres(text) == (Decimal(acres) if acres else None)
 
 
 @pytest.mark.parametrize("text", ["1/2", "1 1/2 baths", "1.234,56", "12,34", "1.2.3"])

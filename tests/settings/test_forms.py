@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,8 @@ from parcelpost.settings.forms import KEYS, Key, as_text, form, from_text, from_
 GIB = 1024**3
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
+def test_text_becomes_a_value(subtests: pytest.Subtests) -> None:
+    for name, text, value in [
         ("sync.batch_size", " 20 ", 20),
         ("sync.batch_size", "+20", 20),
         ("heartbeat.seconds", "0.5", 0.5),
@@ -39,17 +37,15 @@ GIB = 1024**3
         ("worker.id", " two words ", " two words "),
         ("janitor.backup_at", "23:59", "23:59"),
         ("collector.low_water", "0", 0),
-    ],
-)
-def test_text_becomes_a_value(name: str, text: str, value: Any) -> None:
-    found = from_text(KEYS[name], text)
-    assert found == value
-    assert type(found) is type(value)
+    ]:
+        with subtests.test(name=name, text=text, value=value):
+            found = from_text(KEYS[name], text)
+            assert found == value
+            assert type(found) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
+def test_text_that_is_no_value_is_refused(subtests: pytest.Subtests) -> None:
+    for name, text in [
         *(
             ("sync.batch_size", text)
             for text in ("", "0", "1001", "-1", "5.0", "1e2", "five", "true", "٣", "9" * 5_000)
@@ -67,16 +63,13 @@ def test_text_becomes_a_value(name: str, text: str, value: Any) -> None:
         *(("browser.most", text) for text in ("-1", "65", "")),
         ("browser.sandbox", "yes"),
         *(("worker.id", text) for text in ("a\nb", "\0", "\ud800")),
-    ],
-)
-def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
-    with pytest.raises(ValueError):
-        from_text(KEYS[name], text)
+    ]:
+        with subtests.test(name=name, text=text), pytest.raises(ValueError):
+            from_text(KEYS[name], text)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_value_of_the_wrong_type_is_refused(subtests: pytest.Subtests) -> None:
+    for name, value in [
         ("sync.batch_size", True),
         ("sync.batch_size", "50"),
         ("sync.batch_size", 50.0),
@@ -93,11 +86,9 @@ def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
         ("worker.id", 5),
         ("worker.id", {"a": "b"}),
         ("log.level", ["info"]),
-    ],
-)
-def test_a_value_of_the_wrong_type_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError):
-        from_toml(KEYS[name], value)
+    ]:
+        with subtests.test(name=name, value=value), pytest.raises(ValueError):
+            from_toml(KEYS[name], value)
 
 
 def test_a_whole_number_is_a_number_of_seconds_and_a_size_may_have_its_unit_in_the_file() -> None:
@@ -105,9 +96,8 @@ def test_a_whole_number_is_a_number_of_seconds_and_a_size_may_have_its_unit_in_t
     assert from_toml(KEYS["storage.max_bytes"], "2GiB") == 2 * GIB
 
 
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
+def test_the_right_form_is_told_in_words(subtests: pytest.Subtests) -> None:
+    for name, right in [
         ("sync.batch_size", "a whole number from 1 to 1000"),
         ("heartbeat.seconds", "seconds, more than 0 and at most 31536000"),
         ("storage.keep_tasks_days", "days, more than 0 and at most 36500"),
@@ -118,10 +108,9 @@ def test_a_whole_number_is_a_number_of_seconds_and_a_size_may_have_its_unit_in_t
         ("browser.block", "a list of font, image, media, tracker, or of none of them"),
         ("janitor.backup_at", "a time of day from 00:00 to 23:59"),
         ("worker.id", "text without control characters"),
-    ],
-)
-def test_the_right_form_is_told_in_words(name: str, right: str) -> None:
-    assert form(KEYS[name]) == right
+    ]:
+        with subtests.test(name=name, right=right):
+            assert form(KEYS[name]) == right
 
 
 def test_what_was_given_is_shown_short_and_free_text_not_at_all() -> None:
@@ -130,11 +119,12 @@ def test_what_was_given_is_shown_short_and_free_text_not_at_all() -> None:
     assert shown(KEYS["gateway.url"], "https://user:s3cret@example.org\n") == ""
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_a_default_has_its_own_form_and_is_read_back_as_it_is_shown(name: str) -> None:
-    key = KEYS[name]
-    assert from_toml(key, key.default) == key.default
-    assert from_text(key, as_text(key, key.default)) == key.default
+def test_a_default_has_its_own_form_and_is_read_back_as_it_is_shown(subtests: pytest.Subtests) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            key = KEYS[name]
+            assert from_toml(key, key.default) == key.default
+            assert from_text(key, as_text(key, key.default)) == key.default
 
 
 @given(st.integers(min_value=0, max_value=2**62))

@@ -44,19 +44,20 @@ def test_a_flag_is_called_by_its_own_name(folder: Path) -> None:
     assert loaded.origins["sync.batch_size"] == "flag --set"
 
 
-@pytest.mark.parametrize("name", KEYS)
-def test_every_key_can_come_from_every_source(loading: Load, name: str) -> None:
-    key = KEYS[name]
-    text, value = _other_value(name)
-    section, field = name.split(".")
-    in_file = f'"{value}"' if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
-    in_file = str(value).lower() if isinstance(value, bool) else in_file
-    for loaded in (
-        loading(environment={key.variable: text}),
-        loading(flags={name: text}),
-        loading(f"[{section}]\n{field} = {in_file}\n"),
-    ):
-        assert getattr(getattr(loaded.settings, section), field) == value
+def test_every_key_can_come_from_every_source(subtests: pytest.Subtests, loading: Load) -> None:
+    for name in KEYS:
+        with subtests.test(name=name):
+            key = KEYS[name]
+            text, value = _other_value(name)
+            section, field = name.split(".")
+            in_file = f'"{value}"' if isinstance(value, str) else list(value) if isinstance(value, tuple) else value
+            in_file = str(value).lower() if isinstance(value, bool) else in_file
+            for loaded in (
+                loading(environment={key.variable: text}),
+                loading(flags={name: text}),
+                loading(f"[{section}]\n{field} = {in_file}\n"),
+            ):
+                assert getattr(getattr(loaded.settings, section), field) == value
 
 
 def _other_value(name: str) -> tuple[str, Any]:

@@ -19,15 +19,16 @@ WORLD = World(seed=7, county="marigold", size=200)
 LOOKS = [Looks(), Looks(redesigned=True)]
 
 
-@pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
-@pytest.mark.parametrize("platform", PARCELS)
-def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(platform: str, looks: Looks) -> None:
-    misses = {}
-    for parcel in WORLD.all():
-        (record,) = records(platform, parcel_page(platform, WORLD, parcel.number, looks))
-        if found := wrong(record, facts.of_parcel(platform, parcel)):
-            misses[parcel.number] = found
-    assert not misses
+def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(subtests: pytest.Subtests) -> None:
+    for looks in LOOKS:
+        for platform in PARCELS:
+            with subtests.test(looks=looks, platform=platform):
+                misses = {}
+                for parcel in WORLD.all():
+                    (record,) = records(platform, parcel_page(platform, WORLD, parcel.number, looks))
+                    if found := wrong(record, facts.of_parcel(platform, parcel)):
+                        misses[parcel.number] = found
+                assert not misses
 
 
 @pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
@@ -76,11 +77,12 @@ def test_a_register_that_was_cut_in_a_line_is_none_and_one_without_a_last_line_e
     assert records("lien_register", whole) == records("lien_register", page)
 
 
-@pytest.mark.parametrize("platform", PARCELS)
-def test_a_parcel_that_does_not_exist_is_not_found(platform: str) -> None:
-    number_as = SITES[platform].parcel_id
-    assert number_as is not None
-    assert isinstance(parsed(platform, ask(platform, WORLD, number_as(WORLD.size + 1))), NotFound)
+def test_a_parcel_that_does_not_exist_is_not_found(subtests: pytest.Subtests) -> None:
+    for platform in PARCELS:
+        with subtests.test(platform=platform):
+            number_as = SITES[platform].parcel_id
+            assert number_as is not None
+            assert isinstance(parsed(platform, ask(platform, WORLD, number_as(WORLD.size + 1))), NotFound)
 
 
 def test_realauction_answers_nothing_to_who_has_not_seen_the_preview() -> None:

@@ -73,13 +73,14 @@ GOOD_VALUES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("value", BAD_VALUES.values(), ids=BAD_VALUES)
-async def test_a_bad_target_is_refused(lpm: LocalPersistenceManager, store: Path, value: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^target "):
-        await lpm.add_task(a_task(extra={"value": value}))
-    with pytest.raises(InvalidInput, match=r"^target "):
-        await lpm.add_task(a_task(extra={"null": None, "value": value}))
-    assert everything(store) == []
+async def test_a_bad_target_is_refused(subtests: pytest.Subtests, lpm: LocalPersistenceManager, store: Path) -> None:
+    for name, value in BAD_VALUES.items():
+        with subtests.test(name):
+            with pytest.raises(InvalidInput, match=r"^target "):
+                await lpm.add_task(a_task(extra={"value": value}))
+            with pytest.raises(InvalidInput, match=r"^target "):
+                await lpm.add_task(a_task(extra={"null": None, "value": value}))
+            assert everything(store) == []
 
 
 @pytest.mark.parametrize("value", GOOD_VALUES.values(), ids=GOOD_VALUES)
@@ -125,17 +126,18 @@ def test_a_target_that_was_taken_can_be_read_again_however_deep(store: Path) -> 
     assert done.returncode == 0, done.stderr[-500:]
 
 
-@pytest.mark.parametrize("text", [LONE, NUL], ids=["lone surrogate", "NUL"])
-@pytest.mark.parametrize("field", ["task_id", "platform", "type", "parcel_id", "state", "county", "url"])
 async def test_bad_text_in_any_field_of_a_task_is_refused(
-    lpm: LocalPersistenceManager, store: Path, field: str, text: str
+    subtests: pytest.Subtests, lpm: LocalPersistenceManager, store: Path
 ) -> None:
-    bad = a_task(**{field: text})  # type: ignore[arg-type] # one text field at a time
-    with pytest.raises(InvalidInput, match=field):
-        await lpm.add_task(bad)
-    added = await lpm.add_tasks([bad])
-    assert (added.new, added.refused, len(added.refusals)) == (0, 1, 1)
-    assert everything(store) == []
+    for text in [LONE, NUL]:
+        for field in ["task_id", "platform", "type", "parcel_id", "state", "county", "url"]:
+            with subtests.test(text=text, field=field):
+                bad = a_task(**{field: text})  # type: ignore[arg-type] # one text field at a time
+                with pytest.raises(InvalidInput, match=field):
+                    await lpm.add_task(bad)
+                added = await lpm.add_tasks([bad])
+                assert (added.new, added.refused, len(added.refusals)) == (0, 1, 1)
+                assert everything(store) == []
 
 
 BAD_TASKS: dict[str, dict[str, Any]] = {

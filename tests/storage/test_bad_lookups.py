@@ -35,15 +35,16 @@ ASK: dict[str, Callable[[LocalPersistenceManager], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 async def test_it_finds_nothing_or_says_that_it_is_no_text(
-    lpm: LocalPersistenceManager, store: Path, ask: Callable[[LocalPersistenceManager], Awaitable[object]]
+    subtests: pytest.Subtests, lpm: LocalPersistenceManager, store: Path
 ) -> None:
     await save_one(lpm)
     before = everything(store)
-    try:
-        found = await ask(lpm)
-    except InvalidInput:
-        found = None
-    assert not found
-    assert everything(store) == before
+    for name, ask in ASK.items():
+        with subtests.test(name):
+            try:
+                found = await ask(lpm)
+            except InvalidInput:
+                found = None
+            assert not found
+            assert everything(store) == before

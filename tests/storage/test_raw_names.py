@@ -43,9 +43,10 @@ def check(value: str) -> None:
     assert len((name + LONGEST_END).encode()) <= 255
 
 
-@pytest.mark.parametrize("value", HOSTILE)
-def test_a_hostile_name_is_made_safe(value: str) -> None:
-    check(value)
+def test_a_hostile_name_is_made_safe(subtests: pytest.Subtests) -> None:
+    for value in HOSTILE:
+        with subtests.test(value=value):
+            check(value)
 
 
 @given(values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 
@@ -41,9 +40,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("reason", "value"), WRONG.items())
-def test_what_is_no_sound_outcome_is_given_up_with_what_is_wrong(reason: str, value: Any) -> None:
-    assert sound(value) == GiveUp(reason)
+def test_what_is_no_sound_outcome_is_given_up_with_what_is_wrong(subtests: pytest.Subtests) -> None:
+    for reason, value in WRONG.items():
+        with subtests.test(reason=reason, value=value):
+            assert sound(value) == GiveUp(reason)
 
 
 def test_reasons_are_short_and_storable() -> None:

@@ -32,17 +32,18 @@ def text(seen: Seen, width: int = 80, height: int = 24, how: How = How()) -> str
     return "\n".join(map(plain, frame(seen, width, height, how)))
 
 
-@pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
-@pytest.mark.parametrize("name", STATES)
-def test_a_frame_fits_in_every_size(name: str, ascii_only: bool) -> None:
-    for (width, height), view in product(SIZES, VIEWS):
-        how = How(view=view, ascii_only=ascii_only)
-        lines = frame(STATES[name](), width, height, how)
-        assert len(lines) == (height if width >= 20 and height >= 4 else 1)
-        assert max(map(width_of, lines)) <= width
-        shown = "".join(span.text for line in lines for span in line)
-        assert shown.isprintable()
-        assert shown.isascii() or not ascii_only
+def test_a_frame_fits_in_every_size(subtests: pytest.Subtests) -> None:
+    for ascii_only in [False, True]:
+        for name, state in STATES.items():
+            with subtests.test(ascii_only=ascii_only, name=name):
+                for (width, height), view in product(SIZES, VIEWS):
+                    how = How(view=view, ascii_only=ascii_only)
+                    lines = frame(state(), width, height, how)
+                    assert len(lines) == (height if width >= 20 and height >= 4 else 1)
+                    assert max(map(width_of, lines)) <= width
+                    shown = "".join(span.text for line in lines for span in line)
+                    assert shown.isprintable()
+                    assert shown.isascii() or not ascii_only
 
 
 @pytest.mark.parametrize("width", [80, 160])

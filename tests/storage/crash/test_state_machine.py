@@ -15,6 +15,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from parcelpost.model import Claim, Result, Task, TaskStatus
+from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_agrees, assert_intact, assert_raw_files, copy_as_a_crash_leaves_it
 from tests.storage.crash.store_life import OPTIONS, PAGES, TaskLife, picks
 from tests.storage.crash.store_model import StoreModel
@@ -130,8 +131,9 @@ class StoreLife(TaskLife):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_every_life_of_a_store_goes_as_the_model_says() -> None:
+@pytest.mark.timeout(600)
+@short_and_long("lives", (30,), (300,))
+def test_every_life_of_a_store_goes_as_the_model_says(lives: int) -> None:
     # Without shrinking: a crash in mid-call comes out differently each time, and a life is short enough to read.
     phases = [phase for phase in Phase if phase is not Phase.shrink]
-    run_state_machine_as_test(StoreLife, settings=settings(max_examples=150, stateful_step_count=40, phases=phases))
+    run_state_machine_as_test(StoreLife, settings=settings(max_examples=lives, stateful_step_count=40, phases=phases))
