@@ -66,7 +66,7 @@ class InvalidInput(ParcelpostError):
 class InvalidSettings(ParcelpostError):
     """A setting is unknown or has a bad value."""
 
-    hint = "see 'parcelpost config check' and docs/settings.md"
+    hint = "see 'parcelpost config check'; 'parcelpost init' writes a file with every key and what it means"
 
 
 class UpstreamError(ParcelpostError):

@@ -130,7 +130,8 @@ def _started(e: events.WorkerStarted) -> str:
 
 
 def _standing(e: events.WorkStands) -> str:
-    ended = f"{e.completed:,} completed, {e.failed:,} failed, {e.expired:,} expired"
+    not_found = f"{e.not_found:,} not found, " if e.not_found else ""
+    ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
     return f"{_count(e.pending, 'task')} to do, {e.running:,} running, {ended}; {e.unsynced:,} to deliver{rejected}"
 

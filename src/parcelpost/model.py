@@ -36,13 +36,21 @@ class Priority(IntEnum):
 
 
 class TaskStatus(StrEnum):
-    """A task ends in one of the last three (I1)."""
+    """A task ends in one of the last four (I1)."""
 
     PENDING = "pending"
     PROCESSING = "processing"
     COMPLETED = "completed"
+    """With a record."""
+    NOT_FOUND = "not_found"
+    """The site has no such parcel."""
     FAILED = "failed"
     EXPIRED = "expired"
+
+    @property
+    def label(self) -> str:
+        """As people read it."""
+        return self.value.replace("_", " ")
 
 
 class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -257,7 +265,7 @@ def is_child_id(task_id: str) -> bool:
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A stored result as the sync sees it.
 
-    `status` is its task's: completed with `data` is a record, without it an end with nothing to send; else a report.
+    `status` is its task's. With `data` it is a record; else a report of how the task ended.
     """
 
     seq: int
@@ -322,6 +330,7 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     pending: int = 0
     processing: int = 0
     completed: int = 0
+    not_found: int = 0
     failed: int = 0
     expired: int = 0
     unsynced: int = 0

@@ -100,7 +100,7 @@ class Telemetry:
 
     def observe(self, figures: Figures) -> None:
         depth = figures.depth
-        for status in ("pending", "processing", "completed", "failed", "expired"):
+        for status in ("pending", "processing", "completed", "not_found", "failed", "expired"):
             self._tasks.labels(status).set(getattr(depth, status))
         self._delayed.set(depth.delayed)
         self._outbox.labels("unsynced").set(depth.unsynced)
@@ -196,7 +196,9 @@ class Telemetry:
 
     def _make_depth(self) -> None:
         self._tasks = self._gauge(
-            "tasks", "Tasks in the store. `status`: pending, processing, completed, failed, expired.", "status"
+            "tasks",
+            "Tasks in the store. `status`: pending, processing, completed, not_found, failed, expired.",
+            "status",
         )
         self._delayed = self._gauge("tasks_delayed", "Of the pending ones, those not yet due.")
         self._outbox = self._gauge(

@@ -136,10 +136,28 @@ def test_only_what_is_new_since_the_last_time(run: Run, store: Path) -> None:
     nothing = run(*words, "day2.csv")
     assert (nothing.code, nothing.out[:20]) == (0, "Nothing is new since")
     assert not Path("day2.csv").exists()
+    nothing = run(*words, "day1.csv")
+    assert (nothing.code, nothing.out.endswith(": no file was written, and day1.csv is as it was.\n")) == (0, True)
     add(store, "2", "5")
+    there = run(*words, "day1.csv")
+    assert (there.code, len(parcels(Path("day1.csv").read_text()))) == (1, 4)
+    assert re.search(r"hint: .* a name of its own, such as day1-\d{4}-\d\d-\d\d\.csv, or .* --force", there.err)
     assert run(*words, "day3.csv").code == 0
     assert parcels(Path("day3.csv").read_text()) == ["2", "5"]
     assert len(parcels(Path("day1.csv").read_text())) == 4
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no device that is always full")
+def test_a_full_device_is_an_error_after_which_the_same_is_new(run: Run, store: Path) -> None:
+    words = ("export", "-", "--format", "csv", "--new", "--store", str(store))
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    told = said(done.stderr)
+    assert (done.returncode, told[0]) == (1, "error: standard output could not be written: No space left on device")
+    assert len(told) == 2
+    assert len(parcels(run(*words).out)) == 4
 
 
 def test_each_receiver_has_a_mark_of_its_own_that_a_failure_does_not_move(run: Run, store: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -169,6 +170,14 @@ def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledge
             ran = run("gateway", *command, *given)
             assert (ran.code, ran.err.startswith("error")) == (0, False), (command, ran.err)
     assert run("gateway", "status", "--json", "--database", ledger).document["totals"]["queued"] == 2
+
+
+def test_a_gateway_whose_port_is_taken_leaves_nothing_behind(tmp_path: Path, ledger: str, run: Run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = run("gateway", "serve", "--port", port, "--database", ledger, "--raw", str(tmp_path / "raw"))
+    assert (ran.code, f"server.port {port}" in ran.err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:

@@ -52,6 +52,26 @@ def test_help_names_values_in_words(run: Run, words: str) -> None:
     assert not re.search(r"\[\[|\.\.\.\}|%Y|--[a-z]+ <(str|int|path)", out), out
 
 
+def test_h_is_help_everywhere(run: Run) -> None:
+    for words in ("", *COMMANDS):
+        assert run(*words.split(), "-h").out == run(*words.split(), "--help").out, words
+
+
+def test_a_shell_completes_commands_options_and_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "complete -o default" in run("--show-completion", "bash").out
+    monkeypatch.setenv("_PARCELPOST_COMPLETE", "complete_bash")
+    for line, expected in [
+        ("parcelpost exp", {"export"}),
+        ("parcelpost tasks re", {"retry", "reject"}),
+        ("parcelpost platforms pa", {"pause"}),
+        ("parcelpost gateway workers --con", {"--config"}),
+        ("parcelpost tasks list --status not", {"not_found"}),
+    ]:
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(line.count(" ")))
+        assert set(run().out.split()) == expected, line
+
+
 def test_help_loads_neither_the_store_nor_rich() -> None:
     script = (
         "import sys\nfrom parcelpost.cli.main import main\ntry:\n    main(['store', '--help'])\nfinally:\n"

@@ -95,9 +95,9 @@ def test_what_gives_no_record_is_told_and_the_rest_read(folder: Path, run: Run) 
     ran = parse(run, "none.csv", "bad.csv", "broken.gz", "good.csv")
     assert (ran.code, parcels(ran.out)) == (1, ["1-1", "2-2"])
     first, second, third = ran.err.splitlines()
-    assert first == "none.csv: giveup: it cannot be read: No such file or directory"
-    assert second.startswith("bad.csv: retry: the file is no register of liens")
-    assert third.startswith("broken.gz: giveup: it cannot be read: Compressed file ended")
+    assert first == "none.csv: error: it cannot be read: No such file or directory"
+    assert second.startswith("bad.csv: error: the file is no register of liens")
+    assert third.startswith("broken.gz: error: it cannot be read: Compressed file ended")
 
 
 def test_a_page_without_a_record_prints_none(folder: Path, run: Run) -> None:
@@ -105,7 +105,7 @@ def test_a_page_without_a_record_prints_none(folder: Path, run: Run) -> None:
     for platform in ("vgsi", "arcgis", "pages"):
         ran = parse(run, "empty.html", platform=platform)
         assert (ran.code, ran.out) == (1, "")
-        assert ran.err.startswith("empty.html: retry: ")
+        assert ran.err.startswith("empty.html: error: ")
 
 
 def test_a_parser_of_the_settings_reads_and_harms_nothing(folder: Path, run: Run) -> None:
@@ -116,8 +116,8 @@ def test_a_parser_of_the_settings_reads_and_harms_nothing(folder: Path, run: Run
     place = {"parcel_id": "", "state": "CO", "county": "x", "platform": "pages"}
     assert ran.document == {**place, "owner": "Ann", "as": "str"}
     assert ran.err.splitlines() == [
-        "raise.html: retry: KeyError: 'owner'",
-        "exit.html: retry: SystemExit: 3",
+        "raise.html: error: KeyError: 'owner'",
+        "exit.html: error: SystemExit: 3",
         "nobody.html: not found: it found nothing",
     ]
     ran = parse(run, "Ann.html", platform="later")

@@ -130,6 +130,6 @@ async def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "somebodys.py").write_text("def scrape(id):\n    return {}[id]\n")
     (tmp_path / "parcelpost.toml").write_text('[platforms.mine]\nscrape = "somebodys:scrape"\n')
     code, out, err = await _done(tmp_path, "scrape", "--platform", "mine", "7")
-    assert (code, out, err) == (1, "", "retry: KeyError: '7'\n")
+    assert (code, out, err) == (1, "", "error: KeyError: '7'\n")
     code, _, err = await _done(tmp_path, "scrape", "--platform", "mone", "7")
     assert (code, err.startswith("error: there is no platform 'mone'; the nearest is mine")) == (1, True)

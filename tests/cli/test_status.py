@@ -69,8 +69,8 @@ def test_every_number_is_there(full_store: Path, run: Run) -> None:
     out = run("store", "status", "--store", full_store).out
     assert "3 results to deliver" in out
     assert "1 rejected" in out
-    assert "tasks   pending  processing  completed  failed  expired" in out
-    assert "all           2           0          3       1        1" in out
+    assert "tasks   pending  processing  completed  not found  failed  expired" in out
+    assert "all           2           0          3          0       1        1" in out
     assert "1 of them not yet due" in out
     assert "beacon           until resumed  asked to wait" in out
 

@@ -189,6 +189,12 @@ def test_an_item_that_cannot_be_stored_is_an_error_and_the_others_go_on(folder: 
     assert "the item has no parcel_id" in ran.stderr
 
 
+def test_the_log_has_no_lines_of_the_stores_driver(folder: Path, site: str) -> None:
+    ran = crawl(site, "LOG_LEVEL=DEBUG")
+    assert "[aiosqlite]" not in ran.stderr
+    assert "DEBUG" in ran.stderr
+
+
 def test_a_field_that_is_none_of_ours_is_refused_at_the_start(folder: Path, site: str) -> None:
     ran = crawl(site, 'PARCELPOST_FIELDS={"parcel": "folio"}')
     assert (ran.returncode, ran.stdout) == (1, "")

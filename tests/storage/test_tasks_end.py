@@ -25,17 +25,20 @@ from tests.storage.making import (
 MINUTE = timedelta(minutes=1)
 
 
-async def test_a_task_finished_without_a_record_is_completed_and_reported(
+async def test_a_task_finished_without_a_record_is_not_found_and_reported(
     lpm: LocalPersistenceManager, clock: ManualClock
 ) -> None:
     """I1: its end is in the outbox."""
     claim = await claim_one(lpm)
     clock.advance(7)
-    assert await lpm.finish(claim) is True
+    assert await lpm.finish(claim, "no such parcel") is True
     done = await the_task(lpm)
-    assert (done.status, done.completed_at, done.error) == (TaskStatus.COMPLETED, NOW + timedelta(seconds=7), None)
+    assert (done.status, done.completed_at) == (TaskStatus.NOT_FOUND, NOW + timedelta(seconds=7))
+    assert done.error == "no such parcel"
     (report,) = await lpm.get_unsynced_results()
-    assert (report.task_id, report.status, report.success, report.data) == ("t1", TaskStatus.COMPLETED, True, None)
+    assert (report.task_id, report.status, report.success, report.data) == ("t1", TaskStatus.NOT_FOUND, True, None)
+    depth = await lpm.queue_depth()
+    assert (depth.completed, depth.not_found) == (0, 1)
 
 
 async def test_a_task_given_up_is_failed_and_reported(lpm: LocalPersistenceManager) -> None:

@@ -36,6 +36,7 @@ RELEASED = {
     7: "53427393bb538935",
     8: "05c654a275e38a9b",
     9: "717bfe9bb443c990",
+    10: "d762e95a6d6e5b09",
 }
 """Checksums: a file that stores were made by is never changed again."""
 

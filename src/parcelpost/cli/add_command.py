@@ -104,9 +104,9 @@ def _standing(info: TaskInfo, now: datetime, store: Path) -> str:
         return f"already here, pending since {since} ago: a worker will take it"
     if info.status is TaskStatus.PROCESSING:
         return "already here, a worker is at it"
-    option = "--completed " if info.status is TaskStatus.COMPLETED else ""
+    option = "--completed " if info.status in (TaskStatus.COMPLETED, TaskStatus.NOT_FOUND) else ""
     again = command_line(f"tasks retry {option}{shlex.quote(info.task.task_id)}", store)
-    return f"already here, {info.status} {since} ago; use '{again}' to scrape it again"
+    return f"already here, {info.status.label} {since} ago; use '{again}' to scrape it again"
 
 
 def parse_extra(pairs: Sequence[str]) -> dict[str, Json]:

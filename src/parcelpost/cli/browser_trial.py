@@ -28,8 +28,8 @@ _PAGE = "data:text/html,<title>Parcelpost</title><script>document.title += ' ' +
 _TITLE = "Parcelpost 42"
 _PAGE_SECONDS = 30.0
 _CANNOT_START = (
-    "'playwright install-deps chromium' installs the libraries it needs; where its sandbox is the reason, see "
-    "docs/browser.md; or name another in browser.executable"
+    "'playwright install-deps chromium' installs the libraries it needs; where its sandbox is the reason, "
+    "allow user namespaces for it, or set browser.sandbox to 'off'; or name another in browser.executable"
 )
 
 

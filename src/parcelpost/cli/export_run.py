@@ -56,22 +56,39 @@ class Done(Struct, frozen=True, kw_only=True):
 
 async def run(store: Path, order: Order) -> Done:
     """Raises ParcelpostError, also where nothing matches, unless only what is new was asked for."""
-    what = order.what
-    if not what.is_stdout:
-        paths = [what.folder / name for name in what.files]
-        _spare_the_store(store.resolve(), paths)
-        places.refuse_existing(paths, replace=order.replace)
+    _spare_the_store(store.resolve(), _paths(order.what))
     file, last = _last(store, order)
+    if last is None:
+        places.refuse_existing(_paths(order.what), replace=order.replace)
     wanted = order.wanted if last is None else replace(order.wanted, after=last.mark)
     async with (
         looking(store) as database,
         Meter("exporting") as meter,
         select(database, wanted, CLOCK) as found,
     ):
+        if last is not None and found.count:
+            _refuse_the_last(order)
         exported = await _export(found, order, meter, store) if found.count or not file else _nothing(order)
         if file is not None:
             handed_over.keep(file, HandedOver(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
         return _done(exported, order, found, last)
+
+
+def _paths(what: Plan) -> list[Path]:
+    return [] if what.is_stdout else [what.folder / name for name in what.files]
+
+
+def _refuse_the_last(order: Order) -> None:
+    """Raises InvalidInput where the files of an earlier export would be replaced: what they hold comes in no other."""
+    there = next((path for path in _paths(order.what) if path.exists()), None)
+    if there is None or order.replace:
+        return
+    output = there if len(order.what.files) == 1 else order.what.folder
+    dated = output.with_stem(f"{output.stem}-{CLOCK.now():%Y-%m-%d}")
+    raise InvalidInput(
+        f"{there} is there already, with what was new before",
+        hint=f"give every export with --new a name of its own, such as {dated}, or replace it with --force",
+    )
 
 
 def _spare_the_store(store: Path, paths: list[Path]) -> None:
@@ -143,7 +160,11 @@ def tell(done: Done, order: Order, *, as_json: bool) -> None:
 def _lines(done: Done, order: Order) -> Iterator[str]:
     if not done.results:
         since = f" since {moment(done.new_since)}" if done.new_since else ""
-        yield f"Nothing is new{since}: no file was written."
+        there = next((path for path in _paths(order.what) if path.exists()), None)
+        kept = f", and {there} is as it was" if there else ""
+        yield printable(
+            f"Nothing is new{since}." if order.what.is_stdout else f"Nothing is new{since}: no file was written{kept}."
+        )
         return
     for file in done.files:
         yield printable(f"{file.path}: {_counts(done, file.tables)} ({size(file.bytes)})")

@@ -48,7 +48,7 @@ def _group() -> None:
 
 @app.command("show", epilog=EXAMPLES)
 def show(what: Annotated[Shipped, typer.Argument(metavar="WHAT", help="rules, indexes, layout or project.")]) -> None:
-    """Print a file of deploy/firestore as it is: security rules, indexes, the collections' layout, or firebase.json.
+    """Print what a Firestore project needs: security rules, indexes, the collections' layout, or firebase.json.
 
     Needs no Firestore and no package of it.
     """

@@ -35,7 +35,7 @@ app = typer.Typer(
     cls=_Program,
     help="An offline-first worker for tax-lien data.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

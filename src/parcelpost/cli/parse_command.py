@@ -12,7 +12,7 @@ import typer
 from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import print_json, printable
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Done, NotFound, Outcome, Target
+from parcelpost.model import Blocked, Done, NotFound, Outcome, Target
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -69,7 +69,10 @@ async def _parse(files: Sequence[str], platform: str, target: Target, settings: 
     bad = 0
     async with PageReader.open(parser, seconds=settings.executor.task_timeout_seconds) as reader:
         if (unreadable := await reader.unreadable(platform)) is not None:
-            raise InvalidInput(f"{platform} reads no saved pages: {unreadable.reason}", hint="see docs/new-platform.md")
+            raise InvalidInput(
+                f"{platform} reads no saved pages: {unreadable.reason}",
+                hint="give it a parse function of its own: parse = in its [platforms] entry",
+            )
         for file in found(files):
             read = page(file)
             outcome = read if isinstance(read, Outcome) else await reader.read(platform, read, target)
@@ -89,5 +92,5 @@ def _told(file: str, outcome: Outcome) -> bool:
 
 
 def reason(outcome: Outcome) -> str:
-    kind = "not found" if isinstance(outcome, NotFound) else type(outcome).__name__.lower()
+    kind = "not found" if isinstance(outcome, NotFound) else "blocked" if isinstance(outcome, Blocked) else "error"
     return f"{kind}: {getattr(outcome, 'reason', '')}"

@@ -34,8 +34,11 @@ class _ListUnlessTold(TyperGroup):
     """`parcelpost platforms vgsi --json` is `parcelpost platforms list vgsi --json`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        is_told = args[:1] == ["--help"] or (args and args[0] in self.commands)
-        return super().parse_args(ctx, args if is_told else ["list", *args])
+        if not args:
+            is_list = not ctx.resilient_parsing  # a shell that completes the line wants to know the commands
+        else:
+            is_list = args[0] not in self.commands and args[0] not in ctx.help_option_names
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
 
 
 app = typer.Typer(

@@ -143,7 +143,8 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
         if until_empty:
             ended = await worker.tools.lpm.ended_since(started_at)
             depth = await worker.tools.lpm.queue_depth()
-            counts = ", ".join(f"{ended.get(status, 0):,} {status}" for status in ("completed", "failed", "expired"))
+            statuses = ("completed", *(["not_found"] if ended.get("not_found") else []), "failed", "expired")
+            counts = ", ".join(f"{ended.get(status, 0):,} {status.replace('_', ' ')}" for status in statuses)
             print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
             failures = await worker.tools.lpm.failures.since(started_at)
             if failures.failed:

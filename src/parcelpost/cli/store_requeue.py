@@ -38,6 +38,7 @@ def requeue(
     from parcelpost.storage.filtering import Selection
 
     flags = {TaskStatus.FAILED: failed, TaskStatus.EXPIRED: expired, TaskStatus.COMPLETED: completed and not task_ids}
+    flags[TaskStatus.NOT_FOUND] = flags[TaskStatus.COMPLETED]
     statuses = tuple(status for status, is_wanted in flags.items() if is_wanted)
     if not task_ids and not statuses:
         raise InvalidInput("which tasks?", hint="name task ids, or add --failed, --expired or --completed")

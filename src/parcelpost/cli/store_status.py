@@ -113,12 +113,12 @@ def opener_text(opener: Opener) -> str:
 
 def queue_lines(queue: QueueDepth, platforms: dict[str, dict[str, int]]) -> Iterator[str]:
     """Tasks by platform and status; what is not yet due is part of pending."""
-    headers = ("tasks", *TaskStatus)
+    headers = ("tasks", *(status.label for status in TaskStatus))
     rows: list[tuple[str | int, ...]] = []
     for platform, counts in sorted(platforms.items()):
         pending = counts.get("pending", 0) + counts.get("delayed", 0)
         rows.append((platform, pending, *(counts.get(status, 0) for status in list(TaskStatus)[1:])))
-    total = ("all", queue.pending, queue.processing, queue.completed, queue.failed, queue.expired)
+    total = ("all", queue.pending, *(getattr(queue, status) for status in list(TaskStatus)[1:]))
     yield from table(headers, [*rows, total])
     if queue.pending:
         due = f"; {queue.delayed:,} of them not yet due" if queue.delayed else ""

@@ -33,6 +33,8 @@ _CLOCK = SystemClock()
 _TRY_AGAIN_SECONDS = 1.0
 _LOOK_SECONDS = 0.5
 _log = logging.getLogger(__name__)
+_OF_THE_DRIVER = logging.getLogger("aiosqlite")
+"""At DEBUG, Scrapy's own default, it writes two lines for every statement."""
 
 
 class ParcelpostPipeline:
@@ -63,6 +65,8 @@ class ParcelpostPipeline:
 
     async def open_spider(self, spider: object = None) -> None:
         """Raises a StoreError: then the crawl does not begin."""
+        if _OF_THE_DRIVER.level == logging.NOTSET:  # otherwise somebody wants to see them
+            _OF_THE_DRIVER.setLevel(logging.INFO)
         await _answer(self._store.open())
         await _answer(self._store.submit(self._look))
         _log.info("Items go into the store %s as platform %s", self._path, self._items.platform)

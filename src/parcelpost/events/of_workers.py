@@ -129,6 +129,7 @@ class WorkStands(Event, frozen=True):
     pending: int
     running: int
     completed: int
+    not_found: int
     failed: int
     expired: int
     """Tasks."""

@@ -50,8 +50,12 @@ async def export(
     except BrokenPipeError:
         raise
     except OSError as error:
+        why = error.strerror or error
+        if what.is_stdout:
+            hint = "see whether there is room where it goes; the next export with --new has the same again"
+            raise ParcelpostError(f"standard output could not be written: {why}", hint=hint) from error
         raise ParcelpostError(
-            f"{error.filename or what.folder} could not be written: {error.strerror or error}",
+            f"{error.filename or what.folder} could not be written: {why}",
             hint="see whether there is room and whether the folder may be written; what was there before is as it was",
         ) from error
 

@@ -59,25 +59,25 @@ async def serve(
     tokens = read_tokens(server, environment, clock, emit)
     check_listening(server, tokens)
     tls = _tls(server)
-    raw_store = open_raw_store(server.raw, environment)
-    remove_leftovers(server.raw, clock.now())
-    async with open_ledger(server.database, server.max_attempts, clock) as ledger:
-        parts = Parts(
-            ledger=ledger,
-            raw_store=raw_store,
-            settings=server,
-            tokens=tokens,
-            clock=clock,
-            emit=emit,
-            tally=Tally(clock),
-            version=__version__,
-            patience=patience,
-            stopping=stop,
-        )
-        files = raise_file_limit()
-        connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
-        waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
-        with _listening(server) as listener:
+    with _listening(server) as listener:  # before anything is made: a port that is taken leaves no empty ledger behind
+        raw_store = open_raw_store(server.raw, environment)
+        remove_leftovers(server.raw, clock.now())
+        async with open_ledger(server.database, server.max_attempts, clock) as ledger:
+            parts = Parts(
+                ledger=ledger,
+                raw_store=raw_store,
+                settings=server,
+                tokens=tokens,
+                clock=clock,
+                emit=emit,
+                tally=Tally(clock),
+                version=__version__,
+                patience=patience,
+                stopping=stop,
+            )
+            files = raise_file_limit()
+            connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
+            waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
             sweeper = Sweeper(parts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from parcelpost.model import Target
-from parcelpost.scrapers.counties import County
+from parcelpost.scrapers.counties import HOW_ENTRIES_LOOK, County
 from parcelpost.scrapers.fetch_errors import CannotFetch
 from parcelpost.scrapers.values import parcel_norm
 
-_HOW = "add one to the file that fetch.counties_file names (docs/counties.md)"
+_HOW = f"add one to the file that fetch.counties_file names; {HOW_ENTRIES_LOOK}"
 
 
 def given_url(target: Target, county: County | None) -> str:
@@ -39,7 +39,7 @@ def needed(county: County | None, target: Target) -> County:
 def id_of(county: County, name: str) -> str:
     """Raises CannotFetch that names what the entry lacks."""
     if not county.ids.get(name):
-        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; see docs/counties.md")
+        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; {HOW_ENTRIES_LOOK}")
     return county.ids[name]
 
 

@@ -31,7 +31,7 @@ def where_of(target: Target, county: County | None) -> str:
         return where
     column = target.extra.get("parcel_column") or (county.ids.get("parcel_column") if county is not None else None)
     if not isinstance(column, str) or not _COLUMN.fullmatch(column):
-        raise CannotFetch("which column holds the parcel is not known: set ids.parcel_column (docs/counties.md)")
+        raise CannotFetch("which column holds the parcel is not known: set ids.parcel_column in the county's entry")
     parcel = parcel_of(target, county) if county is not None else target.parcel_id.strip()
     if not parcel:
         raise CannotFetch("the task names neither a parcel nor a where")

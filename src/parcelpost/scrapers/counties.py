@@ -20,7 +20,8 @@ from parcelpost.scrapers.browsers.profiles import is_name
 from parcelpost.scrapers.platforms import NAMES, RENDERED
 
 _MOST_FILE_BYTES = 16 * 1024**2
-_HINT = "see the head of counties.toml in the package, or docs/counties.md"
+SHIPPED = Path(__file__).with_name("counties.toml")
+HOW_ENTRIES_LOOK = f"the head of {SHIPPED} says what an entry may hold"
 
 
 class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,10 +86,10 @@ def parse(name: str, text: str) -> list[County]:
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidSettings(f"{name} is no TOML: {error}", hint=_HINT) from None
+        raise InvalidSettings(f"{name} is no TOML: {error}", hint=HOW_ENTRIES_LOOK) from None
     entries = given.get("county", [])
     if not isinstance(entries, list) or given.keys() - {"county"}:
-        raise InvalidSettings(f"{name} must hold [[county]] entries and nothing else", hint=_HINT)
+        raise InvalidSettings(f"{name} must hold [[county]] entries and nothing else", hint=HOW_ENTRIES_LOOK)
     return [_county(name, number, entry) for number, entry in enumerate(entries, 1)]
 
 
@@ -103,7 +104,7 @@ def _from_file(path: Path) -> list[County]:
             text = file.read(_MOST_FILE_BYTES).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=_HINT) from None
+        raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=HOW_ENTRIES_LOOK) from None
     return parse(str(path), text)
 
 
@@ -114,9 +115,9 @@ def _county(name: str, number: int, entry: object) -> County:
     try:
         county = msgspec.convert(entry, County)
     except msgspec.ValidationError as error:
-        raise InvalidSettings(f"{where}: {error}", hint=_HINT) from None
+        raise InvalidSettings(f"{where}: {error}", hint=HOW_ENTRIES_LOOK) from None
     if problem := _problem(county):
-        raise InvalidSettings(f"{where}: {problem}", hint=_HINT)
+        raise InvalidSettings(f"{where}: {problem}", hint=HOW_ENTRIES_LOOK)
     return county
 
 

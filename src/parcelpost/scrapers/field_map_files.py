@@ -19,7 +19,8 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.scrapers.field_map import WAYS, FieldMap, Source, column_name
 from parcelpost.scrapers.record import LIEN, Lien, Record
 
-_HINT = "docs/new-platform.md shows a field map and lists what it may say"
+EXAMPLES = Path(__file__).with_name("field_maps")
+_HINT = f"see those in {EXAMPLES}"
 _MOST_FILE_BYTES = 1024**2
 _KEYS = ("has", "kind", "fields", "lien")
 _KINDS = ("parcel", LIEN)

@@ -11,7 +11,7 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.model import GiveUp, Json, Retry, Target
 from parcelpost.scrapers.counties import Counties
 from parcelpost.scrapers.field_map import FieldMap, columns_of, plain_row, records
-from parcelpost.scrapers.field_map_files import shipped
+from parcelpost.scrapers.field_map_files import EXAMPLES, shipped
 from parcelpost.scrapers.record import Record
 
 Rows = Sequence[Mapping[str, Json]]
@@ -37,7 +37,7 @@ class FieldMaps:
                 known = ", ".join(sorted({*self._own, *(one.name for one in shipped())}))
                 raise InvalidSettings(
                     f"the entry of {county.name} names the field map {county.field_map!r}, which is not there",
-                    hint=f"known are {known}; docs/counties.md says where to add one",
+                    hint=f"known are {known}; add one to fetch.field_maps_folder, as those in {EXAMPLES}",
                 )
 
     @property
@@ -54,7 +54,9 @@ class FieldMaps:
         columns = columns_of(given)
         field_map = named or _fitting(self._own.values(), columns) or _fitting(shipped(), columns)
         if field_map is None:
-            return GiveUp("no field map fits these columns: add one (docs/new-platform.md)")
+            return GiveUp(
+                f"no field map fits these columns: add one to fetch.field_maps_folder, as those in {EXAMPLES}"
+            )
         needed = field_map.fields["parcel_id"].columns
         if not columns & set(needed):
             return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is not there")

@@ -12,7 +12,7 @@ from parcelpost.settings.keys import FieldMapSettings
 SECTION = "field_maps"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_REMEDY = "write it as [field_maps.mylayer] and [field_maps.mylayer.fields]; see docs/new-platform.md"
+_REMEDY = "write it as [field_maps.mylayer] and [field_maps.mylayer.fields]"
 
 
 def gather(tables: Any, origin: Callable[[str], str], into: Gathering) -> None:

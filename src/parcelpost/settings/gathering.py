@@ -15,7 +15,7 @@ _SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", r
 _MOST_SHOWN = 80
 _NEAR = 0.8
 """How alike a name without its section must be: `batchsize` is meant to be `batch_size`, `nosection` not `seconds`."""
-SEE_PAGE = "docs/settings.md lists every key and its form"
+SEE_PAGE = "'parcelpost init' writes a file with every key and what it means"
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ _KEYS = ("scrape", "parse", "class")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _PLACE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _METHOD = re.compile(r"[^\W\d]\w*")
-_REMEDY = 'write it as scrape = "my_package.my_module:my_function"; see docs/new-platform.md'
+_REMEDY = 'write it as scrape = "my_package.my_module:my_function"'
 
 
 def gather(tables: Any, origin: Callable[[str], str], into: Gathering) -> None:

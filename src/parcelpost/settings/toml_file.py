@@ -48,7 +48,7 @@ def gather(path: Path, into: Gathering) -> None:
         _take(document, path, lines(text), into)
 
 
-_HOW_IT_LOOKS = "a section is written [sync], a line below it batch_size = 50, text in quotes; see docs/settings.md"
+_HOW_IT_LOOKS = "a section is written [sync], a line below it batch_size = 50, text in quotes"
 
 
 def _text(path: Path, into: Gathering) -> str | None:

@@ -61,7 +61,7 @@ class Consent(NamedTuple):
     unsynced: bool = False
     """Records that were not delivered may be lost."""
     completed: bool = False
-    """Completed tasks may be scraped once more."""
+    """Completed and not found ones may be scraped once more."""
     delayed: bool = False
     """Tasks that wait for another try may be tried now."""
     set_aside: bool = False
@@ -84,7 +84,7 @@ RETRY_TASKS = Word(
     fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
         WHEN t.status = 'processing' THEN 'held'
         WHEN t.status = 'pending' THEN iif(:delayed AND t.available_at IS NOT NULL, 'done', 'pending')
-        WHEN t.status <> 'completed' THEN 'done'
+        WHEN t.status <> 'completed' AND t.status <> 'not_found' THEN 'done'
         WHEN NOT :completed THEN 'completed'
         WHEN r.synced = 0 OR {_UNSENT_OF_CHILDREN} THEN 'undelivered'
         ELSE 'done' END""",

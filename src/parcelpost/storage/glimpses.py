@@ -25,7 +25,7 @@ SELECT task_id, platform, state, county, parcel_id, claimed_by, started_at, retr
 FROM tasks INDEXED BY tasks_held WHERE status = 'processing' ORDER BY started_at, seq LIMIT ?
 """
 _ENDED = """
-SELECT substr(completed_at, 1, ?), status <> 'completed', count(*) FROM
+SELECT substr(completed_at, 1, ?), status IN ('failed', 'expired'), count(*) FROM
     (SELECT completed_at, status FROM tasks INDEXED BY tasks_ended
      WHERE completed_at >= ? ORDER BY completed_at DESC LIMIT ?)
 GROUP BY 1, 2

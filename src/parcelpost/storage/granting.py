@@ -23,7 +23,7 @@ _NOT_HEARD_OF = f"""
 DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
     AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW})
 """
-_IS_ANOTHER_ORDER = "(status = 'completed' AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
+_IS_ANOTHER_ORDER = "(status IN ('completed', 'not_found') AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
 """Where leases have names, a result that was taken has ended its task: who hands it out again wants it anew."""
 _IS_DELIVERED = """
     NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = :task_id AND r.synced = 0)

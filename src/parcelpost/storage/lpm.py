@@ -209,9 +209,9 @@ class LocalPersistenceManager:
     async def assign_browser(self, claim: Claim, browser_id: int | None) -> bool:
         return await self._db.write_lossy(tasks.assign_browser, claim.seq, claim.token, browser_id)
 
-    async def finish(self, claim: Claim) -> bool:
-        """Ends the task as completed with no record to send; its end is reported. False: the claim is stale (I4)."""
-        end = (claim.seq, claim.token, TaskStatus.COMPLETED, self._now(), None)
+    async def finish(self, claim: Claim, reason: str = "") -> bool:
+        """Ends the task as not found, with no record to send; its end is reported. False: the claim is stale (I4)."""
+        end = (claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), checks.message(reason) or None)
         return await self._db.write(tasks.end_with_report, *end)
 
     async def give_up(self, claim: Claim, error: str) -> bool:

@@ -97,7 +97,7 @@ def _since(db: sqlite3.Connection, moment: str, limit: int) -> list[TimedSample]
 
 
 def _window(db: sqlite3.Connection, start: str) -> Window:
-    ended = """SELECT count(*), coalesce(sum(status = 'completed'), 0) FROM tasks
+    ended = """SELECT count(*), coalesce(sum(status IN ('completed', 'not_found')), 0) FROM tasks
                WHERE completed_at >= ? AND parent_id IS NULL"""
     total, completed = db.execute(ended, (start,)).fetchone()
     recent = """SELECT avg(execution_time_ms) FROM

@@ -36,7 +36,7 @@ WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 _REPORT = """
 INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, error, idempotency_key,
     scraped_at, created_at, screenshot_path, log_path)
-SELECT lower(hex(randomblob(16))), t.task_id, status = 'completed', parcel_id, platform, state, county, error,
+SELECT lower(hex(randomblob(16))), t.task_id, status = 'not_found', parcel_id, platform, state, county, error,
     t.task_id || ':' || status || ':' || completed_at, completed_at, completed_at, screenshot_path, log_path
 FROM tasks AS t LEFT JOIN evidence AS e ON e.task_id = t.task_id WHERE seq = ?
 """

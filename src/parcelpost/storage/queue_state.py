@@ -156,6 +156,7 @@ def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
         delayed=delayed,
         processing=totals.get("processing", 0),
         completed=totals.get("completed", 0),
+        not_found=totals.get("not_found", 0),
         failed=totals.get("failed", 0),
         expired=totals.get("expired", 0),
         unsynced=unsynced,

@@ -49,7 +49,7 @@ def sites(db: sqlite3.Connection) -> list[SiteHealth]:
 
 
 def _count(site: SiteHealth, status: str, at: datetime, error: str | None) -> None:
-    if status == "completed":
+    if status in ("completed", "not_found"):
         site.completed += 1
         site.last_success = max(at, site.last_success or at)
         return

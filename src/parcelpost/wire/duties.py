@@ -81,7 +81,7 @@ def heartbeat_body(
             "queue": {
                 "pending": queue.pending,
                 "processing": queue.processing,
-                "completed": queue.completed,
+                "completed": queue.completed + queue.not_found,
                 "failed": queue.failed,
                 "expired": queue.expired,
                 "unsynced": queue.unsynced,

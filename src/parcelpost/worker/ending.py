@@ -106,7 +106,7 @@ class Ending:
                 return await self._done(attempt, outcome, seconds)
             case NotFound():
                 self._worked(attempt)
-                return await self._last(attempt, lambda: self._lpm.finish(attempt.claim))
+                return await self._last(attempt, lambda: self._lpm.finish(attempt.claim, outcome.reason))
             case GiveUp():
                 return await self._last(attempt, lambda: self._lpm.give_up(attempt.claim, outcome.reason))
             case Retry():

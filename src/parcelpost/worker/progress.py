@@ -29,6 +29,7 @@ class Progress:
             pending=depth.pending,
             running=depth.processing,
             completed=depth.completed,
+            not_found=depth.not_found,
             failed=depth.failed,
             expired=depth.expired,
             unsynced=depth.unsynced,

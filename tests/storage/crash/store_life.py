@@ -154,7 +154,7 @@ class TaskLife(RuleBasedStateMachine):
             case 0:
                 assert self.run(self.lpm.finish(claim)) is (stored is not None)
                 if stored is not None:
-                    self.model.end(stored, TaskStatus.COMPLETED, self.now)
+                    self.model.end(stored, TaskStatus.NOT_FOUND, self.now)
             case 1:
                 assert self.run(self.lpm.give_up(claim, "no such parcel")) is (stored is not None)
                 if stored is not None:

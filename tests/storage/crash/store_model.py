@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from parcelpost.model import Claim, Task, TaskStatus
 
-ENDED = (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.EXPIRED)
+DONE = (TaskStatus.COMPLETED, TaskStatus.NOT_FOUND)
+ENDED = (*DONE, TaskStatus.FAILED, TaskStatus.EXPIRED)
 
 
 @dataclass(kw_only=True)
@@ -99,7 +100,7 @@ class StoreModel:
         if record is not None:
             stored.result = record
         elif not delivered:  # a delivered record is not undone by a later failure of the requeued task
-            stored.result = StoredResult(step=self.step, success=status is TaskStatus.COMPLETED)
+            stored.result = StoredResult(step=self.step, success=status in DONE)
 
     def retry(self, stored: StoredTask, now: datetime, delay: timedelta) -> TaskStatus:
         if stored.retries >= stored.task.max_retries:
@@ -139,7 +140,7 @@ class StoreModel:
         for stored in [self.tasks[task_id] for task_id in task_ids]:
             result = stored.result
             delivered = result is None or result.synced_at is not None
-            wanted = completed and delivered if stored.status is TaskStatus.COMPLETED else stored.status in ENDED
+            wanted = completed and delivered if stored.status in DONE else stored.status in ENDED
             if not wanted:
                 continue
             count += 1

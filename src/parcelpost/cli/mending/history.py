@@ -86,7 +86,7 @@ def _steps(task: TaskInfo, result: OutboxEntry | None, kept: KeptEvidence | None
     if task.available_at:
         known.append((task.available_at, f"next try, after {task.retries:,} that failed"))
     if task.completed_at:
-        known.append((task.completed_at, f"ended: {task.status}{f', {task.error}' if task.error else ''}"))
+        known.append((task.completed_at, f"ended: {task.status.label}{f', {task.error}' if task.error else ''}"))
     if result:
         known += [
             (result.scraped_at if result.data is not None else None, "page scraped"),

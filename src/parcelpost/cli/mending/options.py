@@ -20,5 +20,8 @@ class ListUnlessTold(TyperGroup):
     """`parcelpost tasks --status failed` is `parcelpost tasks list --status failed`."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        is_list = not args or (args[0].startswith("-") and args[0] != "--help")
+        if not args:
+            is_list = not ctx.resilient_parsing  # a shell that completes the line wants to know the commands
+        else:
+            is_list = args[0].startswith("-") and args[0] not in ctx.help_option_names
         return super().parse_args(ctx, ["list", *args] if is_list else args)

@@ -70,7 +70,7 @@ def show(
     hint = f"list them with '{command_line('results list', store)}'"
     found = running.run(store, story(store, task_id, hint))
     if found.result is None:
-        raise InvalidInput(f"there is no result of task {task_id!r}: it is {found.task.status}", hint=hint)
+        raise InvalidInput(f"there is no result of task {task_id!r}: it is {found.task.status.label}", hint=hint)
     if page:
         _write_page(found)
     elif as_json:
@@ -123,7 +123,7 @@ def _row(one: OutboxEntry) -> tuple[Cell, ...]:
     where = (one.platform, one.state, one.county, one.parcel_id)
     error = one.last_error or one.error
     return (
-        one.seq, one.task_id, one.status, delivery(one), one.sync_attempts, *where, moment(one.created_at), error,
+        one.seq, one.task_id, one.status.label, delivery(one), one.sync_attempts, *where, moment(one.created_at), error,
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def _facts(found: Story, one: OutboxEntry, store: Path) -> Iterator[tuple[str, C
 
     yield "task", one.task_id
     yield "result", one.result_id
-    yield "task ended", one.status
+    yield "task ended", one.status.label
     yield "delivery", delivery(one)
     yield "platform", one.platform
     yield "parcel", f"{one.parcel_id} in {one.county}, {one.state}"

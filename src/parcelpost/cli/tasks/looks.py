@@ -69,8 +69,8 @@ def _row(one: TaskInfo) -> tuple[Cell, ...]:
     task = one.task
     where = (task.platform, task.target.state, task.target.county, task.target.parcel_id)
     return (
-        one.seq, task.task_id, one.status, task.priority.name.lower(), *where, one.retries, moment(one.updated_at),
-        one.error,
+        one.seq, task.task_id, one.status.label, task.priority.name.lower(), *where, one.retries,
+        moment(one.updated_at), one.error,
     )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def _facts(found: Story, store: Path) -> Iterator[tuple[str, Cell]]:
     one, kept = found.task, found.evidence
     task, target = one.task, one.task.target
     yield "task", task.task_id
-    yield "status", one.status
+    yield "status", one.status.label
     yield "platform", task.platform
     yield "parcel", f"{target.parcel_id} in {target.county}, {target.state}"
     yield "url", target.url or None

@@ -21,6 +21,7 @@ Examples:
   parcelpost tasks retry --status failed --platform vgsi
   parcelpost tasks retry --error "503" --since 1d --yes
   parcelpost tasks retry --completed 7f3a9c
+  parcelpost tasks retry --status not_found --since 7d
 """
 REJECT_EXAMPLES = """
 Examples:
@@ -44,7 +45,8 @@ def retry(
     task_ids: TaskIds = None,
     everything: Everything = False,
     completed: Annotated[
-        bool, typer.Option("--completed", help="Also completed tasks whose results were delivered: scrape them anew.")
+        bool,
+        typer.Option("--completed", help="Also completed and not found ones that were delivered: scrape them anew."),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -70,7 +72,8 @@ def retry(
         see=command_line("tasks show TASK_ID", store),
         asks_for_one=False,
     )
-    consent = Consent(completed=completed or TaskStatus.COMPLETED in which.statuses, delayed=True)
+    named = {TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(which.statuses)
+    consent = Consent(completed=completed or bool(named), delayed=True)
     chosen = meant(which, task_ids, everything=everything, what="task")
     do(asked, chosen, consent, store, yes=yes, dry_run=dry_run, as_json=as_json)
 

@@ -84,8 +84,10 @@ def _as_of(seen: Seen) -> Line:
 def facts(seen: Seen, how: How) -> Iterator[Line]:
     queue, found = seen.queue, seen.overview
     later = f" ({queue.delayed:,} later)" if queue.delayed else ""
-    ended = [f"{queue.completed:,} done", f"{queue.failed:,} failed", f"{queue.expired:,} expired"]
-    parts = [f"{queue.pending:,} to do{later}", f"{seen.held:,} running", *ended[: 3 if queue.expired else 2]]
+    ended = [f"{queue.completed:,} done", f"{queue.failed:,} failed"]
+    ended += [f"{queue.not_found:,} not found"] if queue.not_found else []
+    ended += [f"{queue.expired:,} expired"] if queue.expired else []
+    parts = [f"{queue.pending:,} to do{later}", f"{seen.held:,} running", *ended]
     yield _fact("queue", how.dot.join(parts))
     oldest = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
     rejected: Style = "bad" if queue.rejected > queue.set_aside else "plain"

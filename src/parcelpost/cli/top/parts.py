@@ -151,7 +151,7 @@ def _platform(name: str, seen: Seen, how: How) -> tuple[Cell, ...]:
         counts.get("pending", 0),
         counts.get("delayed", 0),
         seen.held_of(name),
-        counts.get("completed", 0),
+        counts.get("completed", 0) + counts.get("not_found", 0),
         counts.get("failed", 0) + counts.get("expired", 0),
         _state(name, seen, how),
     )

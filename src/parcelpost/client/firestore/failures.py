@@ -33,7 +33,7 @@ _WHO = (
     "User' (roles/datastore.user); everything is kept here meanwhile"
 )
 _INDEX = (
-    "deploy the indexes that 'parcelpost firestore show indexes' prints (see docs/firestore.md), and wait until they "
+    "deploy the indexes that 'parcelpost firestore show indexes' prints, and wait until they "
     "are built; everything is kept here meanwhile"
 )
 _MODE = (

@@ -32,7 +32,9 @@ async def open_record(result: Mapping[str, object], store: RawStore) -> dict[str
             return msgspec.convert(result["data"], dict[str, Json])
         reference = msgspec.convert(result.get("data_in_raw_store"), _Reference)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"the document is no result: {error}", hint="see docs/firestore.md") from None
+        raise InvalidInput(
+            f"the document is no result: {error}", hint="'parcelpost firestore show layout' says what a result holds"
+        ) from None
     if reference.store != store.address:
         other = f"the record is in another store: {reference.store[:200]!a}"
         raise InvalidInput(other, hint="open that one, if you trust it")
