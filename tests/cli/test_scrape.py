@@ -98,7 +98,7 @@ async def test_a_worker_scrapes_and_asks_the_site_once(site: Website, tmp_path: 
         assert code == 0, err
         code, out, err = await _done(tmp_path, *run)
         assert code == 0, err
-    assert "2 completed, 0 failed" in out
+    assert "1 completed, 0 failed" in out
     assert [asked.path for asked in site.asked] == ["/robots.txt", "/api/v2/due/PPT/7"]
 
 

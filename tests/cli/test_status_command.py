@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -125,8 +126,8 @@ def test_every_number_is_there(full_store: Path, run: Run) -> None:
     out = status(run, full_store)
     assert "outbox         3 results to deliver, the oldest for " in out
     assert "; 1 rejected\n" in out
-    assert "last delivery  0 s ago, 2 results\n" in out
-    assert "last tasks     0 s ago, 7 tasks\n" in out
+    assert re.search(r"^last delivery  \d+ s ago, 2 results$", out, re.MULTILINE)
+    assert re.search(r"^last tasks     \d+ s ago, 7 tasks$", out, re.MULTILINE)
     assert "of 1.0 GiB: fine; " in out
     assert "beacon        0           0          0       1        0\n" in out
     assert "all           2           0          3       1        1\n" in out
