@@ -129,8 +129,8 @@ def test_every_number_is_there(full_store: Path, run: Run) -> None:
     assert re.search(r"^last delivery  \d+ s ago, 2 results$", out, re.MULTILINE)
     assert re.search(r"^last tasks     \d+ s ago, 7 tasks$", out, re.MULTILINE)
     assert "of 1.0 GiB: fine; " in out
-    assert "beacon        0           0          0       1        0\n" in out
-    assert "all           2           0          3       1        1\n" in out
+    assert "beacon        0           0          0          0       1        0\n" in out
+    assert "all           2           0          3          0       1        1\n" in out
     assert "1 of them not yet due" in out
     assert "beacon           until resumed  asked to wait" in out
 
@@ -229,7 +229,7 @@ def test_a_gateway_that_denies_us_comes_first(full_store: Path, run: Run) -> Non
 
 def test_the_last_delivery_is_found_behind_a_long_outage(store: Path, run: Run) -> None:
     put(store, a_round(count=9), *[a_round(success=False)] * 60)
-    assert "last delivery  0 s ago, 9 results\n" in status(run, store)
+    assert re.search(r"^last delivery  \d+ s ago, 9 results$", status(run, store), re.MULTILINE)
 
 
 def test_it_only_looks_while_a_worker_runs(store: Path, run: Run) -> None:

@@ -11,7 +11,7 @@ from parcelpost.model import Task
 from parcelpost.scrapers.platforms import ECHO, GROUP, NAMES
 from parcelpost.settings import Settings
 
-_ENTRY = "an entry in the file that fetch.counties_file names makes it known (docs/counties.md)"
+_ENTRY = "an entry in the file that fetch.counties_file names makes it known"
 
 
 class KnownPlatforms:
