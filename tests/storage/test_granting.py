@@ -121,3 +121,10 @@ async def test_one_that_its_upstream_waits_to_hear_of_outlives_its_result(
     await lpm.mark_answered([info.seq])
     await lpm.janitor.clean()
     assert await lpm.get_task("t1") is None
+
+
+async def test_one_that_was_not_found_and_is_handed_out_again_is_answered_too(lpm: LocalPersistenceManager) -> None:
+    await lpm.finish(await claim_one(lpm, a_task()), "no such parcel")
+    await lpm.mark_synced([(await the_result(lpm)).result_id])
+    await lpm.add_tasks([a_task()], granted=True)
+    assert [info.status for info in await lpm.tasks_to_answer()] == [TaskStatus.NOT_FOUND]

@@ -39,7 +39,8 @@ WHERE task_id = :task_id AND {_IS_DELIVERED}
     AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW})) OR {_IS_ANOTHER_ORDER})
 """
 _ANSWER = f"""
-UPDATE tasks SET answer_due_at = :now WHERE task_id = :task_id AND status = 'completed' AND {_IS_DELIVERED}
+UPDATE tasks SET answer_due_at = :now
+WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_DELIVERED}
 """
 
 
@@ -67,9 +68,9 @@ def _again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
 
 
 def to_answer(db: sqlite3.Connection, limit: int) -> list[TaskInfo]:
-    """Completed tasks that were handed out again after their end was delivered."""
+    """Tasks that were completed or not found, and handed out again after their end was delivered."""
     due = f"""SELECT {rows.INFO_COLUMNS} FROM tasks INDEXED BY tasks_to_answer
-              WHERE answer_due_at IS NOT NULL AND status = 'completed' ORDER BY answer_due_at LIMIT ?"""
+              WHERE answer_due_at IS NOT NULL AND status IN ('completed', 'not_found') ORDER BY answer_due_at LIMIT ?"""
     return [rows.info(row) for row in db.execute(due, (limit,))]
 
 
