@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -222,6 +223,34 @@ async def test_what_an_answer_unpacks_to_counts(gateway: HostileGateway, page: P
     async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
         error = await fails(gateway, client, page, "work", trap)
         assert "longer than 100,000 bytes" in str(error)
+
+
+async def test_what_follows_the_end_of_a_packed_answer_is_not_kept(gateway: HostileGateway, page: Path) -> None:
+    trap = traps.answer(gzip.compress(b"{}") + b"x" * 50_000_000, headers={"Content-Encoding": "gzip"})
+    settings = impatient(gateway, timeout_seconds=60.0, max_answer_bytes=100_000)
+    async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
+        error = await fails(gateway, client, page, "work", trap)
+        assert "longer than 100,000 bytes" in str(error)
+
+
+async def test_an_answer_of_absurdly_many_values_is_not_read(gateway: HostileGateway, page: Path) -> None:
+    """Each of these would take hundreds of megabytes."""
+    settings = impatient(gateway, timeout_seconds=60.0, max_answer_bytes=2**24)
+    async with GatewayClient.open(settings, gateway.token, "w-1", lambda: NOW) as client:
+        for name, start, piece, end in (
+            ("work", b'{"tasks":[', b"0,", b"0]}"),
+            ("results", b'{"inserted":1,"updated":0,"failed":0,"errors":[', b"[],", b"[]]}"),
+            ("heartbeat", b'{"acknowledged":true,"commands":[', b'"",', b'""]}'),
+        ):
+            body = start + piece * ((2**24 - 100) // len(piece)) + end
+            tracemalloc.start()
+            try:
+                error = await fails(gateway, client, page, name, traps.answer(body))
+                _, most = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            assert "absurdly many values" in str(error)
+            assert most < 8 * 2**24, "the gateway's own copies, too"
 
 
 async def test_an_answer_packed_unasked_is_read(gateway: HostileGateway, client: GatewayClient) -> None:

@@ -209,6 +209,43 @@ async def test_a_head_that_is_too_long_is_told_so(tmp_path: Path) -> None:
         assert status(await exchange(address, long)) == 200
 
 
+MOST_BODY = 8 * 1024 * 1024
+
+
+def _filled(start: bytes, piece: bytes, end: bytes, most: int = MOST_BODY) -> bytes:
+    return start + piece * ((most - len(start) - len(end)) // len(piece)) + end
+
+
+async def test_no_body_takes_more_than_ten_times_the_memory_that_a_body_may_have(tmp_path: Path) -> None:
+    """Some kilobytes of gzip, and lists of millions of values."""
+    before_data, after_data = json.dumps([a_result(data={"x": "here"})]).encode().split(b'"here"')
+    rows = b"".join(
+        b'{"owner":"Ann %d","amount":%d.5,"tags":["a","b"]},' % (number, number) for number in range(60_000)
+    )
+    bodies = {
+        "zeros": ("signals", _filled(b"[", b"0,", b"0]"), 413),
+        "figures": ("metrics", _filled(b"[", b"0,", b"0]"), 413),
+        "no results": ("results", _filled(b"[", b"0,", b"0]"), 413),
+        "empty lists": ("results", _filled(before_data + b"[", b"[],", b"[]]" + after_data), 413),
+        "objects": ("results", _filled(before_data + b"[", b'{"":0},', b"{}]" + after_data), 413),
+        "names": ("heartbeat", _filled(b'{"platforms":[', b'"a",', b'"a"]}'), 413),
+        "cut off": ("signals", _filled(b"[", b"x,", b"x"), 413),
+        "zeros that pass": ("signals", _filled(b"[", b"0,", b"0]", MOST_BODY // 6), 400),
+        "names that pass": ("results", _filled(before_data + b"[", b'"a",', b"0]" + after_data, MOST_BODY // 3), 200),
+        "an honest record": ("results", before_data + b"[" + rows + b"0]" + after_data, 200),
+    }
+    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, max_body_bytes=MOST_BODY) as address:
+        process = process_at(address)
+        async with working(address) as worker, httpx2.AsyncClient(base_url=address, headers=GOOD, timeout=60) as client:
+            before = most_memory(process)
+            for name, (path, body, code) in bodies.items():
+                packed = gzip.compress(body, 1)
+                answer = await client.post(f"/internal/{path}", content=packed, headers={"Content-Encoding": "gzip"})
+                assert answer.status_code == code, (name, answer.text)
+                await worker.goes_on(1)
+            assert most_memory(process) - before < 10 * MOST_BODY
+
+
 async def test_a_trailer_does_not_say_who_asks(tmp_path: Path) -> None:
     trailer = b"2\r\n[]\r\n0\r\nX-Worker-Token: " + TOKEN.encode() + b"\r\n\r\n"
     async with served(tmp_path, ENVIRONMENT) as gateway:

@@ -91,6 +91,21 @@ async def test_a_bomb_is_refused(tmp_path: Path, encoding: str) -> None:
         assert answer.status_code == 413
 
 
+async def test_gzip_of_a_hundred_thousand_members_is_refused(tmp_path: Path) -> None:
+    """Each copies what follows it: a few megabytes of them took fifteen seconds."""
+    members = gzip.compress(b"") * 100_000
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        body = await client.post("/internal/results", content=members, headers={"Content-Encoding": "gzip"})
+        form = a_form()
+        form["files"] = {"file": ("p", members, "application/gzip")}
+        file = await client.post("/internal/raw-files", **form)
+        few = gzip.compress(b"[") + gzip.compress(b"]")
+        fine = await client.post("/internal/results", content=few, headers={"Content-Encoding": "gzip"})
+    assert (body.status_code, file.status_code, fine.status_code) == (400, 422, 200)
+    assert "100 members" in body.text
+    assert "100 members" in file.text
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
 async def test_a_body_that_does_not_unpack_is_refused(tmp_path: Path, encoding: str) -> None:
     packed = gzip.compress(b"[]" * 500) if encoding == "gzip" else zstandard.ZstdCompressor().compress(b"[]" * 500)

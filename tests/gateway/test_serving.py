@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import signal
 import socket
 import sqlite3
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from datetime import timedelta
@@ -172,6 +175,29 @@ async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
 )
 def test_no_password_is_shown(database: str, said: str) -> None:
     assert without_password(database) == said
+
+
+STUCK = """
+import sys, time
+from parcelpost.cli import gateway_serve
+from parcelpost.gateway import bodies, serving
+gateway_serve._LAST_SECONDS, serving.GRACE_SECONDS = 0.5, 0.5
+bodies._THREADS.submit(time.sleep, 3_600)
+from parcelpost.cli.main import main
+sys.argv = ["parcelpost", "gateway", "serve", "--port", "0"]
+main()
+"""
+
+
+def test_it_ends_when_told_to_even_if_a_thread_does_not(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", STUCK], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"gateway")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 1
+        finally:
+            process.kill()
 
 
 # What it does by itself

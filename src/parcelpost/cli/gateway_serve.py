@@ -39,6 +39,8 @@ _FLAGS = {"host": "server.host", "port": "server.port", "database": "server.data
 
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
+_LAST_SECONDS = 5.0  # after the grace period, to close the ledger; after a second signal, for everything
+
 _PLAIN = (
     "other machines reach it over plain http: tokens and records can be read on the way. "
     "Set server.tls_certificate and server.tls_key, or let a proxy on this machine end TLS"
@@ -65,7 +67,8 @@ def serve(
     """Serve a gateway: tasks for workers, a place for their results and raw files, and a dashboard for people.
 
     Without options it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM ends it
-    once running requests are answered; a second one ends it at once. What was answered is safe either way.
+    once running requests are answered, after half a minute at the latest; a second one ends it at once. What was
+    answered is safe either way.
     """
     import asyncio
 
@@ -129,20 +132,42 @@ async def _until_told_to_stop(
 
     from parcelpost.gateway.serving import GRACE_SECONDS
 
+    loop = asyncio.get_running_loop()
+    signals = 0
+
     def interrupt() -> None:
         if stop.is_set():
             serving.cancel()
         service.leave("stopping: what was begun is answered", GRACE_SECONDS)
         stop.set()
 
+    def received(*_: object) -> None:
+        nonlocal signals
+        signals += 1
+        _end_after(_LAST_SECONDS + (GRACE_SECONDS if signals == 1 else 0))
+        loop.call_soon_threadsafe(interrupt)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, interrupt)
+        signal.signal(number, received)  # unlike the loop's own handlers, also while the loop is busy
     try:
         with contextlib.suppress(asyncio.CancelledError):
             await serving
     finally:
         telling.cancel()
         await asyncio.wait({telling})
+
+
+def _end_after(seconds: float) -> None:
+    """Ends the process then, if it still runs: a thread that does not return would keep it for ever."""
+    import threading
+
+    def end() -> None:
+        print("error: stopped without an answer to what was still running", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _announce(settings: Settings, address: str) -> None:

@@ -49,7 +49,7 @@ class GatewayClient:
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         asked = [("capacity", str(min(max(capacity, 1), MOST_TASKS))), *(("platforms", name) for name in platforms)]
         answer = await self._exchange.call("GET", f"/work?{urlencode(asked)}")
-        found = self._exchange.read(answer, wire.read_work)
+        found = await self._exchange.read(answer, wire.read_work)
         return Work(
             tasks=found.tasks,
             bad=[BadTask(task_id=task.task_id, problem=task.problem) for task in found.bad],
@@ -61,7 +61,7 @@ class GatewayClient:
         body = wire.results_body(entries, self._now())
         answer = await self._exchange.call("POST", "/results", json=body, may=(Refused, TooLarge))
         task_ids = [entry.task_id for entry in entries]
-        found = self._exchange.read(answer, partial(wire.read_results, task_ids=task_ids))
+        found = await self._exchange.read(answer, partial(wire.read_results, task_ids=task_ids))
         hide = self._exchange.without_token
         receipts = {
             task_id: Receipt(stored=receipt.stored, error=hide(receipt.error))
@@ -79,7 +79,7 @@ class GatewayClient:
                 answer = await self._exchange.call("POST", "/raw-files", upload=upload, may=(Refused, TooLarge))
             except OSError as error:
                 raise NotNow(f"the raw file {path} cannot be read: {error.strerror}") from error
-        self._exchange.read(answer, wire.read_raw_file)
+        await self._exchange.read(answer, wire.read_raw_file)
 
     async def report_end(self, entry: OutboxEntry) -> None:
         """An id that cannot be named in an address, or only in a way that this gateway does not take, is Refused."""
@@ -95,7 +95,7 @@ class GatewayClient:
             may=(Refused,),
             absent=NotAllowed if task_id == entry.task_id else Refused,
         )
-        self._exchange.read(answer, wire.read_end)
+        await self._exchange.read(answer, wire.read_end)
 
     async def heartbeat(self, beat: Beat) -> wire.Heard:
         body = wire.heartbeat_body(
@@ -114,7 +114,7 @@ class GatewayClient:
             leaving=beat.leaving,
         )
         answer = await self._exchange.call("POST", "/heartbeat", json=body)
-        return self._exchange.read(answer, wire.read_heard)
+        return await self._exchange.read(answer, wire.read_heard)
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
         await self._submit_extra("/signals", wire.signals_body(signals))
@@ -127,7 +127,7 @@ class GatewayClient:
     async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
         path = f"/selectors?{urlencode({'platform': platform})}"
         answer = await self._exchange.call("GET", path, absent=NotOffered)
-        found = self._exchange.read(answer, partial(wire.read_selectors, platform=platform))
+        found = await self._exchange.read(answer, partial(wire.read_selectors, platform=platform))
         return [
             RankedSelector(
                 platform=platform,
@@ -142,7 +142,7 @@ class GatewayClient:
 
     async def _submit_extra(self, path: str, body: bytes) -> None:
         answer = await self._exchange.call("POST", path, json=body, may=(Refused, TooLarge), absent=NotOffered)
-        self._exchange.read(answer, wire.read_receipt)
+        await self._exchange.read(answer, wire.read_receipt)
 
 
 def _opened(path: Path) -> IO[bytes]:

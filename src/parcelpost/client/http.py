@@ -25,6 +25,7 @@ _COMPRESS_FROM_BYTES = 1_024
 _MOST_ERROR_BYTES = 64 * 1024
 _MOST_SAID_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_READ_AT_ONCE_BYTES = 128 * 1024
 _TIMED_OUT = frozenset({408, 504, 524})  # the last one is a proxy's
 _URLS_KEPT = 32  # reading one takes longer than a small call should
 _HOW_TO_TRUST = (
@@ -127,10 +128,12 @@ class Exchange:
             return answer
         raise self.error(answer, may, absent)
 
-    def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
+    async def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
         """What the answer's body says. NotNow where it makes no sense."""
         try:
-            return reader(answer.body)
+            if len(answer.received) <= _READ_AT_ONCE_BYTES:
+                return reader(answer.body)
+            return await asyncio.to_thread(reader, answer.body)
         except NotNow as nonsense:
             problem = f"an answer of no use: {nonsense}"
             raise NotNow(self._say(answer, problem), retry_after=self.wait(answer)) from None
@@ -180,7 +183,7 @@ class Exchange:
                 raise NotAllowed(self._say(answer, distrust), hint=_HOW_TO_TRUST) from None
             problem = f"{type(error).__name__} {error}"
         else:
-            problem = "" if answer.whole else f"an answer longer than {self._settings.max_answer_bytes:,} bytes"
+            problem = await self._excess(answer)
         if problem and (answer.is_good or answer.status == 0):
             raise NotNow(self._say(answer, problem), timed_out=limit.expired())
         return answer  # a status of refusal says enough, even where its words were cut off
@@ -190,14 +193,29 @@ class Exchange:
         limit = self._settings.max_answer_bytes if answer.is_good else _MOST_ERROR_BYTES
         packed = response.headers.get("content-encoding", "").strip().lower() in {"gzip", "x-gzip"}
         unpacker = zlib.decompressobj(wbits=31) if packed else None
+        came = 0
         async for chunk in stream:
+            came += len(chunk)
             room = limit + 1 - len(answer.received)
-            answer.received += unpacker.decompress(chunk, room) if unpacker else chunk
-            if len(answer.received) > limit:
+            if unpacker is None:
+                answer.received += chunk
+            elif not unpacker.eof:  # it would keep whatever follows
+                answer.received += unpacker.decompress(chunk, room)
+            if came > limit or len(answer.received) > limit:
                 del answer.received[limit:]
                 return
         answer.whole = True
         self._gzip_offered |= answer.is_good and _names_gzip(response.headers.get("accept-encoding", ""))
+
+    async def _excess(self, answer: Answer) -> str:
+        """What is too much about it; '' if it can be read."""
+        most = self._settings.max_answer_bytes
+        if not answer.whole:
+            return f"an answer longer than {most:,} bytes"
+        if len(answer.received) <= _READ_AT_ONCE_BYTES:
+            return ""
+        is_too_dense = await asyncio.to_thread(wire.is_too_dense, answer.body, most)
+        return "an answer of absurdly many values" if is_too_dense else ""
 
     def error(
         self,

@@ -70,11 +70,11 @@ async def _contract(exchange: Exchange) -> bool | UpstreamError:
 async def _has_extensions(exchange: Exchange) -> bool:
     selectors = await exchange.ask("GET", f"/selectors?{urlencode({'platform': _NOBODYS})}")
     if selectors.is_good:
-        exchange.read(selectors, partial(wire.read_selectors, platform=_NOBODYS))
+        await exchange.read(selectors, partial(wire.read_selectors, platform=_NOBODYS))
         return True
     if selectors.status not in {404, 405}:
         raise exchange.error(selectors)
     # Of a platform that nobody has tasks of, none is taken.
     work = await exchange.call("GET", f"/work?{urlencode({'capacity': 1, 'platforms': _NOBODYS})}")
-    exchange.read(work, wire.read_work)
+    await exchange.read(work, wire.read_work)
     return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
@@ -12,13 +11,13 @@ from msgspec import structs
 
 from parcelpost import wire
 from parcelpost.errors import InvalidInput
+from parcelpost.gateway.bodies import parse
 from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import Arrival, Ordered, ParcelKey, Stored
 from parcelpost.model import is_child_id
 from parcelpost.places import county_name, county_slug, state_code
 
-_INLINE_BYTES = 512 * 1024
 _MOST_ERRORS = 100
 
 _Read = Sequence[Arrival | wire.BadEntry]
@@ -27,7 +26,7 @@ _Read = Sequence[Arrival | wire.BadEntry]
 async def take_results(parts: Parts, body: bytes, worker_id: str) -> wire.ResultsWords:
     """Raises InvalidInput for a body that is no batch, LedgerAway when nothing could be stored."""
     now = parts.clock.now()
-    read = _read(body, now) if len(body) <= _INLINE_BYTES else await asyncio.to_thread(_read, body, now)
+    read = await parse(_read, body, now)
     task_ids = sorted({one.task_id for one in read if isinstance(one, Arrival)})
     ordered = await parts.ledger.orders(task_ids, worker_id)
     read = await _by_now(parts, [_of_its_task(one, ordered.get(one.task_id)) for one in read], now)

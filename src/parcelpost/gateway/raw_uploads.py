@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from parcelpost import wire
 from parcelpost.errors import InvalidInput, RawStoreAway
-from parcelpost.gateway.bodies import Patience, chunks
+from parcelpost.gateway.bodies import MOST_GZIP_MEMBERS, Patience, chunks
 from parcelpost.gateway.refusals import Refusal
 
 _STEP_BYTES = 256 * 1024
@@ -107,13 +107,15 @@ def _steps(file: IO[bytes]) -> Iterator[bytes]:
 def _unpacked(file: IO[bytes]) -> Iterator[bytes]:
     """In bounded steps, whatever the file unpacks to."""
     unpacker = zlib.decompressobj(wbits=31)
-    begun = False
+    begun, members = False, 1
     try:
         for step in _steps(file):
             rest = step
             while rest:
                 if unpacker.eof:
-                    unpacker, begun = zlib.decompressobj(wbits=31), False
+                    unpacker, begun, members = zlib.decompressobj(wbits=31), False, members + 1
+                if members > MOST_GZIP_MEMBERS:
+                    raise Refusal(422, f"the file's gzip has more than {MOST_GZIP_MEMBERS} members")
                 yield unpacker.decompress(rest, _STEP_BYTES)
                 begun = True
                 rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail

@@ -18,7 +18,7 @@ from parcelpost.events import WorkerJoined
 from parcelpost.gateway import raw_uploads, worker_forms
 from parcelpost.gateway.access import Access, WorkerIds
 from parcelpost.gateway.arriving import take_results
-from parcelpost.gateway.bodies import read_body
+from parcelpost.gateway.bodies import parse, read_body
 from parcelpost.gateway.declared import BODIES, WORKER_TOKEN, declared
 from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
@@ -124,7 +124,7 @@ class _WorkerApi:
         """How a worker is; answers what it is to do."""
         worker_id = await self._caller(request)
         body = await self._body(request, min(_MOST_BEAT_BYTES, self._settings.max_body_bytes))
-        sent = _read(wire.read_beat, body)
+        sent = await _read(wire.read_beat, body)
         now = self._parts.clock.now()
         beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
         until = now + timedelta(seconds=self._settings.lease_seconds)
@@ -139,7 +139,7 @@ class _WorkerApi:
     async def signals(self, request: Request) -> Response:
         """How selectors did."""
         await self._caller(request)
-        signals, bad = _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
+        signals, bad = await _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
         if signals:
             await self._ledger.add_signals(signals, self._parts.clock.now())
         return _answer(wire.AcceptedWords(len(signals), bad))
@@ -148,7 +148,7 @@ class _WorkerApi:
         """What a worker measured of itself."""
         worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
-        samples, bad = _read(lambda given: wire.read_samples(given, self._parts.clock.now()), body)
+        samples, bad = await _read(lambda given: wire.read_samples(given, self._parts.clock.now()), body)
         if samples:
             rows = [MetricsSample(at=sample.at, figures=sample.figures) for sample in samples]
             await self._ledger.add_metrics(worker_id, rows)
@@ -198,9 +198,9 @@ def _answer(words: Struct) -> Response:
     return Response(wire.answer(words), media_type="application/json")
 
 
-def _read(reader: Callable[[bytes], T], body: bytes) -> T:
+async def _read(reader: Callable[[bytes], T], body: bytes) -> T:
     try:
-        return reader(body)
+        return await parse(reader, body)
     except InvalidInput as error:
         raise Refusal(400, str(error)) from None
 

@@ -36,7 +36,7 @@ from parcelpost.wire.duties import (
     signals_body,
 )
 from parcelpost.wire.raw_files import raw_file_metadata, raw_file_name, read_raw_file
-from parcelpost.wire.reading import error_text, one_line
+from parcelpost.wire.reading import error_text, is_too_dense, one_line
 from parcelpost.wire.requests import MOST_NAME_BYTES, MOST_RESULTS, BadEntry, ReadResult, read_batch
 from parcelpost.wire.results import BatchAnswer, EntryReceipt, read_results, results_body
 from parcelpost.wire.sent_duties import (
@@ -89,6 +89,7 @@ __all__ = [
     "heard",
     "heartbeat_body",
     "http_date",
+    "is_too_dense",
     "metrics_body",
     "one_line",
     "raw_file_metadata",

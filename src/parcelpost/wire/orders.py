@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from itertools import islice
 from typing import Annotated
 
 from msgspec import Meta, Struct, structs
@@ -43,11 +45,11 @@ def read_orders(body: bytes, most: int) -> Orders:
 
     Raises InvalidInput for what is neither, or more than that many.
     """
-    pieces = elements(body) if body.lstrip()[:1] == b"[" else [line for line in body.splitlines() if line.strip()]
+    pieces = elements(body) if body.lstrip()[:1] == b"[" else list(islice(_lines(body), most + 1))
     if pieces is None:
         raise InvalidInput("the body is no JSON array, or cut off")
     if len(pieces) > most:
-        raise InvalidInput(f"the body holds {len(pieces):,} tasks; at most {most:,} are taken at once")
+        raise InvalidInput(f"the body holds more than {most:,} tasks, which is what is taken at once")
     tasks: list[Task] = []
     bad: list[BadOrder] = []
     for position, piece in enumerate(pieces, 1):
@@ -56,6 +58,10 @@ def read_orders(body: bytes, most: int) -> Orders:
         except InvalidInput as error:
             bad.append(BadOrder(position=position, task_id=name_of(piece), problem=str(error)))
     return Orders(tasks=tasks, bad=bad)
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    return (line for line in BytesIO(body) if line.strip())
 
 
 def _order(piece: Piece) -> Task:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.access import Access
-from parcelpost.gateway.bodies import read_body
+from parcelpost.gateway.bodies import parse, read_body
 from parcelpost.gateway.declared import BODIES
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api.answers import (
@@ -115,7 +115,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
     async def add(request: Request) -> Response:
         """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued."""
         body = await read_body(request, parts.settings.max_body_bytes, patience)
-        orders = _orders(body)
+        orders = await parse(_orders, body)
         added = await ledger.add_tasks(orders.tasks, parts.clock.now())
         bad = [BadTask(position=one.position, task_id=one.task_id, problem=one.problem) for one in orders.bad]
         return json_answer(AddedTasks(new=added.new, known=added.known, bad=bad))
