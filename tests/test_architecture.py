@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "events": _GROUND,
     "wire": _GROUND | {"places"},
     "private_folder": set(),
+    "open_files": set(),
     "tcp_server": {"clock"},
     "export": _GROUND | {"private_folder"},
     "raw_store": {"errors", "private_folder"},
@@ -49,10 +50,11 @@ MAY_IMPORT: dict[str, set[str]] = {
         "private_folder",
         "export",
         "tcp_server",
+        "open_files",
     },
     "contrib": _GROUND | {"places", "settings", "storage", "scrapers"},
     "simulator": _SIMULATOR,
-    "cli": _SIMULATOR | {"simulator", "export", "private_folder"},
+    "cli": _SIMULATOR | {"simulator", "export", "private_folder", "open_files"},
 }
 
 # Rooms that stand on the standard library, with what else each may use.

@@ -3,6 +3,8 @@
 ParcelpostError
 ├── InvalidInput          the value itself is at fault
 ├── InvalidSettings       a setting is unknown or has a bad value
+│   ├── AddressNotFree    the address to listen at cannot be used for now
+│   └── TooFewFiles       the limit of open files is too low
 ├── UpstreamError         the gateway did not do it
 │   ├── NotNow            it is away, overloaded or answered nonsense (retry helps, later)
 │   ├── NotAllowed        it does not know us, or is not the gateway (a person must look)
@@ -67,6 +69,23 @@ class InvalidSettings(ParcelpostError):
     """A setting is unknown or has a bad value."""
 
     hint = "see 'parcelpost config check'; 'parcelpost init' writes a file with every key and what it means"
+    exit_code = 2
+
+
+class AddressNotFree(InvalidSettings):
+    """The address to listen at cannot be used for now."""
+
+    exit_code = 1  # what listens there may end: a service manager is to try again
+
+
+class TooFewFiles(InvalidSettings):
+    """The system lets this process have too few files open."""
+
+    hint = "raise the limit: 'ulimit -n', LimitNOFILE= of a systemd unit, --ulimit nofile= of a container"
+
+    @classmethod
+    def of(cls, whom: str, needed: int, allowed: int) -> TooFewFiles:
+        return cls(f"{whom} needs {needed:,} open files, and the system allows this process only {allowed:,}")
 
 
 class UpstreamError(ParcelpostError):

@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_and_a_door_without_lock_are_refused(tmp_path: Path
     assert "hint: " in err
     with serving(tmp_path, "--host", "0.0.0.0", "--port", "0") as process:
         _, err = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert "no tokens are set" in err
 
 

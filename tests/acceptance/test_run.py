@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import pty
+import resource
 import select
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -325,7 +327,7 @@ async def test_what_cannot_be_run_is_refused_with_what_to_do(
         sys.executable, "-m", "parcelpost", "run", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
     )
     _, errors = await process.communicate()
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert message in errors.decode()
     assert "hint: " in errors.decode()
     assert list(tmp_path.iterdir()) == []
@@ -358,3 +360,35 @@ async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes
             assert await process.ended() == 1
     assert "error: " in (tmp_path / "worker.log").read_text()
     assert "Traceback" not in (tmp_path / "worker.log").read_text()
+
+
+def test_too_low_a_limit_of_open_files_is_told_with_the_number_that_is_needed(tmp_path: Path) -> None:
+    for arguments, needed in ((("run", "--mode", "standalone", "--slots", "4"), 144), (("gateway", "serve"), 128)):
+        ran = subprocess.run(
+            [sys.executable, "-m", "parcelpost", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),
+        )
+        assert ran.returncode == 2
+        assert f"needs {needed} open files, and the system allows this process only 40" in ran.stderr
+        assert "LimitNOFILE" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+async def test_a_soft_limit_of_open_files_is_raised_to_the_hard_one(tmp_path: Path) -> None:
+    await add(tmp_path, "a")
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        command("run", "--mode", "standalone", "--store", "store.db", "--until-empty"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 400)),
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -62,7 +62,7 @@ def test_tasks_go_into_the_store_of_the_file(config: Path, store: Path, tmp_path
 
 def test_an_unknown_setting_is_an_error(store: Path, run: Run) -> None:
     ran = run("status", "--store", store, "--set", "storage.pth=1")
-    assert (ran.code, "storage.path" in ran.err) == (1, True)
+    assert (ran.code, "storage.path" in ran.err) == (2, True)
 
 
 def test_one_command_does_not_inherit_what_another_was_given(config: Path, run: Run) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from parcelpost import __version__
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.worker.crew import LAST_WORDS_SECONDS
@@ -98,6 +99,17 @@ def test_every_secret_is_one_of_the_example_which_holds_none() -> None:
         assert key in {"", *examples[secret]}
     page = (DEPLOY.parent / "docs" / "deploying.md").read_text(encoding="utf-8")
     assert set(re.findall(r"--from-file=(\w+)", page)) == {key for keys in examples.values() for key in keys}
+
+
+def test_what_keeps_pages_in_s3_has_its_credentials_and_images_are_named_by_version() -> None:
+    (container,) = manifest("gateway.yaml", "Deployment")["spec"]["template"]["spec"]["containers"]
+    given = {one["name"]: one for one in container["env"]}
+    assert given["PARCELPOST_SERVER_RAW"]["value"].startswith("s3://")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        assert given[name]["valueFrom"]["secretKeyRef"]["name"] == "parcelpost-gateway"
+    for workload in WORKLOADS.values():
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        assert container["image"].endswith(f"/parcelpost:{__version__}")
 
 
 def environment(workload: Any) -> dict[str, str]:

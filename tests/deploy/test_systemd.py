@@ -61,6 +61,18 @@ def test_the_units_are_told_of_life_and_wait_for_a_drain(unit: Path) -> None:
     assert int(said["TimeoutStopSec"]) >= Settings().worker.drain_seconds + 45
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_mistake_in_the_settings_is_not_started_again(unit: Path, tmp_path: Path) -> None:
+    prevented = {int(code) for code in dict(unit_lines(unit))["RestartPreventExitStatus"].split()}
+    (tmp_path / "bad.toml").write_text("[executor]\nslots = 'many'\n")
+    program = [sys.executable, "-m", "parcelpost", *dict(unit_lines(unit))["ExecStart"].split()[1:-1]]
+    for settings in (tmp_path / "bad.toml", tmp_path / "missing.toml"):
+        ran = subprocess.run(
+            [*program, settings], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+        )
+        assert ran.returncode in prevented, ran.stderr
+
+
 def test_the_workers_token_is_a_credential() -> None:
     said = unit_lines(DEPLOY / "systemd" / "parcelpost-worker.service")
     assert ("LoadCredential", "gateway_token:/etc/parcelpost/gateway_token") in said

@@ -70,8 +70,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs one command and ends the process.
 
-    0: done. 1: an error, or a check that found something. 2: the command line was not understood. 3: the upstream was
-    away for too long. 130: interrupted.
+    0: done. 1: an error, or a check that found something. 2: the command line or the settings were not understood.
+    3: the upstream was away for too long. 130: interrupted.
     """
     try:
         _run(arguments)

@@ -7,14 +7,19 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from parcelpost.cli.known_platforms import sites
+from parcelpost.cli.output import count
 from parcelpost.cli.platform_names import names
 from parcelpost.cli.upstreams import check_firestore
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import InvalidSettings, TooFewFiles
+from parcelpost.open_files import raise_file_limit
 from parcelpost.scrapers.connecting import proxy_url
 from parcelpost.scrapers.guard import Guard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.settings.sources import check_runnable
+
+_FILES, _FILES_A_SLOT, _FILES_A_BROWSER = 48, 8, 16
+"""The store, the gateway and the health page; a slot's thread, its page and its connections; a browser's pipes."""
 
 
 def check_ready(settings: Settings, environment: Mapping[str, str]) -> None:
@@ -27,6 +32,7 @@ def problems(settings: Settings, environment: Mapping[str, str]) -> Iterator[Inv
     """All that would end `parcelpost run` at once."""
     checks: tuple[Callable[[], object], ...] = (
         lambda: check_runnable(settings),
+        lambda: _check_files(settings),
         lambda: _check_token(settings, environment),
         lambda: check_firestore(settings, environment),
         lambda: sites(settings),
@@ -56,6 +62,13 @@ def is_own_machine(url: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _check_files(settings: Settings) -> None:
+    """Raises the limit as far as it goes."""
+    needed = _FILES + settings.executor.slots * _FILES_A_SLOT + settings.browser.most * _FILES_A_BROWSER
+    if (allowed := raise_file_limit()) < needed:
+        raise TooFewFiles.of(f"a worker with {count(settings.executor.slots, 'slot')}", needed, allowed)
 
 
 def _check_platforms(settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -215,20 +215,3 @@ class Connection(HttpToolsProtocol):
 def protocol(connections: Connections) -> type[asyncio.Protocol]:
     """The class that uvicorn makes its connections of."""
     return type("OurConnection", (Connection,), {"connections_of": connections})
-
-
-def raise_file_limit() -> int:
-    """To what the system allows; answers how many files may be open."""
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
-        return 512
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    unlimited: Any = resource.RLIM_INFINITY
-    wanted = 1_048_576 if hard == unlimited else hard
-    if soft != unlimited and soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        except (OSError, ValueError):
-            return int(soft)
-    return int(wanted if soft != unlimited else 1_048_576)

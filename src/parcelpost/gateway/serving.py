@@ -15,11 +15,11 @@ import uvicorn
 
 from parcelpost import __version__
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import AddressNotFree, InvalidSettings, TooFewFiles
 from parcelpost.events import Emit, GatewayStarted, GatewayStopped
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.bodies import Patience
-from parcelpost.gateway.connections import Connections, Terms, protocol, raise_file_limit
+from parcelpost.gateway.connections import Connections, Terms, protocol
 from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.opening import open_ledger
@@ -27,6 +27,7 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
+from parcelpost.open_files import raise_file_limit
 from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.keys import ServerSettings
@@ -34,6 +35,7 @@ from parcelpost.settings.secrets import without_password
 from parcelpost.tcp_server import stop_listening
 
 _MOST_WAITING = 4_096
+_FEWEST_FILES = 128
 GRACE_SECONDS = 30
 _LOOK_SECONDS = 0.5
 
@@ -59,6 +61,9 @@ async def serve(
     tokens = read_tokens(server, environment, clock, emit)
     check_listening(server, tokens)
     tls = _tls(server)
+    files = raise_file_limit()
+    if files < _FEWEST_FILES:
+        raise TooFewFiles.of("a gateway", _FEWEST_FILES, files)
     with _listening(server) as listener:  # before anything is made: a port that is taken leaves no empty ledger behind
         raw_store = open_raw_store(server.raw, environment)
         remove_leftovers(server.raw, clock.now())
@@ -75,7 +80,6 @@ async def serve(
                 patience=patience,
                 stopping=stop,
             )
-            files = raise_file_limit()
             connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
             waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
             address = _address(server, listener)
@@ -172,7 +176,7 @@ def _listening(settings: ServerSettings) -> Iterator[socket.socket]:
     except OSError as error:
         if listener is not None:
             listener.close()
-        raise InvalidSettings(
+        raise AddressNotFree(
             f"server.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
             hint="choose another server.port or server.host, or stop what listens there",
         ) from None

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from parcelpost.errors import InvalidSettings
+from parcelpost.errors import AddressNotFree
 from parcelpost.events import Emit, PagesServed
 from parcelpost.settings.keys import HttpSettings
 from parcelpost.tcp_server import tcp_server
@@ -51,7 +51,7 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
         try:
             await stack.enter_async_context(server)
         except OSError as error:
-            raise InvalidSettings(
+            raise AddressNotFree(
                 f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
                 hint="choose another http.port, or 0 for no health pages",
             ) from error
