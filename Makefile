@@ -85,7 +85,7 @@ SEED ?= $$(date +%s)
 
 test-long: setup ## run fuzzing, chaos and property tests at length (SEED=... repeats a run)
 	@seed=$(SEED); echo "make test-long SEED=$$seed repeats this run"; \
-	PARCELPOST_SEED=$$seed $(PYTEST) -m 'long or hypothesis' --hypothesis-profile long --hypothesis-seed "$$seed" \
+	TEST_SEED=$$seed $(PYTEST) -m 'long or hypothesis' --hypothesis-profile long --hypothesis-seed "$$seed" \
 		$(PYTEST_ARGS)
 
 lint: setup ## check style and types

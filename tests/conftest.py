@@ -19,7 +19,7 @@ settings.load_profile("parcelpost")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-os.environ.setdefault("PARCELPOST_SEED", str(random.randrange(2**32)))  # the processes of pytest-xdist inherit it
+os.environ.setdefault("TEST_SEED", str(random.randrange(2**32)))  # the processes of pytest-xdist inherit it
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,10 +28,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_report_header() -> str:
-    return f"PARCELPOST_SEED={os.environ['PARCELPOST_SEED']} (what long tests do by chance)"
+    return f"TEST_SEED={os.environ['TEST_SEED']} (what long tests do by chance)"
 
 
 @pytest.fixture
 def seed() -> int:
     """Of what a long test does by chance."""
-    return int(os.environ["PARCELPOST_SEED"])
+    return int(os.environ["TEST_SEED"])
