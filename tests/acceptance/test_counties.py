@@ -47,7 +47,9 @@ def orders(county: Simulated) -> list[dict[str, str]]:
 
 async def test_every_platform_s_tasks_end_with_what_was_invented(tmp_path: Path) -> None:
     with simulated(tmp_path, "--parcels", str(WORLD.size)) as county:
-        parcelpost(tmp_path, "import", written(tmp_path, orders(county)), "--store", "store.db")
+        parcelpost(
+            tmp_path, "import", written(tmp_path, orders(county)), "--store", "store.db", settings=county.settings
+        )
         said = scrape(tmp_path, county.settings)
     found = {(entry.platform, entry.parcel_id): data(entry) for entry in await results(tmp_path)}
     assert " 0 failed, 0 expired;" in said

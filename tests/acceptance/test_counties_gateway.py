@@ -82,7 +82,7 @@ def test_every_record_of_a_list_is_at_the_gateway_once_though_it_ordered_only_th
     upstream, county, _ = stage
     where = {**county.tasks("arcgis", first=1)[0], "parcel_id": "all", "where": "1=1"}
     orders = written(tmp_path, [where, *county.tasks("deedauction"), *county.tasks("lien_register")])
-    parcelpost(stage.folder, "gateway", "add", orders)
+    parcelpost(stage.folder, "gateway", "add", orders, settings=county.settings)
     run = ("run", "--gateway", upstream, "--store", "store.db", "--until-empty")
     said = parcelpost(tmp_path, *run, settings=county.settings)
     assert "0 to deliver, 0 rejected" in said

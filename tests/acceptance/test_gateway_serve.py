@@ -119,7 +119,7 @@ def test_what_other_machines_reach_over_plain_http_is_told(tmp_path: Path) -> No
         (tmp_path / kind).write_text(f"{kind}-token-of-many-characters\n")
         files += ["--set", f"server.{kind}_tokens_file={tmp_path / kind}"]
     with serving(tmp_path, "--host", "0.0.0.0", "--port", "0", *files) as process:
-        assert announced(process)["tokens"] == "needed by workers, admins"
+        assert announced(process)["tokens"] == "needed by workers, readers, admins"
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=60)
     assert "note: other machines reach it over plain http" in err

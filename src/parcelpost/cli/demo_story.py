@@ -53,9 +53,10 @@ class Story:
         place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
         self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
         wanted = ["--gateway", self.url, "--store", str(files.store), "--until-empty"]
-        settings = {**_WORKER_SETTINGS, "fetch.counties_file": str(files.counties)}
-        self._worker = Child(["run", *wanted], settings, files.log("worker"))
-        self._adder = Child(["gateway", "add", str(files.tasks), "--database", str(files.ledger)], {}, files.log("add"))
+        counties = {"fetch.counties_file": str(files.counties)}
+        self._worker = Child(["run", *wanted], {**_WORKER_SETTINGS, **counties}, files.log("worker"))
+        adding = ["gateway", "add", str(files.tasks), "--database", str(files.ledger)]
+        self._adder = Child(adding, counties, files.log("add"))
         self._stack = AsyncExitStack()
         self._ledger: Ledger
         self.is_told = False

@@ -111,10 +111,11 @@ async def _serve(
 
 def _how_to_scrape(counties_file: Path, tasks_file: Path) -> list[str]:
     """A worker asks nothing of its own machine unless it may."""
-    allowed = f"--set fetch.counties_file={shlex.quote(str(counties_file))} --set fetch.allow_private=127.0.0.1"
+    known = f"--set fetch.counties_file={shlex.quote(str(counties_file))}"
+    allowed = f"{known} --set fetch.allow_private=127.0.0.1"
     return [
         "Scrape it:",
-        f"  parcelpost import {shlex.quote(str(tasks_file))}",
+        f"  parcelpost import {shlex.quote(str(tasks_file))} {known}",
         f"  parcelpost run --mode standalone --until-empty {allowed} --set fetch.pace_seconds=0.05",
     ]
 
