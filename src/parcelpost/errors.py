@@ -8,6 +8,7 @@ ParcelpostError
 ├── UpstreamError         the gateway did not do it
 │   ├── NotNow            it is away, overloaded or answered nonsense (retry helps, later)
 │   ├── NotAllowed        it does not know us, or is not the gateway (a person must look)
+│   │   └── AnotherGateway    it is not the one that this store works with (a person must look)
 │   ├── Refused           it says that what was sent is bad
 │   ├── TooLarge          it says that what was sent is too large
 │   └── NotOffered        it does not have this optional part
@@ -121,6 +122,15 @@ class NotAllowed(UpstreamError):
 
     hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is kept here meanwhile"
     retry_helps = True
+
+
+class AnotherGateway(NotAllowed):
+    """Another gateway answers at the address."""
+
+    hint = (
+        "start the gateway that was there, with its own database, or correct gateway.url; if it was replaced on "
+        "purpose, 'parcelpost store upstream --accept-gateway'. Nothing is delivered meanwhile, everything is kept"
+    )
 
 
 class Refused(UpstreamError):

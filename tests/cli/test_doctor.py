@@ -21,6 +21,7 @@ from parcelpost.clock import SystemClock, iso
 from parcelpost.settings.sources import look
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.backoff import Away
+from parcelpost.worker.identity import GATEWAY_STATE, MetGateway
 from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.presence import PRESENCE_STATE, Presence
 from tests import traps
@@ -272,6 +273,39 @@ async def test_whatever_a_gateway_does_the_doctor_ends(here: Path, monkeypatch: 
     (problem,) = [one for check in found.checks for one in check.problems]
     assert problem.what.startswith(f"the gateway at {gateway.url} cannot be used: ")
     assert (problem.command, "gateway serve" in problem.remedy) == ("", False), "no other gateway takes its place"
+
+
+async def test_another_gateway_at_the_address_is_told_until_it_is_accepted(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = here / "parcelpost.db"
+    async with HostileGateway() as gateway:
+        monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
+        address = f"{gateway.url}/internal"
+        met = MetGateway(address=address, ledger_id="0123456789abcdef", since=SystemClock().now())
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.state.put(f"{GATEWAY_STATE}{address}", met)
+        found = await examined(store, gateway__url=gateway.url)
+        (problem,) = [one for check in found.checks for one in check.problems]
+        assert problem.what == (
+            f"another gateway answers at {address}: one without a ledger id; "
+            "this store works with the one with ledger 0123456789abcdef"
+        )
+        assert "'parcelpost store upstream --accept-gateway'" in problem.remedy
+        assert problem.command == "", "a person has to think first"
+        known = await asyncio.to_thread(run, "store", "upstream", "--store", store)
+        assert f"gateway    {address}, the one with ledger 0123456789abcdef, since " in known.out
+        accepted = await asyncio.to_thread(run, "store", "upstream", "--accept-gateway", "--store", store)
+        assert (accepted.code, "none met yet" in accepted.out) == (0, True)
+        assert (await examined(store, gateway__url=gateway.url)).well
+
+
+def test_the_worker_id_of_a_store_can_be_changed_by_hand(here: Path, run: Run) -> None:
+    store = make_store(here / "parcelpost.db")
+    assert "worker id  none yet" in run("store", "upstream", "--store", store).out
+    assert "worker id  hartford-2\n" in run("store", "upstream", "--worker-id", "hartford-2", "--store", store).out
+    assert run("store", "upstream", "--store", store, "--json").document["worker_id"] == "hartford-2"
+    assert run("store", "upstream", "--worker-id", "two words", "--store", store).code == 1
 
 
 async def test_a_gateway_that_is_not_there_is_told(here: Path) -> None:

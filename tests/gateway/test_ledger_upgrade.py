@@ -31,8 +31,22 @@ FOLDERS = {
 }
 NEWEST = {kind: len(list(folder.glob("*.sql"))) for kind, folder in FOLDERS.items()}
 RELEASED = {
-    "sqlite": ["cd5d2f04c4f6bcd8", "4e8bc4b0c6119d19", "80153ffdebae7353", "8ea0d4e7cf904e94", "8eb54c6155ffb7db"],
-    "postgres": ["ee6db68d81ca1661", "38399c37a13ca895", "0b9b54c09565d482", "684faab972ece5c4", "ec7573c85f6f9b8c"],
+    "sqlite": [
+        "cd5d2f04c4f6bcd8",
+        "4e8bc4b0c6119d19",
+        "80153ffdebae7353",
+        "8ea0d4e7cf904e94",
+        "8eb54c6155ffb7db",
+        "9d73d7f45b964a6b",
+    ],
+    "postgres": [
+        "ee6db68d81ca1661",
+        "38399c37a13ca895",
+        "0b9b54c09565d482",
+        "684faab972ece5c4",
+        "ec7573c85f6f9b8c",
+        "4df5be3f131999c4",
+    ],
 }
 """Checksums: a file that ledgers were made by is never changed again."""
 

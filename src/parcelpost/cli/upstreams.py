@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from parcelpost.client.address import base_url
 from parcelpost.client.gateway import GatewayClient
 from parcelpost.client.nowhere import Nowhere
 from parcelpost.client.upstream import Upstream
@@ -18,6 +20,9 @@ from parcelpost.errors import InvalidSettings, extra_hint
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
 
+if TYPE_CHECKING:
+    from parcelpost.storage.lpm import LocalPersistenceManager
+
 _NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
 _KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 _NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "obstore"}
@@ -25,9 +30,13 @@ _NEEDED = {"google.cloud.firestore_v1": "google-cloud-firestore", "obstore": "ob
 
 @asynccontextmanager
 async def upstream_of(
-    settings: Settings, environment: Mapping[str, str], worker_id: str, clock: Clock
+    settings: Settings,
+    environment: Mapping[str, str],
+    worker_id: str,
+    clock: Clock,
+    lpm: LocalPersistenceManager | None = None,
 ) -> AsyncIterator[Upstream]:
-    """Raises InvalidSettings."""
+    """`lpm`: the store whose gateway it must be; None: whichever answers. Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
         _keep_grpc_quiet()
         from parcelpost.client.firestore import open_firestore
@@ -37,7 +46,10 @@ async def upstream_of(
     elif settings.gateway.url:
         secret = read_token(settings.gateway, environment).secret
         token = secret.reveal() if secret else _NO_TOKEN
-        async with GatewayClient.open(settings.gateway, token, worker_id, clock.now) as gateway:
+        from parcelpost.worker.identity import KnownGateway
+
+        known = KnownGateway(lpm, base_url(settings.gateway), clock) if lpm else None
+        async with GatewayClient.open(settings.gateway, token, worker_id, clock.now, known) as gateway:
             yield gateway
     else:
         yield Nowhere()

@@ -68,7 +68,7 @@ async def working(
         )
         worker_id = await settle_worker_id(lpm, settings.worker.id, emit)
         name = process_name(lpm, worker_id)
-        upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock))
+        upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock, lpm))
         await _present(lpm, settings, name, upstream, clock)
         worker = Worker(
             Tools(

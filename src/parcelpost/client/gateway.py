@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 from urllib.parse import quote, urlencode
 
 from parcelpost import wire
-from parcelpost.client.http import Exchange, Upload, open_client
+from parcelpost.client.http import Answer, Exchange, ExpectedLedger, Upload, open_client
 from parcelpost.client.upstream import (
     MOST_TASKS,
     BadTask,
@@ -23,33 +23,46 @@ from parcelpost.client.upstream import (
     Submitted,
     Work,
 )
-from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, TooLarge
+from parcelpost.errors import NotAllowed, NotNow, NotOffered, Refused, TooLarge, UpstreamError
 from parcelpost.model import OutboxEntry, Signal, TaskStatus
 from parcelpost.settings.keys import GatewaySettings
 
+T = TypeVar("T")
+
+_NOBODYS = "parcelpost-nobody"
+"""A platform that nobody has tasks of."""
 _SAFE_IN_A_SEGMENT = ":@!$&'()*+,;="  # RFC 3986: who escapes them is not understood by the public Go gateway
 
 
 class GatewayClient:
     """Keeps the Upstream protocol. Made by `open`; may be used by many tasks of one event loop at a time."""
 
-    def __init__(self, exchange: Exchange, now: Callable[[], datetime]) -> None:
+    def __init__(self, exchange: Exchange, now: Callable[[], datetime], ledger: ExpectedLedger | None = None) -> None:
         self._exchange = exchange
         self._now = now
+        self._ledger = ledger
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]
+        cls,
+        settings: GatewaySettings,
+        token: str,
+        worker_id: str,
+        now: Callable[[], datetime],
+        ledger: ExpectedLedger | None = None,
     ) -> AsyncIterator[GatewayClient]:
-        """Connects on the first call. Raises InvalidSettings for an address, token or id that cannot be used."""
+        """Connects on the first call. Raises InvalidSettings for an address, token or id that cannot be used.
+
+        With `ledger`, every call may raise AnotherGateway.
+        """
         async with open_client(token, worker_id) as client:
-            yield cls(Exchange(client, settings, token, now), now)
+            yield cls(Exchange(client, settings, token, now, ledger), now, ledger)
 
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         asked = [("capacity", str(min(max(capacity, 1), MOST_TASKS))), *(("platforms", name) for name in platforms)]
-        answer = await self._exchange.call("GET", f"/work?{urlencode(asked)}")
-        found = await self._exchange.read(answer, wire.read_work)
+        answer = await self._call("GET", f"/work?{urlencode(asked)}")
+        found = await self._read(answer, wire.read_work)
         return Work(
             tasks=found.tasks,
             bad=[BadTask(task_id=task.task_id, problem=task.problem) for task in found.bad],
@@ -59,9 +72,9 @@ class GatewayClient:
 
     async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
         body = wire.results_body(entries, self._now())
-        answer = await self._exchange.call("POST", "/results", json=body, may=(Refused, TooLarge))
+        answer = await self._call("POST", "/results", json=body, may=(Refused, TooLarge))
         task_ids = [entry.task_id for entry in entries]
-        found = await self._exchange.read(answer, partial(wire.read_results, task_ids=task_ids))
+        found = await self._read(answer, partial(wire.read_results, task_ids=task_ids))
         hide = self._exchange.without_token
         receipts = {
             task_id: Receipt(stored=receipt.stored, error=hide(receipt.error))
@@ -76,10 +89,10 @@ class GatewayClient:
         with await asyncio.to_thread(_opened, path) as file:
             upload = Upload(metadata, name, file)
             try:
-                answer = await self._exchange.call("POST", "/raw-files", upload=upload, may=(Refused, TooLarge))
+                answer = await self._call("POST", "/raw-files", upload=upload, may=(Refused, TooLarge))
             except OSError as error:
                 raise NotNow(f"the raw file {path} cannot be read: {error.strerror}") from error
-        await self._exchange.read(answer, wire.read_raw_file)
+        await self._read(answer, wire.read_raw_file)
 
     async def report_end(self, entry: OutboxEntry) -> None:
         """An id that cannot be named in an address, or only in a way that this gateway does not take, is Refused."""
@@ -88,14 +101,14 @@ class GatewayClient:
             raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
         failed = entry.status is TaskStatus.FAILED
         body = wire.expiry_body(entry.error) if entry.status is TaskStatus.EXPIRED else b""
-        answer = await self._exchange.call(
+        answer = await self._call(
             "POST",
             f"/tasks/{task_id}/{'fail' if failed else 'complete'}",
             json=wire.failure_body(entry.error, entry.retries + 1) if failed else body,
             may=(Refused,),
             absent=NotAllowed if task_id == entry.task_id else Refused,
         )
-        await self._exchange.read(answer, wire.read_end)
+        await self._read(answer, wire.read_end)
 
     async def heartbeat(self, beat: Beat) -> wire.Heard:
         body = wire.heartbeat_body(
@@ -113,8 +126,8 @@ class GatewayClient:
             broken=beat.broken,
             leaving=beat.leaving,
         )
-        answer = await self._exchange.call("POST", "/heartbeat", json=body)
-        return await self._exchange.read(answer, wire.read_heard)
+        answer = await self._call("POST", "/heartbeat", json=body)
+        return await self._read(answer, wire.read_heard)
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
         await self._submit_extra("/signals", wire.signals_body(signals))
@@ -126,8 +139,8 @@ class GatewayClient:
 
     async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
         path = f"/selectors?{urlencode({'platform': platform})}"
-        answer = await self._exchange.call("GET", path, absent=NotOffered)
-        found = await self._exchange.read(answer, partial(wire.read_selectors, platform=platform))
+        answer = await self._call("GET", path, absent=NotOffered)
+        found = await self._read(answer, partial(wire.read_selectors, platform=platform))
         return [
             RankedSelector(
                 platform=platform,
@@ -141,8 +154,45 @@ class GatewayClient:
         ]
 
     async def _submit_extra(self, path: str, body: bytes) -> None:
-        answer = await self._exchange.call("POST", path, json=body, may=(Refused, TooLarge), absent=NotOffered)
-        await self._exchange.read(answer, wire.read_receipt)
+        answer = await self._call("POST", path, json=body, may=(Refused, TooLarge), absent=NotOffered)
+        await self._read(answer, wire.read_receipt)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: bytes = b"",
+        upload: Upload | None = None,
+        may: Collection[type[UpstreamError]] = (),
+        absent: type[UpstreamError] = NotAllowed,
+    ) -> Answer:
+        """Changes something there: so, in doubt, what answers is asked first which one it is."""
+        try:
+            if self._ledger is not None and self._ledger.in_doubt and await self._ledger.expected():
+                await self._ask_which()
+            return await self._exchange.call(method, path, json=json, upload=upload, may=may, absent=absent)
+        except (NotNow, NotAllowed):
+            if self._ledger is not None:
+                self._ledger.doubt()
+            raise
+
+    async def _read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
+        """What the answer says, if it comes from the right one: what another has taken is not delivered."""
+        found = await self._exchange.read(answer, reader)
+        await self._meet(answer)
+        return found
+
+    async def _ask_which(self) -> None:
+        """By a call that every gateway with a ledger id has, and that changes nothing."""
+        answer = await self._exchange.ask("GET", f"/selectors?{urlencode({'platform': _NOBODYS})}")
+        if not answer.is_good and answer.status not in {404, 405}:
+            raise self._exchange.error(answer)
+        await self._meet(answer)
+
+    async def _meet(self, answer: Answer) -> None:
+        if self._ledger is not None:
+            await self._ledger.met(wire.read_ledger_id(answer.headers))
 
 
 def _opened(path: Path) -> IO[bytes]:

@@ -9,14 +9,14 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import IO, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, Protocol, TypeVar, cast
 
 import httpx2
 from msgspec import Struct, field
 
 from parcelpost import __version__, wire
 from parcelpost.client.address import base_url, header_value
-from parcelpost.errors import InvalidSettings, NotAllowed, NotNow, Refused, TooLarge, UpstreamError
+from parcelpost.errors import AnotherGateway, InvalidSettings, NotAllowed, NotNow, Refused, TooLarge, UpstreamError
 from parcelpost.settings.keys import GatewaySettings
 
 T = TypeVar("T")
@@ -63,6 +63,28 @@ class Answer(Struct, kw_only=True):
         return 200 <= self.status < 300
 
 
+class ExpectedLedger(Protocol):
+    """Which ledger the gateway had when it was first met: another gateway at its address gets nothing from us."""
+
+    async def expected(self) -> str | None:
+        """Its id; '': it gave none. None: no gateway was met yet."""
+
+    async def met(self, ledger_id: str) -> None:
+        """The gateway has answered as this one. Raises AnotherGateway."""
+
+    def doubt(self) -> None:
+        """The gateway was away, or refused us: it may be another when it answers again."""
+
+    @property
+    def in_doubt(self) -> bool: ...
+
+
+def another_gateway(address: str, ledger_id: str, known: str) -> str:
+    """For people."""
+    seen, expected = wire.ledger_name(ledger_id), wire.ledger_name(known)
+    return f"another gateway answers at {address}: {seen}; this store works with {expected}"
+
+
 class PlainClient(httpx2.AsyncClient):
     """Sends a request and hands back the answer: no redirect is followed, no cookie kept, no login tried."""
 
@@ -97,8 +119,17 @@ class Exchange:
     answer is read up to `max_answer_bytes`, unpacked.
     """
 
-    def __init__(self, client: PlainClient, settings: GatewaySettings, token: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        client: PlainClient,
+        settings: GatewaySettings,
+        token: str,
+        now: Callable[[], datetime],
+        ledger: ExpectedLedger | None = None,
+    ) -> None:
+        """`ledger`: which one the gateway must have; None: whichever it has."""
         self._client = client
+        self._ledger = ledger
         self._headers = client.headers.raw
         self._base_url = base_url(settings)
         self._settings = settings
@@ -144,13 +175,21 @@ class Exchange:
 
     async def ask(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
         """The answer to a call, whatever its status says. Raises NotNow and NotAllowed where there is none."""
+        means = await self._meant_ledger()
         if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
             packed = await asyncio.to_thread(gzip.compress, json, 1)
-            answer = await self._send(self._request(method, path, packed, None, [(b"Content-Encoding", b"gzip")]))
+            headers = [*means, (b"Content-Encoding", b"gzip")]
+            answer = await self._send(self._request(method, path, packed, None, headers))
             if answer.status != 415:
                 return answer
             self._gzip_refused = True
-        return await self._send(self._request(method, path, json, upload, []))
+        return await self._send(self._request(method, path, json, upload, means))
+
+    async def _meant_ledger(self) -> list[tuple[bytes, bytes]]:
+        expected = await self._ledger.expected() if self._ledger else None
+        if expected is None:
+            return []
+        return [(wire.LEDGER_HEADER.encode(), (expected or wire.NO_LEDGER).encode())]
 
     def _request(
         self, method: str, path: str, json: bytes, upload: Upload | None, headers: list[tuple[bytes, bytes]]
@@ -230,6 +269,8 @@ class Exchange:
         if status < 400:
             where = f"a redirect to {answer.headers.get('location', 'nowhere')}"
             return (Refused if absent is Refused else NotAllowed)(self._say(answer, where))
+        if status == 421:
+            return AnotherGateway(self._say(answer))
         if status in {404, 405}:
             return absent(self._say(answer))
         if status == 413 and TooLarge in may:

@@ -31,6 +31,8 @@ class Probed(Struct, frozen=True, kw_only=True):
     """As our own gateway says; '' of others."""
     date: datetime | None = None
     """Its clock; None where it says nothing."""
+    ledger_id: str | None = None
+    """Which ledger it has, '' where it does not say; None where it could not be asked."""
 
 
 async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]) -> Probed:
@@ -41,7 +43,8 @@ async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Call
         )
     if isinstance(spoken, UpstreamError):
         return Probed(error=spoken, version=version, date=date)
-    return Probed(extended=spoken, version=version, date=date)
+    extended, ledger_id = spoken
+    return Probed(extended=extended, version=version, date=date, ledger_id=ledger_id)
 
 
 async def _front(
@@ -59,22 +62,22 @@ async def _front(
     return str(version or "")[:_MOST_VERSION_CHARS], wire.http_date(answer.headers.get("date", ""))
 
 
-async def _contract(exchange: Exchange) -> bool | UpstreamError:
-    """Whether it has the optional parts; or why it does not let us in, or is no gateway."""
+async def _contract(exchange: Exchange) -> tuple[bool, str] | UpstreamError:
+    """Whether it has the optional parts, and which ledger; or why it does not let us in, or is no gateway."""
     try:
         return await _has_extensions(exchange)
     except UpstreamError as error:
         return error
 
 
-async def _has_extensions(exchange: Exchange) -> bool:
+async def _has_extensions(exchange: Exchange) -> tuple[bool, str]:
     selectors = await exchange.ask("GET", f"/selectors?{urlencode({'platform': _NOBODYS})}")
     if selectors.is_good:
         await exchange.read(selectors, partial(wire.read_selectors, platform=_NOBODYS))
-        return True
+        return True, wire.read_ledger_id(selectors.headers)
     if selectors.status not in {404, 405}:
         raise exchange.error(selectors)
     # Of a platform that nobody has tasks of, none is taken.
     work = await exchange.call("GET", f"/work?{urlencode({'capacity': 1, 'platforms': _NOBODYS})}")
     await exchange.read(work, wire.read_work)
-    return False
+    return False, wire.read_ledger_id(work.headers)

@@ -10,7 +10,7 @@ from fastapi import Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
-from parcelpost.wire import ProblemWords
+from parcelpost.wire import LEDGER_HEADER, ProblemWords
 
 _WORDS = {
     400: "It cannot be read",
@@ -20,6 +20,7 @@ _WORDS = {
     408: "The body came too slowly",
     413: "The body is too large",
     415: "The body is packed in a way that is not understood",
+    421: "The request is for a gateway with another ledger",
     422: "Something in it is missing or wrong",
     429: "This worker asks too often",
     500: "An error of ours",
@@ -56,7 +57,7 @@ def declared(
     return {
         "response_model": None,
         "summary": summary,
-        "responses": answers(schema_of(words), *_ALWAYS, *refusals),
+        "responses": answers(schema_of(words), *_ALWAYS, 421, *refusals),
         "openapi_extra": extra,
     }
 
@@ -91,7 +92,10 @@ def header(name: str, description: str) -> Schema:
     return {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
 
 
-_WORKER_HEADERS = (header("X-Worker-ID", "The worker's stable id"),)
+_WORKER_HEADERS = (
+    header("X-Worker-ID", "The worker's stable id"),
+    header(LEDGER_HEADER, "Which ledger is meant, as an earlier answer's header of that name said; another is 421"),
+)
 
 
 def _inlined(schema: Any, named: Schema) -> Any:

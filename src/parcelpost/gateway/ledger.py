@@ -175,6 +175,9 @@ class Ledger(Protocol):
 
     # Care
 
+    async def ledger_id(self) -> str:
+        """Which ledger this is: made with it, and kept by every copy and backup of it."""
+
     async def counts(self) -> Mapping[str, int]:
         """parcels, liens, results: estimates will do."""
 

@@ -76,6 +76,8 @@ class _WorkerApi:
         self._parts = parts
         self._settings = parts.settings
         self._ledger = parts.ledger
+        self._ledger_id = ""
+        """As the ledger says; '': it has not been asked yet."""
         self._access = Access(parts.settings, parts.tokens)
         self._worker_ids = WorkerIds(parts.ledger, parts.tokens.worker, parts.settings.workers_per_token, parts.clock)
         self._limits = Limits(parts.settings.requests_per_second, parts.clock)
@@ -90,14 +92,14 @@ class _WorkerApi:
         for grant in granted:
             self._parts.tally.count(grant.task.platform, "granted")
         tasks = [wire.task_words(grant.task, grant.attempt, grant.created_at) for grant in granted]
-        return _answer(wire.WorkWords(tasks, self._limits.rest(len(tasks))))
+        return self._answer(wire.WorkWords(tasks, self._limits.rest(len(tasks))))
 
     async def results(self, request: Request) -> Response:
         """A batch of results: stored, and answered for one by one."""
         worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
         try:
-            return _answer(await take_results(self._parts, body, worker_id))
+            return self._answer(await take_results(self._parts, body, worker_id))
         except InvalidInput as error:
             raise Refusal(400, str(error)) from None
 
@@ -108,7 +110,7 @@ class _WorkerApi:
         upload = await raw_uploads.receive(request, most, self._parts.patience)
         with upload.file, await raw_uploads.checked(upload, most) as page:
             path = await self._parts.raw_store.put(upload.metadata.sha256, page, upload.name, upload.told)
-        return _answer(wire.RawFileWords("ok", path))
+        return self._answer(wire.RawFileWords("ok", path))
 
     async def complete(self, request: Request) -> Response:
         """A task ended with nothing to send: there is nothing, or it expired and is queued again."""
@@ -131,10 +133,10 @@ class _WorkerApi:
         oldest = now - timedelta(hours=self._settings.max_lease_hours)
         commands = await self._ledger.beat(beat, now, until, oldest)
         if not beat.holds_nothing:
-            return _answer(wire.BeatWords(True, commands, until, oldest))
+            return self._answer(wire.BeatWords(True, commands, until, oldest))
         on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
         await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
-        return _answer(wire.BeatWords(True, commands))
+        return self._answer(wire.BeatWords(True, commands))
 
     async def signals(self, request: Request) -> Response:
         """How selectors did."""
@@ -142,7 +144,7 @@ class _WorkerApi:
         signals, bad = await _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
         if signals:
             await self._ledger.add_signals(signals, self._parts.clock.now())
-        return _answer(wire.AcceptedWords(len(signals), bad))
+        return self._answer(wire.AcceptedWords(len(signals), bad))
 
     async def metrics(self, request: Request) -> Response:
         """What a worker measured of itself."""
@@ -152,7 +154,7 @@ class _WorkerApi:
         if samples:
             rows = [MetricsSample(at=sample.at, figures=sample.figures) for sample in samples]
             await self._ledger.add_metrics(worker_id, rows)
-        return _answer(wire.AcceptedWords(len(samples), bad))
+        return self._answer(wire.AcceptedWords(len(samples), bad))
 
     async def selectors(self, request: Request) -> Response:
         """The fleet's selectors of a platform, the best first."""
@@ -162,11 +164,25 @@ class _WorkerApi:
         rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
         names = wire.SelectorWords.__struct_fields__
         words = [wire.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
-        return _answer(wire.SelectorsWords(words))
+        return self._answer(wire.SelectorsWords(words))
+
+    def _answer(self, words: Struct) -> Response:
+        headers = {wire.LEDGER_HEADER: self._ledger_id}
+        return Response(wire.answer(words), media_type="application/json", headers=headers)
+
+    async def _check_ledger(self, request: Request) -> None:
+        """Refuses a worker that works with another ledger: its results belong there."""
+        self._ledger_id = self._ledger_id or await self._ledger.ledger_id()
+        expected = request.headers.get(wire.LEDGER_HEADER, self._ledger_id)
+        if expected != self._ledger_id:
+            own, meant = wire.ledger_name(self._ledger_id), wire.ledger_name(expected)
+            headers = {wire.LEDGER_HEADER: self._ledger_id}
+            raise Refusal(421, f"this gateway is {own}, and the request is for {meant}", headers=headers)
 
     async def _caller(self, request: Request) -> str:
-        """The worker's id, once it may ask, has not asked too often, and the id is its own."""
+        """The worker's id, once it may ask, means this gateway, has not asked too often, and the id is its own."""
         caller = self._access.worker(request)
+        await self._check_ledger(request)
         if wait := self._limits.take(caller.token):
             await self._parts.clock.sleep(wait)
         await self._worker_ids.check(caller)
@@ -181,7 +197,7 @@ class _WorkerApi:
         worker_id = await self._caller(request)
         task_id = request.path_params["task_id"]
         if not _is_name(task_id):
-            return _answer(wire.EndWords("reported", False))  # no task has such an id
+            return self._answer(wire.EndWords("reported", False))  # no task has such an id
         ended = await self._ledger.end_task(
             task_id,
             worker_id,
@@ -191,11 +207,7 @@ class _WorkerApi:
         )
         if ended:
             self._parts.tally.count(ended.platform, _OUTCOMES[ended.state])
-        return _answer(wire.EndWords("reported", ended is not None))
-
-
-def _answer(words: Struct) -> Response:
-    return Response(wire.answer(words), media_type="application/json")
+        return self._answer(wire.EndWords("reported", ended is not None))
 
 
 async def _read(reader: Callable[[bytes], T], body: bytes) -> T:

@@ -31,9 +31,17 @@ class WorkerState:
         """Survives a kill; a power cut may bring back the value before."""
         await self._db.write_lossy(put, name, value, iso(self._clock.now()))
 
+    async def forget(self, prefix: str) -> int:
+        """Removes all whose names begin with that. Returns how many there were."""
+        return await self._db.write(_forget, prefix)
+
     async def settle(self, name: str, value: S) -> S:
         """The value that was put first: of several processes that come at once, all are answered the same one."""
         return await self._db.write(_settle, name, value, iso(self._clock.now()))
+
+
+def _forget(db: sqlite3.Connection, prefix: str) -> int:
+    return db.execute("DELETE FROM worker_state WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)).rowcount
 
 
 def _named(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:

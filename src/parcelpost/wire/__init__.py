@@ -6,6 +6,8 @@ a request.
 """
 
 from parcelpost.wire.answers import (
+    LEDGER_HEADER,
+    NO_LEDGER,
     AcceptedWords,
     BeatWords,
     EndWords,
@@ -19,6 +21,8 @@ from parcelpost.wire.answers import (
     WorkWords,
     answer,
     error_answer,
+    ledger_name,
+    read_ledger_id,
     task_words,
 )
 from parcelpost.wire.duties import (
@@ -55,9 +59,11 @@ from parcelpost.wire.waits import LONGEST_WAIT_SECONDS, http_date, rest_seconds,
 from parcelpost.wire.work import UnreadTask, WorkAnswer, read_task, read_work
 
 __all__ = [
+    "LEDGER_HEADER",
     "LONGEST_WAIT_SECONDS",
     "MOST_NAME_BYTES",
     "MOST_RESULTS",
+    "NO_LEDGER",
     "AcceptedWords",
     "BadEntry",
     "BatchAnswer",
@@ -90,6 +96,7 @@ __all__ = [
     "heartbeat_body",
     "http_date",
     "is_too_dense",
+    "ledger_name",
     "metrics_body",
     "one_line",
     "raw_file_metadata",
@@ -100,6 +107,7 @@ __all__ = [
     "read_end",
     "read_failure",
     "read_heard",
+    "read_ledger_id",
     "read_raw_file",
     "read_raw_metadata",
     "read_receipt",

@@ -14,6 +14,22 @@ from parcelpost.model import Json, Task
 _encode = msgspec.json.Encoder().encode
 
 
+LEDGER_HEADER = "X-Ledger-ID"
+"""In an answer: which ledger the gateway has. In a request: which one the worker means; another refuses it (421)."""
+NO_LEDGER = "none"
+"""In a request: a gateway that does not say which one it has."""
+
+
+def read_ledger_id(headers: Mapping[str, str]) -> str:
+    """As a gateway gives it in an answer; '': it gives none."""
+    return "".join(sign for sign in headers.get(LEDGER_HEADER, "") if "!" <= sign <= "~")[:64]
+
+
+def ledger_name(ledger_id: str) -> str:
+    """For people."""
+    return "one without a ledger id" if ledger_id in ("", NO_LEDGER) else f"the one with ledger {ledger_id[:64]}"
+
+
 class TaskWords(Struct, frozen=True, kw_only=True, gc=False):
     task_id: str
     type: str

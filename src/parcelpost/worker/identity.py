@@ -1,17 +1,26 @@
-"""Who this store is upstream: one worker id, whichever of its processes collects, delivers or beats."""
+"""Who this store is upstream, and with whom it works there.
+
+One worker id, whichever of its processes collects, delivers or beats; and the gateway that it met first at an address.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
+from datetime import datetime
 
 from msgspec import Struct
 
-from parcelpost.errors import InvalidSettings
+from parcelpost.client.http import another_gateway
+from parcelpost.clock import Clock
+from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError
 from parcelpost.events import Emit, WorkerIdChanged
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 WORKER_ID_STATE = "identity"
+GATEWAY_STATE = "gateway "
+"""With its address: the name under which the store keeps which one it met there."""
 
 _MOST_PROCESSES = 1_000
 
@@ -57,3 +66,42 @@ def is_last_process(lpm: LocalPersistenceManager) -> bool:
     """Call once, when this process has no more to do. Of several that end at once, at least one is the last."""
     lpm.duties.leave("worker-")
     return not lpm.duties.is_any_held("worker-")
+
+
+class MetGateway(Struct, frozen=True, kw_only=True):
+    address: str
+    ledger_id: str
+    """'': it gives none, as the Go gateway does."""
+    since: datetime
+
+
+class KnownGateway:
+    """Which gateway the store met first at an address, for all its processes. Another one there gets nothing of it."""
+
+    def __init__(self, lpm: LocalPersistenceManager, address: str, clock: Clock) -> None:
+        self._lpm = lpm
+        self._address = address
+        self._clock = clock
+        self._known: str | None = None
+        self._is_read = False
+        self.in_doubt = True
+
+    async def expected(self) -> str | None:
+        if not self._is_read:
+            met = await self._lpm.state.get(f"{GATEWAY_STATE}{self._address}", MetGateway)
+            self._known, self._is_read = (met.ledger_id if met else None), True
+        return self._known
+
+    async def met(self, ledger_id: str) -> None:
+        if await self.expected() is None:
+            new = MetGateway(address=self._address, ledger_id=ledger_id, since=self._clock.now())
+            self._known = ledger_id
+            with contextlib.suppress(StoreError):  # a full disk: it is met again at the next start
+                self._known = (await self._lpm.state.settle(f"{GATEWAY_STATE}{self._address}", new)).ledger_id
+        if ledger_id != self._known:
+            self.doubt()
+            raise AnotherGateway(another_gateway(self._address, ledger_id, self._known or ""))
+        self.in_doubt = False
+
+    def doubt(self) -> None:
+        self.in_doubt, self._is_read = True, False  # an operator may have accepted another meanwhile

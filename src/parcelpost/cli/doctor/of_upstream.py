@@ -12,14 +12,18 @@ from parcelpost.cli.doctor.of_clock import against_gateway
 from parcelpost.cli.doctor.report import Answer, Case
 from parcelpost.cli.output import printable
 from parcelpost.cli.readiness import is_own_machine
-from parcelpost.cli.running import CLOCK
+from parcelpost.cli.running import CLOCK, looking
 from parcelpost.cli.status_report import Problem
 from parcelpost.cli.upstreams import check_firestore, upstream_of
+from parcelpost.client.address import base_url
+from parcelpost.client.http import another_gateway
 from parcelpost.client.probing import Probed, probe
-from parcelpost.errors import InvalidSettings, NotNow, UpstreamError
+from parcelpost.errors import AnotherGateway, InvalidSettings, NotNow, StoreError, UpstreamError
 from parcelpost.settings.checks import url_problem
 from parcelpost.settings.keys import GatewaySettings
 from parcelpost.settings.secrets import read_token
+from parcelpost.storage.state import WorkerState
+from parcelpost.worker.identity import GATEWAY_STATE, MetGateway
 
 _PATIENCE_SECONDS = 10.0
 _ID = "doctor"
@@ -62,7 +66,22 @@ async def _asked(case: Case, settings: GatewaySettings) -> list[Answer]:
     found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, case.settings.worker.id or _ID, CLOCK.now)
     seconds = CLOCK.monotonic() - began
     clock = [against_gateway(found.date, CLOCK.now())] if found.date else []
-    return [_gateway(url, found, seconds, has_token=secret is not None), *clock]
+    answer = _gateway(url, found, seconds, has_token=secret is not None)
+    if found.ledger_id is not None and (problem := await _another(case, base_url(settings), found.ledger_id)):
+        answer = Answer("gateway", "", [problem])
+    return [answer, *clock]
+
+
+async def _another(case: Case, address: str, ledger_id: str) -> Problem | None:
+    """If the store works with another gateway than the one that answers there."""
+    try:
+        async with looking(case.store) as database:
+            met = await WorkerState(database, CLOCK).get(f"{GATEWAY_STATE}{address}", MetGateway)
+    except (StoreError, OSError):  # another check says so
+        return None
+    if met is None or met.ledger_id == ledger_id:
+        return None
+    return Problem(another_gateway(address, ledger_id, met.ledger_id), AnotherGateway.hint, "gateway")
 
 
 def _gateway(url: str, found: Probed, seconds: float, *, has_token: bool) -> Answer:

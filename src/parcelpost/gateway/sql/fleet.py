@@ -78,6 +78,10 @@ _MAX_FIELD_BYTES = 300
 class Fleet(Reading, Protocol):
     """What is known of the workers, and what they have seen."""
 
+    async def ledger_id(self) -> str:
+        ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
+        return str(ledger_id)
+
     async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
         await self._run_all(_LET_GO, [(now, worker_id, granted_before, now)])
 
