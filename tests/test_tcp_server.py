@@ -52,6 +52,22 @@ async def test_one_that_has_only_just_come_is_closed(turns: int) -> None:
     gc.collect()  # and nobody complains of what was left open
 
 
+async def test_of_too_many_connections_the_oldest_are_cut_and_the_newest_is_answered() -> None:
+    clients = [socket.socket() for _ in range(50)]
+    try:
+        async with tcp_server(_echo, HOST, most=5) as port:
+            for client in clients:
+                await asyncio.to_thread(client.connect, (HOST, port))
+            for client in clients[:45]:
+                assert await asyncio.to_thread(_end_of, client) == b""
+            for client in clients[45:]:
+                client.sendall(b"hello\n")
+                assert await asyncio.to_thread(_end_of, client) == b"hello\n"
+    finally:
+        for client in clients:
+            client.close()
+
+
 async def test_one_that_takes_nothing_does_not_hold_up_the_end() -> None:
     began = asyncio.Event()
 

@@ -13,21 +13,30 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, An
 """One connection, which is cut when it ends: whoever has written waits until that is sent."""
 
 _LIMIT_BYTES = 64 * 1024
+_BACKLOG = 100
 _TURNS = 3
 """Of the loop, from the system's connection to one that we serve: its task, its transport, our own task."""
 
 
 @asynccontextmanager
-async def tcp_server(serve: Serve, host: str, port: int = 0, *, limit: int = _LIMIT_BYTES) -> AsyncIterator[int]:
-    """Its port; 0 takes any. At the end all that serve are cancelled and waited for. Raises OSError."""
+async def tcp_server(
+    serve: Serve, host: str, port: int = 0, *, limit: int = _LIMIT_BYTES, most: int | None = None
+) -> AsyncIterator[int]:
+    """Its port; 0 takes any. At the end all that serve are cancelled and waited for. Raises OSError.
+
+    Of more than `most` connections the oldest is cut, so that nobody can take all files that the process may open.
+    """
     serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(serve(reader, writer))
         serving[task] = writer
         task.add_done_callback(lambda done: _abort(serving.pop(done)))  # one that never began has no end of its own
+        if most is not None and len(serving) > most:
+            next(one for one in serving if not one.cancelling()).cancel()
 
-    server = await asyncio.start_server(accept, host, port, limit=limit)
+    backlog = _BACKLOG if most is None else min(most, _BACKLOG)  # asyncio accepts so many before it serves the first
+    server = await asyncio.start_server(accept, host, port, limit=limit, backlog=backlog)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

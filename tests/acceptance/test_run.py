@@ -363,7 +363,7 @@ async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes
 
 
 def test_too_low_a_limit_of_open_files_is_told_with_the_number_that_is_needed(tmp_path: Path) -> None:
-    for arguments, needed in ((("run", "--mode", "standalone", "--slots", "4"), 144), (("gateway", "serve"), 128)):
+    for arguments, needed in ((("run", "--mode", "standalone", "--slots", "4"), 224), (("gateway", "serve"), 128)):
         ran = subprocess.run(
             [sys.executable, "-m", "parcelpost", *arguments],
             cwd=tmp_path,

@@ -18,8 +18,8 @@ from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.settings.sources import check_runnable
 
-_FILES, _FILES_A_SLOT, _FILES_A_BROWSER = 48, 8, 16
-"""The store, the gateway and the health page; a slot's thread, its page and its connections; a browser's pipes."""
+_FILES, _FILES_A_SLOT, _FILES_A_BROWSER = 128, 8, 16
+"""The store, the gateway and the health pages; a slot's thread, its page and its connections; a browser's pipes."""
 
 
 def check_ready(settings: Settings, environment: Mapping[str, str]) -> None:

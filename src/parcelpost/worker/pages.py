@@ -15,6 +15,7 @@ from parcelpost.settings.keys import HttpSettings
 from parcelpost.tcp_server import tcp_server
 
 _MOST_HEADER_BYTES = 8_192
+_MOST_CONNECTIONS = 64
 _PATIENCE_SECONDS = 5.0
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
@@ -47,7 +48,7 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
                 await _answer(reader, writer, pages)
 
     async with AsyncExitStack() as stack:
-        server = tcp_server(answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES)
+        server = tcp_server(answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, most=_MOST_CONNECTIONS)
         try:
             await stack.enter_async_context(server)
         except OSError as error:
