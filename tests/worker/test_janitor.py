@@ -217,6 +217,15 @@ async def test_a_moment_far_ahead_was_written_by_a_wrong_clock_and_is_not_waited
     assert house.times(StoreCleaned) == ["02 03:00", "03 03:00"]
 
 
+async def test_a_task_that_a_clock_put_off_by_ten_years_is_due_when_it_was_meant_to_be(house: House) -> None:
+    house.clock.advance(3_650 * DAY)
+    await house.lpm.retry_later(await claim_one(house.lpm), "timeout", timedelta(hours=1))
+    house.clock.advance(-3_650 * DAY)
+    await house.janitor.step()
+    house.clock.advance(HOUR)
+    assert len(await house.lpm.claim()) == 1
+
+
 async def test_a_clock_that_is_set_back_by_an_hour_makes_no_second_backup(house: House) -> None:
     await house.pass_time(14 * HOUR + 60, every=60)
     assert house.times(BackupMade) == ["02 02:00"]
