@@ -91,6 +91,14 @@ async def test_a_bomb_is_refused(tmp_path: Path, encoding: str) -> None:
         assert answer.status_code == 413
 
 
+async def test_a_form_whose_headers_do_not_end_is_refused(tmp_path: Path) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=x"}
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        for endless in (b"a: " + b"y" * 1_000_000, b"a: b\r\n" * 100_000):
+            answer = await client.post("/internal/raw-files", content=b"--x\r\n" + endless, headers=headers)
+            assert answer.status_code == 400
+
+
 async def test_gzip_of_a_hundred_thousand_members_is_refused(tmp_path: Path) -> None:
     """Each copies what follows it: a few megabytes of them took fifteen seconds."""
     members = gzip.compress(b"") * 100_000
