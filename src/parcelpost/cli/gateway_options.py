@@ -54,7 +54,7 @@ async def ledger(database: str | None, *, make: bool = False) -> AsyncIterator[L
     if not make and not where.startswith(_POSTGRES) and not Path(where).exists():
         raise LedgerError(
             f"there is no ledger at {where}",
-            hint="name it with --database or server.database; 'parcelpost gateway serve' and 'gateway add' make one",
+            hint="name the one that is meant with --database or server.database",
         )
     with needed_packages():
         from parcelpost.gateway.opening import open_ledger
