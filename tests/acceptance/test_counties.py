@@ -52,7 +52,7 @@ async def test_every_platform_s_tasks_end_with_what_was_invented(tmp_path: Path)
         )
         said = scrape(tmp_path, county.settings)
     found = {(entry.platform, entry.parcel_id): data(entry) for entry in await results(tmp_path)}
-    assert " 0 failed, 0 expired;" in said
+    assert " 0 failed, 0 expired" in said
     expected = dict(wanted())
     assert found.keys() == expected.keys()
     misses = {key: bad for key, fact in expected.items() if (bad := wrong(found[key], fact))}
