@@ -20,7 +20,7 @@ from parcelpost.cli.given import using
 from parcelpost.clock import SystemClock, iso
 from parcelpost.settings.sources import look
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import Away
+from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from parcelpost.worker.identity import GATEWAY_STATE, MetGateway
 from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.presence import PRESENCE_STATE, Presence
@@ -86,6 +86,20 @@ def test_a_finding_has_what_to_do_and_a_command_on_a_line_of_its_own(here: Path,
     assert " of the store: local_data/parcelpost.db" in ran.out
     assert "\n                    $ chmod -R go-rwx local_data/parcelpost.db*\n" in ran.out
     assert "\n                    $ parcelpost results retry --all --yes\n" in ran.out
+
+
+def test_what_the_gateway_said_last_and_that_it_is_slow_is_told(here: Path, run: Run) -> None:
+    store = make_store(here / "local_data" / "parcelpost.db")
+    now, said = SystemClock().now(), "POST /internal/results answered 503: the database is down (DB_DOWN)"
+
+    async def write() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.state.put("sync", Away(since=now, until=now, failures=2, reason=said))
+            await lpm.state.put(SLOWNESS_STATE, Slowness(since=now - timedelta(hours=7), batch_size=6))
+
+    asyncio.run(write())
+    out = " ".join(run("doctor").out.split())
+    assert f"; the last try failed: {said}; the gateway is slow: for 7 h results have gone in smaller batches" in out
 
 
 def test_a_warning_fails_only_where_it_is_asked_for(here: Path, run: Run) -> None:
