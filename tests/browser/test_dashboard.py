@@ -24,7 +24,7 @@ async def filled(gateway: Served, parcels: int = 12) -> None:
     now = SystemClock().now()
     await fill(gateway.ledger, gateway.raw_store, now, parcels)
     for one in await gateway.ledger.grant("harlow-02", ["mygov_due"], 3, now, now):
-        await gateway.ledger.end_task(one.task.task_id, "harlow-02", error=None, again=False, now=now)
+        await gateway.ledger.end_task(one.task.task_id, "harlow-02", error="", again=False, now=now, not_found=True)
 
 
 async def is_live(page: Page) -> None:

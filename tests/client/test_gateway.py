@@ -86,7 +86,7 @@ async def test_a_failed_task_is_reported_with_its_reason(gateway: HostileGateway
     assert gateway.failed == [("t1", {"error": "no luck", "attempts": 1, "permanent": True})]
 
 
-@pytest.mark.parametrize("status", [TaskStatus.EXPIRED, TaskStatus.COMPLETED])
+@pytest.mark.parametrize("status", [TaskStatus.EXPIRED, TaskStatus.NOT_FOUND, TaskStatus.COMPLETED])
 async def test_an_end_with_nothing_to_send_is_complete(
     gateway: HostileGateway, client: GatewayClient, status: TaskStatus
 ) -> None:

@@ -17,6 +17,7 @@ import httpx2
 import pytest
 import zstandard
 
+from parcelpost import wire
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.parts import Parts
@@ -253,10 +254,19 @@ async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
     assert (await client.post("/internal/heartbeat", json=nothing)).json()["lease_expires_at"] is None
 
 
+async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(parts: Parts, client: httpx2.AsyncClient) -> None:
+    await add_tasks(parts, a_task("a"), a_task("b"))
+    await client.get("/internal/work?platforms=echo&capacity=2")
+    await client.post("/internal/tasks/a/complete", content=wire.not_found_body("no such parcel"))
+    await client.post("/internal/tasks/b/complete")
+    rows = [await parts.ledger.task(name) for name in ("a", "b")]
+    assert [(row.state, row.error) for row in rows if row] == [("not_found", "no such parcel"), ("done", None)]
+
+
 async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
     await client.get("/internal/work?platforms=vgsi&capacity=3")
-    await client.post("/internal/tasks/a/complete")
+    await client.post("/internal/tasks/a/complete", json={"not_found": True, "error": "no such parcel"})
     await client.post("/internal/tasks/b/fail", json={"permanent": True})
     await client.post("/internal/tasks/c/fail", json={"permanent": False})
     assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "not_found"): 1, ("vgsi", "failed"): 2}

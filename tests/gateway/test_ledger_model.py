@@ -122,7 +122,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if error and again:
                 held.give_back()
             else:
-                held.state = TaskState.FAILED if error else TaskState.NOT_FOUND
+                held.state = TaskState.FAILED if error else TaskState.DONE
 
     @rule(worker=_workers, scrapes=_scrapes)
     def store(self, worker: str, scrapes: list[tuple[str, str, int, str]]) -> None:

@@ -33,7 +33,7 @@ async def test_a_result_is_kept_whoever_holds_its_task(ledger: Ledger, now: date
     await ledger.add_tasks([task("taken"), task("failed"), task("none"), task("queued")], now)
     await ledger.grant("w1", ["echo"], 3, now, now + HOUR)
     await ledger.end_task("failed", "w1", error="x", again=False, now=now)
-    await ledger.end_task("none", "w1", error=None, again=False, now=now)
+    await ledger.end_task("none", "w1", error="none", again=False, now=now, not_found=True)
     batch = [arrival(name, late=True) for name in ("taken", "failed", "none", "queued", "unknown")]
     assert await ledger.store(batch, "w2", now) == [INSERTED] * 5
     states = [await ledger.task(name) for name in ("taken", "failed", "none", "queued")]

@@ -85,16 +85,19 @@ async def test_leases_are_brought_back_a_few_at_a_time_the_oldest_first(ledger: 
 
 
 async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
-    await ledger.add_tasks([task("none"), task("bad"), task("again")], now)
+    await ledger.add_tasks([task("done"), task("none"), task("bad"), task("again")], now)
     await granted(ledger, now)
-    assert await ledger.end_task("none", "w1", error=None, again=False, now=now) == Ended("echo", TaskState.NOT_FOUND)
+    assert await ledger.end_task("done", "w1", error=None, again=False, now=now) == Ended("echo", TaskState.DONE)
+    none = await ledger.end_task("none", "w1", error="no such parcel", again=False, now=now, not_found=True)
+    assert none == Ended("echo", TaskState.NOT_FOUND)
     bad = await ledger.end_task("bad", "w1", error="no such page", again=False, now=now)
     assert bad == Ended("echo", TaskState.FAILED)
     again = await ledger.end_task("again", "w1", error="timeout", again=True, now=now)
     assert again == Ended("echo", TaskState.QUEUED)
-    ends = {name: await known(ledger, name) for name in ("none", "bad", "again")}
+    ends = {name: await known(ledger, name) for name in ("done", "none", "bad", "again")}
     assert {name: (row.state, row.error, row.leases[-1].end) for name, row in ends.items()} == {
-        "none": (TaskState.NOT_FOUND, None, LeaseEnd.DONE),
+        "done": (TaskState.DONE, None, LeaseEnd.DONE),
+        "none": (TaskState.NOT_FOUND, "no such parcel", LeaseEnd.DONE),
         "bad": (TaskState.FAILED, "no such page", LeaseEnd.FAILED),
         "again": (TaskState.QUEUED, "timeout", LeaseEnd.GIVEN_BACK),
     }
@@ -120,7 +123,7 @@ async def test_who_does_not_hold_a_task_cannot_end_it(ledger: Ledger, now: datet
     assert not await ledger.end_task("unknown", "w1", error=None, again=False, now=now)
     await ledger.end_task("a", "w1", error=None, again=False, now=now)
     assert not await ledger.end_task("a", "w1", error="x", again=True, now=now)
-    assert (await known(ledger, "a")).state is TaskState.NOT_FOUND
+    assert (await known(ledger, "a")).state is TaskState.DONE
 
 
 async def test_a_heartbeat_extends_the_leases_of_its_worker(ledger: Ledger, now: datetime) -> None:
@@ -158,7 +161,7 @@ async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetim
     await ledger.add_tasks([task("bad"), task("none"), task("dead"), task("other", "other")], now)
     for name in await granted(ledger, now):
         if name != "dead":
-            await ledger.end_task(name, "w1", error=None if name == "none" else "x", again=False, now=now)
+            await ledger.end_task(name, "w1", error="x", again=False, now=now, not_found=name == "none")
     for _ in range(MAX_ATTEMPTS):
         await ledger.bring_back(now + HOUR, 10)
         await granted(ledger, now)
@@ -182,7 +185,7 @@ async def test_the_queue_is_counted_by_platform_priority_and_state(ledger: Ledge
     await ledger.add_tasks([task("d")], now + HOUR)
     await granted(ledger, now, capacity=2)
     await ledger.store([arrival("a")], "w1", now)
-    await ledger.end_task("b", "w1", error=None, again=False, now=now)
+    await ledger.end_task("b", "w1", error="", again=False, now=now, not_found=True)
     found = {(row.platform, row.priority, row.state): (row.tasks, row.oldest_at) for row in await ledger.queue()}
     assert found == {
         ("echo", 3, TaskState.QUEUED): (2, now),

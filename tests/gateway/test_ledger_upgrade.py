@@ -191,7 +191,9 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
         )
         granted = await ledger.grant("harlow-01", ["qpublic"], 5, now, now + timedelta(hours=1))
         assert [one.task.task_id for one in granted] == [row["task_id"] for row in queued[:5]]
-        ended = await ledger.end_task(granted[0].task.task_id, "harlow-01", error=None, again=False, now=now)
+        ended = await ledger.end_task(
+            granted[0].task.task_id, "harlow-01", error="", again=False, now=now, not_found=True
+        )
         assert ended == Ended("qpublic", TaskState.NOT_FOUND)
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.INSERTED]
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.DUPLICATE]

@@ -34,6 +34,10 @@ _NOBODYS = "parcelpost-nobody"
 _SAFE_IN_A_SEGMENT = ":@!$&'()*+,;="  # RFC 3986: who escapes them is not understood by the public Go gateway
 
 
+_COMPLETIONS = {TaskStatus.EXPIRED: wire.expiry_body, TaskStatus.NOT_FOUND: wire.not_found_body}
+"""What goes with /complete, where the status says more than that there is nothing to send."""
+
+
 class GatewayClient:
     """Keeps the Upstream protocol. Made by `open`; may be used by many tasks of one event loop at a time."""
 
@@ -100,7 +104,7 @@ class GatewayClient:
         if not task_id.strip("."):
             raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
         failed = entry.status is TaskStatus.FAILED
-        body = wire.expiry_body(entry.error) if entry.status is TaskStatus.EXPIRED else b""
+        body = _COMPLETIONS[entry.status](entry.error) if entry.status in _COMPLETIONS else b""
         answer = await self._call(
             "POST",
             f"/tasks/{task_id}/{'fail' if failed else 'complete'}",

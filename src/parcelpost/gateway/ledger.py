@@ -58,10 +58,10 @@ class Ledger(Protocol):
         """Ends leases that are over: the task is queued again, or dead if that was its last attempt."""
 
     async def end_task(
-        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> Ended | None:
-        """The word of the worker that holds it. No `error`: not found, with nothing to send. With one: failed, or
-        queued `again` (dead after its last attempt).
+        """The word of the worker that holds it. No `error`: done, with nothing to send. With one: `not_found`, failed,
+        or queued `again` (dead after its last attempt).
 
         None, and nothing has changed, where the task is unknown, has ended, or another worker holds it.
         """

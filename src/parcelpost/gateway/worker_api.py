@@ -63,6 +63,7 @@ def router(parts: Parts) -> APIRouter:
 _ON_ITS_WAY_SECONDS = 30.0
 """A task granted so lately may not be in the worker's store yet."""
 _OUTCOMES = {
+    TaskState.DONE: "done",
     TaskState.NOT_FOUND: "not_found",
     TaskState.QUEUED: "failed",
     TaskState.FAILED: "failed",
@@ -204,6 +205,7 @@ class _WorkerApi:
             error=end.error if end else None,
             again=end is not None and not end.permanent,
             now=self._parts.clock.now(),
+            not_found=end is not None and end.not_found,
         )
         if ended:
             self._parts.tally.count(ended.platform, _OUTCOMES[ended.state])

@@ -22,6 +22,8 @@ class _Failure(Struct):
 class _Completion(Struct):
     expired: bool = False
     """It was not even started: another worker may do it."""
+    not_found: bool = False
+    """The site has no such parcel."""
     error: str = ""
 
 

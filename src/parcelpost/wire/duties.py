@@ -43,6 +43,11 @@ def expiry_body(error: str | None) -> bytes:
     return _encode({"expired": True, "error": (error or "")[:_MOST_ERROR_CHARS]})
 
 
+def not_found_body(reason: str | None) -> bytes:
+    """What goes with /complete for a parcel that the site does not have."""
+    return _encode({"not_found": True, "error": (reason or "")[:_MOST_ERROR_CHARS]})
+
+
 def read_end(body: bytes) -> None:
     """Returns if the gateway took note; a task that it does not know is no error. Raises NotNow otherwise."""
     found = members(body)

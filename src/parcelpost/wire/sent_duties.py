@@ -61,6 +61,8 @@ class SentBeat(Struct, frozen=True, kw_only=True):
 class SentEnd(Struct, frozen=True):
     error: str
     permanent: bool
+    not_found: bool = False
+    """The site has no such parcel; `error` is what it said."""
 
 
 class SentSample(Struct, frozen=True):
@@ -115,14 +117,17 @@ def read_failure(body: bytes) -> SentEnd:
 
 
 def read_completion(body: bytes) -> SentEnd | None:
-    """None: it is done, with nothing to send. Otherwise it was never started, and another worker may do it."""
+    """None: it is done. Otherwise it is not found, or was never started, and another worker may do it."""
     try:
         found = members(body)
     except NotNow:
         return None
+    error = _text(member(found, "error"), _MOST_TEXT_CHARS)
+    if member(found, "not_found") is True:
+        return SentEnd(error, True, not_found=True)
     if member(found, "expired") is not True:
         return None
-    return SentEnd(_text(member(found, "error"), _MOST_TEXT_CHARS) or "it expired before it was started", False)
+    return SentEnd(error or "it expired before it was started", False)
 
 
 def read_signals(body: bytes) -> tuple[Sequence[Signal], int]:

@@ -58,9 +58,9 @@ class PostgresLedger(Fleet):
         return BroughtBack(queued, [platform for platform, state in over if state == TaskState.DEAD])
 
     async def end_task(
-        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> Ended | None:
-        how = ending(error, again)
+        how = ending(error, again, not_found)
         found = await self._fetch(tasks.END, task_id, worker_id, *how, error, now)
         return Ended(found[0][0], TaskState(found[0][1])) if found else None
 

@@ -13,6 +13,7 @@ from parcelpost.gateway.ledger_sqlite import batches, fleet, results, tasks
 from parcelpost.gateway.ledger_sqlite.connecting import BUSY_SECONDS, bound, translated
 from parcelpost.gateway.ledger_sqlite.readers import Readers
 from parcelpost.gateway.ledger_sqlite.writer import Writer
+from parcelpost.gateway.sql.endings import ending
 from parcelpost.gateway.sql.fleet import Fleet
 from parcelpost.gateway.sql.rows import Row
 from parcelpost.gateway.words import Added, Arrival, Beat, BroughtBack, Ended, Grant, Stored
@@ -51,9 +52,9 @@ class SqliteLedger(Fleet):
         return await self._writer.run(tasks.bring_back, now, most)
 
     async def end_task(
-        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
     ) -> Ended | None:
-        return await self._writer.run(tasks.end, task_id, worker_id, error, again, now)
+        return await self._writer.run(tasks.end, task_id, worker_id, error, ending(error, again, not_found), now)
 
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
         return await self._writer.run(tasks.requeue, states, platform)

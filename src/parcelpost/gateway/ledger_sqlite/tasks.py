@@ -8,7 +8,7 @@ from datetime import datetime
 
 from parcelpost.clock import iso
 from parcelpost.gateway.sql import rows
-from parcelpost.gateway.sql.endings import NEVER_ANSWERED, ending
+from parcelpost.gateway.sql.endings import NEVER_ANSWERED, Ending
 from parcelpost.gateway.sql.rows import TASK_COLUMNS
 from parcelpost.gateway.words import Added, BroughtBack, Ended, Grant, LeaseEnd, TaskState
 from parcelpost.model import Task
@@ -74,14 +74,13 @@ def bring_back(db: sqlite3.Connection, now: datetime, most: int) -> BroughtBack:
 
 
 def end(
-    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, again: bool, now: datetime
+    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, how: Ending, now: datetime
 ) -> Ended | None:
     held = db.execute(_HELD, (task_id, worker_id)).fetchone()
     if held is None:
         return None
     at = iso(now)
     lease_id, platform, may_try = held
-    how = ending(error, again)
     state = how.task if may_try else how.last_task
     db.execute(_END_LEASE, (at, how.lease, lease_id))
     if state is TaskState.QUEUED:

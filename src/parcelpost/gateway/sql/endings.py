@@ -16,9 +16,11 @@ class Ending(NamedTuple):
     """What becomes of a task that may not be tried again."""
 
 
-def ending(error: str | None, again: bool) -> Ending:
-    if error is None:
+def ending(error: str | None, again: bool, not_found: bool) -> Ending:
+    if not_found:
         return Ending(LeaseEnd.DONE, TaskState.NOT_FOUND, TaskState.NOT_FOUND)
+    if error is None:
+        return Ending(LeaseEnd.DONE, TaskState.DONE, TaskState.DONE)
     if again:
         return Ending(LeaseEnd.GIVEN_BACK, TaskState.QUEUED, TaskState.DEAD)
     return Ending(LeaseEnd.FAILED, TaskState.FAILED, TaskState.FAILED)
