@@ -356,7 +356,7 @@ async def test_of_two_openers_one_keeps_house_until_it_leaves(house: House, stor
     await house.janitor.step()
     async with housed(store, house.clock) as sister:
         house.clock.advance(15 * HOUR)
-        assert await sister.janitor.step() == 30
+        assert await sister.janitor.step() == 5
         assert sister.log == []
         await house.janitor.step()
         assert [type(event) for _, event in house.log] == [BackupMade, StoreCleaned]
@@ -374,7 +374,7 @@ async def test_at_the_cap_an_opener_without_the_duty_gives_back_its_own_journal(
         await save_one(sister.lpm, "t1", a_result(body=os.urandom(100_000)))
         assert (await house.lpm.janitor.usage()).journal >= 100_000
         sister.level = Level.COLLECTOR_STOPS
-        assert await sister.janitor.step() == 30
+        assert await sister.janitor.step() == 5
         assert (await house.lpm.janitor.usage()).journal == 0
         assert sister.log == []
         entry = await the_result(sister.lpm)
