@@ -331,6 +331,20 @@ async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Pa
             assert [task_id for task_id, _ in gateway.failed] == ["failed"], name
 
 
+async def test_nothing_that_was_delivered_is_sent_again_over_a_newer_record_of_another_worker(rig: Rig) -> None:
+    await rig.save("before")
+    await rig.settle()
+    key = ("parcel-before", "echo", "CT", "hartford")
+    rig.gateway.results[key] = {**rig.gateway.results[key], "task_id": "newer, of another worker"}
+    await rig.save("bad")
+    for trap in (traps.failing, traps.refusing):
+        rig.gateway.behave()
+        rig.gateway.play("results", trap(lambda entry: entry["task_id"] == "bad"), times=None)
+        for _ in range(4):
+            rig.clock.advance(await rig.sync.step())
+    assert rig.gateway.results[key]["task_id"] == "newer, of another worker"
+
+
 async def test_a_bad_entry_alone_is_tried_ever_more_rarely_until_another_is_stored(rig: Rig) -> None:
     await rig.save("bad")
     rig.gateway.play("results", traps.refusing(lambda entry: entry["task_id"] == "bad"), times=None)
