@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import os
 import random
 import signal
@@ -15,11 +18,32 @@ settings.register_profile("parcelpost", deadline=None, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("parcelpost")
 
+# Failed asserts say why outside the test files, too.
+pytest.register_assert_rewrite(*(f"tests.storage.crash.{name}" for name in ("acknowledged", "agreement", "store_life")))
+
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("TEST_SEED", str(random.randrange(2**32)))  # the processes of pytest-xdist inherit it
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each process of pytest-xdist begins to import the tests elsewhere, and so compiles for the others, too."""
+    of_process = getattr(session.config, "workerinput", None)
+    if of_process is None or session.config.args != session.config.getini("testpaths"):
+        return
+    files = sorted((session.config.rootpath / "tests").rglob("test_*.py"))
+    start = len(files) * int(of_process["workerid"].removeprefix("gw")) // of_process["workercount"]
+    for file in (*files[start:], *files[:start]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # it is told when the test is collected
+            importlib.import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: nobody need look through it again for what may go."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -168,12 +168,11 @@ def test_a_store_that_cannot_be_opened_ends_the_crawl_before_it_begins(folder: P
     assert ran.stdout == ""
 
 
-@pytest.mark.parametrize("reactor", [ASYNCIO, SELECT])
 def test_a_store_that_fails_closes_the_crawl_and_every_lost_item_is_named(
-    folder: Path, site: str, monkeypatch: pytest.MonkeyPatch, reactor: str
+    folder: Path, site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PARCELPOST_STORAGE_MAX_BYTES", "1KiB")
-    ran = crawl(site, reactor, "PARCELPOST_PATIENCE_SECONDS=0")
+    ran = crawl(site, SELECT, "PARCELPOST_PATIENCE_SECONDS=0")
     assert ran.stdout == ""
     assert "The store store.db has failed: the crawl ends here" in ran.stderr
     assert "'finish_reason': 'parcelpost_store_failed'" in ran.stderr

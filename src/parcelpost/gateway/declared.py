@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -71,6 +72,7 @@ def answers(schema: Schema, *refusals: int) -> dict[int | str, Schema]:
     return {200: {"description": "Done", "content": {"application/json": {"schema": schema}}}, **refused}
 
 
+@cache
 def schema_of(words: Any) -> Schema:
     """A type's JSON schema, whole in one piece."""
     found = msgspec.json.schema(words)

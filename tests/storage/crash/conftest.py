@@ -1,4 +1,4 @@
-"""A disk of one's own. Failed asserts outside the test files say why, too."""
+"""A disk of one's own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.storage.crash.loop_disk import LoopDisk, why_not
-
-pytest.register_assert_rewrite(*(f"tests.storage.crash.{name}" for name in ("acknowledged", "agreement", "store_life")))
 
 
 @pytest.fixture
