@@ -88,7 +88,7 @@ def test_damage_without_a_backup_has_a_last_resort(tmp_path: Path, run: Run) -> 
     found = run("store", "check", "--json", "--store", store).document
     assert len(found["problems"]) == 1
     assert "\n" not in found["problems"][0]["what"]
-    assert ".recover" in found["problems"][0]["remedy"]
+    assert "parcelpost store salvage --replace" in found["problems"][0]["remedy"]
 
 
 def test_an_index_that_lost_a_row_needs_the_deep_check(store: Path, run: Run) -> None:

@@ -88,8 +88,8 @@ def test_a_spreadsheets_own_word_on_the_separator_is_heard(file: Path) -> None:
     assert read(file, "sep=;\na,x;b\n1,5;2\n") == [Row(3, {"a,x": "1,5", "b": "2"})]
 
 
-def test_short_rows_lack_values_and_long_rows_are_bad(file: Path) -> None:
-    assert values(read(file, "a,b\n1\n1,2,,\n1,2,3\n")) == [["1"], ["1", "2"], 4]
+def test_rows_that_are_too_short_or_too_long_are_bad(file: Path) -> None:
+    assert values(read(file, "a,b\n1\n1,2,,\n1,2,3\n")) == [2, ["1", "2"], 4]
 
 
 def test_bad_json_lines_harm_none_beside_them(file: Path) -> None:

@@ -163,7 +163,8 @@ def test_a_damaged_header_beside_backups_is_damage(store: Path, run: Run) -> Non
     ran = run("store", "status", "--store", store)
     assert ran.code == 1
     assert "there are backups" in ran.err
-    assert "parcelpost store restore" in ran.err
+    assert "parcelpost store check" in ran.err
+    assert "restore a backup" in ran.err
 
 
 @pytest.fixture

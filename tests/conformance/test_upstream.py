@@ -23,8 +23,10 @@ PLACE: Place = ("echo", "CT", "hartford", "P1")
 SOON = timedelta(minutes=1)
 
 
-def _task(task_id: str, priority: Priority = Priority.NORMAL, platform: str = "echo", **extra: Any) -> Task:
-    target = Target(parcel_id=f"P-{task_id}", state="CT", county="hartford", extra=extra)
+def _task(
+    task_id: str, priority: Priority = Priority.NORMAL, platform: str = "echo", *, parcel_id: str = "", **extra: Any
+) -> Task:
+    target = Target(parcel_id=parcel_id or f"P-{task_id}", state="CT", county="hartford", extra=extra)
     return Task(task_id=task_id, platform=platform, target=target, priority=priority)
 
 
@@ -94,7 +96,7 @@ async def test_a_result_is_kept_as_it_is_and_completes_its_task(stage: UpstreamS
         "a.b `c`": {"__x__": [[1, [2]], []]},
         "large": 2**70,
     }
-    await stage.add(_task("t1"))
+    await stage.add(_task("t1", parcel_id="P1"))
     async with stage.worker("w-1") as worker:
         await worker.get_work(1, ["echo"])
         answer = await worker.submit_results([_result("t1", record), _result("local", {"a": 1}, parcel_id="P2")])
@@ -106,7 +108,7 @@ async def test_a_result_is_kept_as_it_is_and_completes_its_task(stage: UpstreamS
 
 
 async def test_sending_again_changes_nothing(stage: UpstreamStage) -> None:
-    await stage.add(_task("t1"))
+    await stage.add(_task("t1", parcel_id="P1"))
     entries = [_result("t1", {"v": 1}), _result("t1~child", {"v": 2}, parcel_id="P2")]
     async with stage.worker("w-1") as worker, stage.worker("w-2") as other:
         await worker.get_work(1, ["echo"])

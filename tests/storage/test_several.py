@@ -170,7 +170,7 @@ async def test_the_page_goes_with_the_last_result_that_names_it(
     await lpm.janitor.relieve()
     assert await lpm.list_results() == []
     assert await lpm.list_tasks() == []
-    assert list((store.parent / "data").rglob("*.*")) == []
+    assert list((store.parent / "data").rglob("*.html.gz")) == []
     assert look(store, "SELECT bytes FROM storage_usage WHERE kind = 'raw'") == [(0,)]
 
 

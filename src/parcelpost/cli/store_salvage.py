@@ -96,7 +96,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     if not store.is_file():
         raise StoreNotFound(f"there is no store at {store}")
     now = CLOCK.now()
-    path = to or store.parent / "backups" / f"{copies(store)}_salvaged_{now:%Y%m%dT%H%M%S}.db"
+    path = to or store.parent / "backups" / f"{copies(store)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
     if path.exists():
         raise InvalidInput(f"{path} is there already", hint="name another file with --to")
     alive, _ = await openers(store)
