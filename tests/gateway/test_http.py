@@ -315,7 +315,7 @@ async def test_a_result_of_something_else_does_not_end_a_task(parts: Parts, clie
         ({"county": "tolland"}, "county"),
         ({"county": "tolland", "parcel_id": "another"}, "county and parcel"),
     ]:
-        answer = (await client.post("/internal/results", json=[a_result(**wrong), a_result("t2")])).json()
+        answer = (await client.post("/internal/results", json=[a_result(listed=False, **wrong), a_result("t2")])).json()
         said = f"the result is of another {named} than its task orders"
         assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
         assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
@@ -323,19 +323,35 @@ async def test_a_result_of_something_else_does_not_end_a_task(parts: Parts, clie
         assert row is not None and row.state == "leased"
 
 
-async def test_a_record_of_a_list_has_its_own_number(parts: Parts, client: httpx2.AsyncClient) -> None:
-    """But only a worker that was given the list's task ends it so."""
-    await add_tasks(parts, a_task())
-    record = a_result(parcel_id="another", listed=True)
-    (await client.get("/internal/work?platforms=echo")).raise_for_status()
-    answer = await client.post("/internal/results", json=[record], headers={"X-Worker-ID": "w-2"})
-    assert answer.json()["failed"] == 1
-    assert isinstance(parts.clock, ManualClock)
-    parts.clock.advance(2_000)
-    await parts.ledger.bring_back(parts.clock.now(), 10)  # it is late, too
-    assert (await client.post("/internal/results", json=[record])).json()["inserted"] == 1
-    row = await parts.ledger.task("t1")
-    assert row is not None and row.state == "done"
+async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Path) -> None:
+    """But only a worker with the token of one that was given the list's task ends it so. `listed` is optional."""
+    tokens = {"PARCELPOST_WORKER_TOKENS": "ann: token-of-ann, bob: token-of-bob"}
+    ann, bob = {"X-Worker-Token": "token-of-ann"}, {"X-Worker-Token": "token-of-bob", "X-Worker-ID": "w-bob"}
+    async with some_parts(tmp_path, tokens, database=database) as parts, a_client(parts, headers=ann) as client:
+        await add_tasks(parts, *(a_task(f"t{number}") for number in range(6)))
+        work = await client.get("/internal/work?platforms=echo&capacity=5")
+        given = [task["task_id"] for task in work.json()["tasks"]]
+        (other,) = {f"t{number}" for number in range(6)} - set(given)
+        assert isinstance(parts.clock, ManualClock)
+        parts.clock.advance(2_000)
+        await parts.ledger.bring_back(parts.clock.now(), 10)  # they are late, too
+        cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
+            (given[0], {"listed": True}, {}, 1),
+            (given[1], {}, {}, 1),
+            (given[2], {"listed": None}, {}, 1),
+            (given[3], {}, {"X-Worker-ID": "another-of-ann"}, 1),
+            (given[4], {"listed": False}, {}, 0),
+            (given[4], {"listed": True}, bob, 0),
+            (given[4], {}, bob, 0),
+            (other, {"listed": True}, {}, 0),
+        ]
+        for task_id, said, headers, stored in cases:
+            record = a_result(task_id, parcel_id="another", **said)
+            answer = await client.post("/internal/results", json=[record], headers=headers)
+            told = answer.json()
+            assert (told["inserted"] + told["updated"], told["failed"]) == (stored, 1 - stored), (task_id, said)
+            row = await parts.ledger.task(task_id)
+            assert row is not None and (row.state == "done") is bool(stored)
 
 
 async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(

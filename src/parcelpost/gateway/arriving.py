@@ -58,7 +58,7 @@ def _arrival(found: wire.ReadResult) -> Arrival | wire.BadEntry:
         raw_sha256=sent.raw_html_hash.lower() if sent.raw_html_hash else None,
         raw_file=sent.raw_file or None,
         late=sent.late is True,
-        listed=sent.listed is True,
+        listed=sent.listed,
     )
 
 
@@ -69,8 +69,9 @@ def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> wire.BadE
 def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arrival | wire.BadEntry:
     """A result of another parcel would end a task that nobody has done. Of a task that is not known here, any is taken.
 
-    A page that lists many parcels is ordered by some name: its records have numbers of their own, and come from a
-    worker that was given the task.
+    A page that lists many parcels is ordered by some name, so its records have parcel numbers of their own. They are
+    taken from a worker that was given the task, unless it says that the record is not one of a list: `listed` is
+    optional, and a worker that does not know the field must be able to deliver a list, too.
     """
     if isinstance(one, wire.BadEntry) or ordered is None:
         return one
@@ -80,7 +81,7 @@ def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arriv
         "state": (key.state, _state(target.state) or key.state),
         "county": (key.county, county_slug(target.county) or key.county),
     }
-    if not (one.listed and ordered.was_given):
+    if one.listed is False or not ordered.was_given:
         pairs["parcel"] = (_plain(key.parcel_id), _plain(target.parcel_id) or _plain(key.parcel_id))
     wrong = [name for name, (sent, wanted) in pairs.items() if sent != wanted]
     if not wrong:

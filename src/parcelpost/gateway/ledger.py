@@ -74,7 +74,10 @@ class Ledger(Protocol):
     # Results
 
     async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, Ordered]:
-        """What these tasks order, by task id, as far as they are known, and whether that worker was given them."""
+        """What these tasks order, by task id, as far as they are known, and whether they were given to that worker.
+
+        Workers with the same token count as one here.
+        """
 
     async def known_scrapes(self, arrivals: Sequence[Arrival]) -> Mapping[str, datetime]:
         """When those that the ledger has already were scraped, by idempotency key."""

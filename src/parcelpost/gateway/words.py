@@ -104,8 +104,8 @@ class Arrival(Struct, frozen=True, kw_only=True, gc=False):
     raw_sha256: str | None = None
     raw_file: str | None = None
     late: bool = False
-    listed: bool = False
-    """Its page lists several parcels: the number is the record's own, not that of the order."""
+    listed: bool | None = None
+    """Its page lists several parcels: the number is the record's own, not that of the order. None: not said."""
 
 
 class Ordered(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Ordered(Struct, frozen=True):
     platform: str
     target: Target
     was_given: bool
-    """To the worker that asks, now or before."""
+    """To the worker that asks or another one with the same token, now or before."""
 
 
 class Stored(StrEnum):

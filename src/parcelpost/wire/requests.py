@@ -54,7 +54,7 @@ class SentResult(Struct, frozen=True, kw_only=True, gc=False):
     idempotency_key: Key | None = None
     raw_file: Key | None = None
     late: bool | None = False
-    listed: bool | None = False
+    listed: bool | None = None
 
 
 class ReadResult(Struct, frozen=True):

@@ -34,7 +34,7 @@ class _ParcelResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     idempotency_key: str
     raw_file: str | UnsetType = UNSET
     late: bool = False
-    listed: bool = False
+    listed: bool  # always sent: without it a gateway cannot tell a wrong parcel from a list's
 
 
 class EntryReceipt(Struct, frozen=True):

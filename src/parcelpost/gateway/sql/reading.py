@@ -33,7 +33,9 @@ FROM leases WHERE task_id = ? ORDER BY lease_id
 
 _ORDERS = """
 SELECT t.task_id, t.platform, t.target,
-       EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND l.worker_id = ?)
+       EXISTS (SELECT 1 FROM leases l WHERE l.task_id = t.task_id AND (l.worker_id = ? OR EXISTS (
+           SELECT 1 FROM worker_ids holder JOIN worker_ids asker ON asker.token = holder.token
+           WHERE holder.worker_id = l.worker_id AND asker.worker_id = ?)))
 FROM tasks t WHERE t.task_id IN ({})
 """
 
@@ -113,7 +115,8 @@ class Reading(Database, Protocol):
 
     async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, Ordered]:
         sql = _ORDERS.format(", ".join("?" * len(task_ids)))
-        return {row[0]: rows.ordered(row) for row in await self._find(sql, worker_id, *task_ids)} if task_ids else {}
+        found = await self._find(sql, worker_id, worker_id, *task_ids) if task_ids else ()
+        return {row[0]: rows.ordered(row) for row in found}
 
     async def known_scrapes(self, arrivals: Sequence[Arrival]) -> Mapping[str, datetime]:
         found: dict[str, datetime] = {}
