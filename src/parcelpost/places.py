@@ -55,6 +55,14 @@ def state_code(text: str) -> str:
     raise InvalidInput(f"there is no state {text!r:.60}{nearest}")
 
 
+def state_or_text(text: str) -> str:
+    """The code of a state, however it is written; what is no state stays as it is."""
+    try:
+        return state_code(text)
+    except InvalidInput:
+        return text
+
+
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
     """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' where it has no letters."""

@@ -16,7 +16,7 @@ from parcelpost.gateway.facts import facts_of
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import Arrival, Ordered, ParcelKey, Stored
 from parcelpost.model import is_child_id
-from parcelpost.places import county_name, county_slug, state_code
+from parcelpost.places import county_name, county_slug, state_code, state_or_text
 
 _MOST_ERRORS = 100
 
@@ -78,7 +78,7 @@ def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arriv
     key, target = one.parcel, ordered.target
     pairs = {
         "platform": (key.platform, ordered.platform),
-        "state": (key.state, _state(target.state) or key.state),
+        "state": (key.state, state_or_text(target.state) or key.state),
         "county": (key.county, county_slug(target.county) or key.county),
     }
     if one.listed is False or not ordered.was_given:
@@ -88,13 +88,6 @@ def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arriv
         return one
     problem = f"the result is of another {' and '.join(wrong)} than its task orders"
     return _bad(one.task_id, key.parcel_id, key.platform, problem)
-
-
-def _state(given: str) -> str:
-    try:
-        return state_code(given)
-    except InvalidInput:
-        return given
 
 
 def _plain(parcel_id: str) -> str:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.places import county_slug
+from parcelpost.places import county_slug, state_or_text
 from parcelpost.scrapers.browsers.profiles import is_name
 from parcelpost.scrapers.platforms import NAMES, RENDERED
 
@@ -66,14 +66,14 @@ class Counties:
     def __init__(self, entries: Iterable[County] = ()) -> None:
         self._entries: dict[tuple[str, str, str], County] = {}
         for one in entries:
-            self._entries.setdefault((one.platform, one.state.upper(), county_slug(one.county)), one)
+            self._entries.setdefault((one.platform, state_or_text(one.state), county_slug(one.county)), one)
 
     def __iter__(self) -> Iterator[County]:
         return iter(sorted(self._entries.values(), key=lambda one: (one.platform, one.state, one.county)))
 
     def find(self, platform: str, state: str, county: str) -> County | None:
-        """However the county's name is written. None: it has no entry."""
-        return self._entries.get((platform, state.strip().upper(), county_slug(county)))
+        """However state and county are written. None: it has no entry."""
+        return self._entries.get((platform, state_or_text(state), county_slug(county)))
 
 
 def known(counties_file: str = "") -> Counties:

@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidInput, NotAllowed, NotNow, Refused, StoreError, UpstreamError
+from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
 from parcelpost.events import Emit, LoopFailed, TaskSkipped, TasksReceived
 from parcelpost.model import Task
-from parcelpost.places import normalized
 from parcelpost.settings.keys import CollectorSettings, SyncSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -160,15 +159,11 @@ class Collector:
         for bad in work.bad:
             self._emit(TaskSkipped(task_id=bad.task_id, problem=bad.problem))
         self.offers_nothing = not work.tasks and not work.bad
-        tasks, nowhere = _in_one_spelling(work.tasks)
-        self._unstored = tasks  # should storing fail, they are stored before more are asked for
-        added = await self._lpm.add_tasks(tasks, granted=True)
+        self._unstored = work.tasks  # should storing fail, they are stored before more are asked for
+        added = await self._lpm.add_tasks(work.tasks, granted=True)
         self._unstored = ()
-        await self._skip(tasks, added.refusals)
-        for task, problem in nowhere:
-            self._emit(TaskSkipped(task_id=task.task_id, problem=problem))
-            await self._report(task, problem)
-        bad_count = len(work.bad) + len(nowhere) + added.refused
+        await self._skip(work.tasks, added.refusals)
+        bad_count = len(work.bad) + added.refused
         if not self.offers_nothing:
             self._received.add(added.new, added.known, bad_count, self._clock.monotonic())
             await self._record(added.new, started, None)
@@ -219,15 +214,3 @@ class Collector:
                     duration_ms=int((self._clock.monotonic() - started) * 1000),
                 )
             )
-
-
-def _in_one_spelling(tasks: Sequence[Task]) -> tuple[list[Task], list[tuple[Task, str]]]:
-    """With their places as the store spells them; and those of no place that exists, each with the problem."""
-    found: list[Task] = []
-    nowhere: list[tuple[Task, str]] = []
-    for task in tasks:
-        try:
-            found.append(structs.replace(task, target=normalized(task.target)))
-        except InvalidInput as error:
-            nowhere.append((task, str(error)))
-    return found, nowhere

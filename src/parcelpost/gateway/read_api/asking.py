@@ -11,10 +11,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from parcelpost.errors import InvalidInput
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow
-from parcelpost.places import county_slug, state_code
+from parcelpost.places import county_slug, state_or_text
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ class Filters(BaseModel):
     def wanted(self) -> ParcelFilter:
         return ParcelFilter(
             platform=self.platform,
-            state=_state(self.state),
+            state=state_or_text(self.state),
             county=county_slug(self.county) or self.county,
             owner=self.owner,
             search=self.q,
@@ -122,13 +121,6 @@ def before_parcel(cursor: str) -> tuple[datetime, int] | None:
 
 def before_lien(cursor: str) -> tuple[datetime, int, int] | None:
     return _read(cursor, tuple[_Moment, _Number, _Position]) if cursor else None
-
-
-def _state(given: str) -> str:
-    try:
-        return state_code(given)
-    except InvalidInput:
-        return given  # there is none: nothing is found
 
 
 def _cents(amount: Decimal | None) -> int | None:
