@@ -257,6 +257,18 @@ def test_a_missing_store_is_told_with_how_to_begin_and_not_created(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_store_that_was_moved_away_under_a_worker_is_told_with_who_has_it_open(store: Path, run: Run) -> None:
+    with holder(store) as worker:
+        store.rename(store.with_name("away"))
+        shown = run("status", "--store", store)
+        added = run("add", "echo", "1", "--state", "CT", "--county", "x", "--store", store)
+        assert not store.exists()
+        store.with_name("away").rename(store)
+    what = f"process {worker.pid} has {store} open, but its file was moved or deleted"
+    assert (shown.code, shown.out) == (1, f"Attention: {what}. What to do: put it back, or stop that process.\n")
+    assert (added.code, added.err.splitlines()[0]) == (1, f"error: {what}")
+
+
 def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db", tasks=2_000)
     run("store", "backup", "--store", store)

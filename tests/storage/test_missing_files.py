@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -85,3 +86,30 @@ async def test_a_store_that_starts_without_its_pages_waits_for_them_and_makes_no
     async with LocalPersistenceManager.open(store) as lpm:  # nothing waits for the pages any more
         assert lpm.missing == ""
         await save_one(lpm, "after", a_result(body=b"<p>after</p>"))
+
+
+async def test_no_new_store_takes_the_place_of_one_that_was_moved_away(store: Path, tmp_path: Path) -> None:
+    away, wal = store.with_name("away"), store.with_name(store.name + "-wal")
+    async with LocalPersistenceManager.open(store) as lpm:
+        await save_one(lpm, "before")
+        store.rename(away)
+        for is_empty_file in (False, True):  # which is no store either
+            if is_empty_file:
+                store.touch()
+            with pytest.raises(StoreGone, match=rf"process {os.getpid()} has .* open, but its file was moved") as gone:
+                async with LocalPersistenceManager.open(store):
+                    pass
+            assert "put it back" in gone.value.hint
+        away.rename(store)
+        await save_one(lpm, "after")
+        killed = tmp_path / "killed.db"  # what a kill would leave
+        shutil.copy(store, killed)
+        left = Path(shutil.copy(wal, tmp_path / "killed.db-wal")).read_bytes()
+    assert left
+    lost = tmp_path / "lost.db"
+    lost_wal = Path(shutil.copy(tmp_path / "killed.db-wal", tmp_path / "lost.db-wal"))
+    assert look(killed, "SELECT task_id FROM results ORDER BY seq") == [("before",), ("after",)]
+    with pytest.raises(StoreGone, match=r"lost\.db-wal beside it holds a part of one"):
+        async with LocalPersistenceManager.open(lost):
+            pass
+    assert (lost.exists(), lost_wal.read_bytes()) == (False, left)

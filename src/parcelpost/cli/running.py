@@ -108,9 +108,11 @@ async def changing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
 def require_store(store: Path) -> None:
     """Looks at the file's first bytes only, so that another program's file is never touched.
 
-    Raises StoreNotFound, NotAStore, or StoreCorrupt where backups say that a store was here.
+    Raises StoreNotFound, NotAStore, StoreGone where a process has it open, or StoreCorrupt where backups say that a
+    store was here.
     """
     if not store.exists():
+        opening.check_not_away(store)
         raise StoreNotFound(f"there is no store at {store}")
     if store.is_dir():
         raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreInUse, StoreNotFound, StoreOutdated
+from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreGone, StoreInUse, StoreNotFound, StoreOutdated
 from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
 from parcelpost.storage import (
     backup,
@@ -100,6 +100,36 @@ def _name_holder(folder: Path, name: str) -> None:
     durable_files.sync_path(folder.parent)
 
 
+def check_not_away(store: Path) -> None:
+    """Raises StoreGone where a live process has the store open, and its file is not there."""
+    store = store.resolve()
+    live = live_folder(store)
+    alive, _ = owner.others(live)  # looked for first: whoever makes a store makes its file before they are its owner
+    if not alive or _has_content(store):
+        return
+    pids = sorted({facts.pid for one in alive if (facts := owner.facts(live, one)) is not None})
+    who = f"process {', '.join(map(str, pids))}" if pids else "a process"
+    raise StoreGone(
+        f"{who} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
+    )
+
+
+def _check_nothing_is_lost_by_making(store: Path) -> None:
+    """SQLite deletes the WAL that it finds beside a new file, and with it what was confirmed and is only there."""
+    check_not_away(store)
+    wal = store.with_name(store.name + "-wal")
+    if _has_content(wal) and not _has_content(store):
+        raise StoreGone(
+            f"there is no store at {store}, but {wal.name} beside it holds a part of one",
+            hint="put the store's file back; if it is lost, bring back a backup with 'parcelpost store restore "
+            f"--latest', or move {wal.name} away to begin anew",
+        )
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
+
+
 @asynccontextmanager
 async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
     """Held while a store is opened or searched for the dead. Raises StoreBusy after `timeout` seconds."""
@@ -146,6 +176,7 @@ async def opened(
     """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
     path = path.resolve()  # one store, one set of locks, by whatever link it is opened and wherever the process moves
     if not create and not path.exists():
+        check_not_away(path)
         raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := header.problem(path)):
         raise NotAStore(f"{path} {problem}")
@@ -155,6 +186,7 @@ async def opened(
         try:
             durable_files.make_folder(live)
             async with gate(live, clock, options.busy_timeout_seconds):
+                _check_nothing_is_lost_by_making(path)
                 try:
                     store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
                 except StoreFull:
