@@ -195,6 +195,10 @@ def test_a_slow_gateway_is_told(tmp_path: Path, run: Run) -> None:
     told = "the gateway is slow: for 7 h results have gone in smaller batches, of 6 or so"
     assert out.startswith(f"All is well; {told}.\n")
     assert f"slow           {told}\n" in out
+    put(store, away=an_away())
+    with holder(store, claims=0):
+        out = " ".join(status(run, store).split())
+    assert out.startswith(f"All is well; {told}; the last try failed (no route to the gateway), and everything is kept")
 
 
 def test_the_first_line_says_that_all_that_is_to_do_is_paused(store: Path, run: Run) -> None:

@@ -403,12 +403,36 @@ async def test_at_a_slow_gateway_batches_shrink_until_they_are_answered_in_time(
         await rig.sync.step()
         first = next(len(request.json()) for request in gateway.requests[len(sizes) :])
         assert first == slow.batch_size, "a restart does not begin with the batches that were too large"
-        for number in range(12):
+        for number in range(30):
             await rig.save(f"later-{number}")
             await rig.settle()
         slow = await rig.lpm.state.get(SLOWNESS_STATE, Slowness)
         assert slow is not None
         assert slow.batch_size == 0
+
+
+async def test_a_batch_that_timed_out_is_halved_at_once_and_the_gateway_is_not_away(rig: Rig) -> None:
+    rig.sync = rig.new_sync(batch_size=16)
+    await rig.save(*MANY[:30])
+    late = traps.status(504)
+    rig.gateway.play("results", lambda g, request: late(g, request) if len(request.json()) > 4 else None, times=None)
+    while await rig.lpm.get_unsynced_results(1):
+        assert await rig.sync.step() == 0, "nothing is waited for"
+    sizes = [len(request.json()) for request in rig.gateway.requests if request.name == "results"]
+    assert sizes == [16, 8, 4, 5, 2, 3, 4, 4, 4, 4, 4, 1], "what was too large is not tried again soon"
+    assert sorted(rig.gateway.submissions) == MANY[:30]
+    assert (rig.sync.away, rig.seen(UpstreamAway)) == (None, [])
+
+
+async def test_a_time_out_is_backed_off_from_where_it_met_one_entry_or_a_wait_is_asked_for(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.status(504))
+    assert await rig.sync.step() >= 30
+    await rig.settle()
+    rig.sync = rig.new_sync()
+    await rig.save(*MANY[:9])
+    rig.gateway.play("results", traps.slow_down(seconds=70, code=504))
+    assert await rig.sync.step() >= 70
 
 
 async def test_one_entry_that_the_gateway_never_answers_holds_up_no_other(tmp_path: Path) -> None:

@@ -194,12 +194,13 @@ async def _sync(store: Path, held: Held | None) -> Sync:
 
 def remark(found: Overview, now: datetime) -> str:
     """What a person should know though nothing is wrong: why nothing is delivered, or done."""
-    if found.workers and (away := found.sync.away) is not None:
-        since = age((now - away.since).total_seconds())
-        kept = "everything is kept here until it is back"
-        return f"; {upstream_name()} has been away for {since} ({away.reason}), and {kept}"
+    away, kept = found.sync.away, "everything is kept here until it is back"
     if found.workers and found.sync.slow is not None:
-        return f"; {slow_text(found.sync.slow, now)}"
+        failed = f"; the last try failed ({away.reason}), and {kept}" if away else ""
+        return f"; {slow_text(found.sync.slow, now)}{failed}"
+    if found.workers and away is not None:
+        since = age((now - away.since).total_seconds())
+        return f"; {upstream_name()} has been away for {since} ({away.reason}), and {kept}"
     busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
     if busy and busy <= found.paused.keys():
         resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"

@@ -31,16 +31,24 @@ _MOST_HELD = 10_000
 _BATCHES_A_LOOK = 8
 _ROUND_SECONDS = 5.0
 _MOST_BATCHES_IN_VAIN = 20
+_TOO_LARGE_FOR_BATCHES = 20
 
 
 class BatchSize:
-    """Halved by every time-out, down to one, and one more after every batch that was answered in time."""
+    """Halved by every time-out, down to one, and one more after every batch that was answered in time.
+
+    A size that has timed out is tried again only after some batches of fewer were answered.
+    """
 
     def __init__(self, lpm: LocalPersistenceManager, most: int, clock: Clock) -> None:
         self._lpm = lpm
         self._most = most
         self._clock = clock
         self._slow: Slowness | None = None
+        self._too_large = most + 1
+        """The size that timed out last."""
+        self._answered = 0
+        """Batches since then."""
         self.now = most
 
     async def load(self) -> None:
@@ -49,12 +57,17 @@ class BatchSize:
             self.now = min(self._slow.batch_size, self._most)
 
     async def timed_out(self, sent: int) -> None:
+        if sent > 1:  # one alone says nothing of sizes
+            self._too_large, self._answered = sent, 0
         self.now = max(1, min(self.now, sent) // 2)
         is_new = self._slow is None or not self._slow.batch_size
         await self._keep(self._clock.now() if is_new or self._slow is None else self._slow.since, self.now)
 
     async def answered(self) -> None:
         if self.now == self._most:
+            return
+        self._answered += 1
+        if self.now + 1 >= self._too_large and self._answered < _TOO_LARGE_FOR_BATCHES:
             return
         self.now += 1
         if self.now == self._most and self._slow:
@@ -163,6 +176,8 @@ class SyncManager:
             self._start_over()
             self._is_loaded = False
             return _NOT_ON_DUTY_SECONDS
+        except _TooSlowTogether:
+            return 0.0  # a smaller batch may be answered in time: the gateway is not away
         except (NotNow, NotAllowed) as error:
             return await self.absence.failed(error)
 
@@ -221,8 +236,10 @@ class SyncManager:
             try:
                 await self._deliver(ready, marks)
             except NotNow as error:
-                if not error.timed_out or len(ready) > 1:
+                if not error.timed_out or (len(ready) > 1 and error.retry_after):
                     raise
+                if len(ready) > 1:
+                    raise _TooSlowTogether from None
                 self._held.add(parcel(ready[0]))  # perhaps it is this one: the next round tries those behind it
                 self._after = batch[-1].seq
                 raise _TooSlowAlone(error) from None
@@ -298,6 +315,10 @@ class SyncManager:
         refused = [entry for entry, _ in delivery.refused if entry.result_id not in final]
         undecided = [entry for entry, _ in delivery.undecided]
         self._held.update(parcel(entry) for entry in (*delivery.waiting, *refused, *undecided))
+
+
+class _TooSlowTogether(Exception):
+    """A batch was not answered in time, and the next one is smaller."""
 
 
 class _TooSlowAlone(Exception):
