@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import ClockSetBack, Event
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.metrics import Sample
+from parcelpost.storage.options import LONGEST_DELAY
 from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, claim_one, look, save_one
 
@@ -73,6 +76,36 @@ async def test_nothing_in_the_store_is_from_the_future_after_that(
     after = {name: look(store, f"SELECT max({name[1]}) FROM {name[0]}")[0][0] for name in _COLUMNS}
     assert all(moment < "2026-01-02" for moment in after.values())
     assert await lpm.cache.get("page") is None
+    await lpm.janitor.correct_times()
+    assert len([event for event in events if isinstance(event, ClockSetBack)]) == 1
+
+
+async def test_a_new_lease_for_a_task_that_waits_for_the_far_future_does_not_keep_it_waiting(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
+    await work_in_the_future(lpm, clock)
+    again = [a_task(name, lease_id="new", lease_expires_at=NOW + 24 * HOUR) for name in ("retried", "released")]
+    await lpm.add_tasks(again, granted=True)
+    await lpm.janitor.correct_times()
+    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    assert infos["retried"].task.lease_expires_at == NOW + 24 * HOUR
+    assert [infos[name].available_at for name in ("retried", "released")] == [NOW + HOUR, NOW + 2 * HOUR]
+
+
+async def test_a_delay_that_is_longer_than_any_can_be_is_over(
+    lpm: LocalPersistenceManager, store: Path, clock: ManualClock, events: list[Event]
+) -> None:
+    """Whatever has written it, and whenever its row was changed since."""
+    await lpm.retry_later(await claim_one(lpm, "stranded"), "timeout", HOUR)
+    with contextlib.closing(sqlite3.connect(store)) as db, db:
+        db.execute("UPDATE tasks SET available_at = '2036-01-01T00:00:00.000Z'")
+    await lpm.retry_later(await claim_one(lpm, "longest"), "timeout", timedelta(days=3_650))
+    clock.advance(-30)
+    await lpm.janitor.correct_times()
+    assert [event.tasks for event in events if isinstance(event, ClockSetBack)] == [1]
+    infos = {info.task.task_id: info for info in await lpm.list_tasks()}
+    assert infos["longest"].available_at == NOW + LONGEST_DELAY
+    assert [claim.task.task_id for claim in await lpm.claim(9)] == ["stranded"]
     await lpm.janitor.correct_times()
     assert len([event for event in events if isinstance(event, ClockSetBack)]) == 1
 

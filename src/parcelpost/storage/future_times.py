@@ -10,6 +10,7 @@ from msgspec import Struct
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.storage import state
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.options import LONGEST_DELAY
 
 CLOCK_STATE = "clock"
 TOLERANCE = timedelta(minutes=1)
@@ -18,10 +19,13 @@ TOLERANCE = timedelta(minutes=1)
 _BATCH = 1_000
 
 # A delay begins when its row is written: what was written in the future begins now, and is as long as it was meant.
+# Of one that ends later than any can, nobody knows what was meant: it is over. An attempt too early costs little.
 _DELAYED = """
-SELECT seq, updated_at, available_at FROM tasks
-WHERE status = 'pending' AND available_at > :limit AND updated_at > :limit ORDER BY available_at DESC LIMIT :batch
+SELECT seq, iif(updated_at > :limit, updated_at, available_at), available_at FROM tasks
+WHERE status = 'pending' AND available_at > :limit AND (updated_at > :limit OR available_at > :longest)
+ORDER BY available_at DESC LIMIT :batch
 """
+# Pauses have no longest length, as a person may set one; both of their moments are always written together.
 _PAUSED = """
 SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
 """
@@ -63,7 +67,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 def waiting(db: sqlite3.Connection, now: datetime) -> Waiting:
     """Tasks are counted no further than a thousand."""
-    values = {"limit": iso(now + TOLERANCE), "batch": _BATCH}
+    values = _values(now, _BATCH)
     return Waiting(
         tasks=len(db.execute(_DELAYED, values).fetchall()), platforms=len(db.execute(_PAUSED, values).fetchall())
     )
@@ -89,19 +93,18 @@ async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | N
 
 def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
     """The latest moment at which a row was written, if that is in the future."""
-    limit = iso(now + TOLERANCE)
-    values = {"limit": limit, "batch": 1}
+    values = _values(now, 1)
     moments = [row[1] for query in (_DELAYED, _PAUSED) for row in db.execute(query, values)]
     for table, _, column, part in _WRITTEN:
         moments += db.execute(f"SELECT max({column}) FROM {table} WHERE {part}").fetchone()
     moments += db.execute("SELECT max(last_accessed) FROM cache").fetchone()
     newest = max((moment for moment in moments if moment), default="")
-    return newest if newest > limit else None
+    return newest if newest > iso(now + TOLERANCE) else None
 
 
 def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
     """One batch. Returns the numbers of delayed tasks, of paused platforms, and of all rows that were changed."""
-    values = {"now": iso(now), "limit": iso(now + TOLERANCE), "batch": _BATCH}
+    values = _values(now, _BATCH)
     delayed = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_DELAYED, values)]
     db.executemany("UPDATE tasks SET available_at = ?, updated_at = ? WHERE seq = ?", delayed)
     paused = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_PAUSED, values)]
@@ -117,3 +120,8 @@ def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
 def _moved(row: tuple[object, str, str], now: datetime) -> str:
     _, began, ends = row
     return iso(now + max(from_iso(ends) - from_iso(began), timedelta(0)))
+
+
+def _values(now: datetime, batch: int) -> dict[str, str | int]:
+    latest = now + TOLERANCE
+    return {"now": iso(now), "limit": iso(latest), "longest": iso(latest + LONGEST_DELAY), "batch": batch}

@@ -15,8 +15,10 @@ _OF_A_ROW = (
 )
 _IS_NEW = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
 """A lease with another name is a new one, whatever our clock makes of its end."""
+# The delay of a waiting task begins at its `updated_at` (future_times): a lease does not change when.
 _LONGER = f"""
-UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id, updated_at = :now
+UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id,
+    updated_at = iif(available_at IS NULL, :now, updated_at)
 WHERE task_id = :task_id AND status IN ('pending', 'processing') AND {_IS_NEW}
 """
 _NOT_HEARD_OF = f"""

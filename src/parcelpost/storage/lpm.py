@@ -43,7 +43,7 @@ from parcelpost.storage.leases import Leases
 from parcelpost.storage.mending import Mending
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.open_sites import Sites
-from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
 from parcelpost.storage.reparsing import Reparsing
 from parcelpost.storage.saving import Saving
 from parcelpost.storage.signals import Signals
@@ -54,7 +54,6 @@ from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
 P = ParamSpec("P")
 
 _MAX_CLAIMS = 10_000
-_LONGEST_DELAY = timedelta(days=3650)
 _GIVE_BACK_AGAIN_SECONDS = 0.2
 
 
@@ -224,7 +223,7 @@ class LocalPersistenceManager:
 
         None: the claim is stale (I4).
         """
-        wait = self._options.backoff(claim.retries) if delay is None else min(delay, _LONGEST_DELAY)
+        wait = self._options.backoff(claim.retries) if delay is None else min(delay, LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
         return await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
@@ -232,7 +231,7 @@ class LocalPersistenceManager:
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
         """Gives the task back at no cost to its retries; a `reason` stays with it. False: the claim is stale (I4)."""
         now = self._clock.now()
-        due = None if delay is None else iso(now + min(delay, _LONGEST_DELAY))
+        due = None if delay is None else iso(now + min(delay, LONGEST_DELAY))
         held, why = [(claim.seq, claim.token)], checks.message(reason) or None
         return await self._db.write_lossy(tasks.release, held, iso(now), due, why) == 1
 

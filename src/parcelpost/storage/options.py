@@ -10,6 +10,9 @@ from msgspec import Struct
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
+LONGEST_DELAY = timedelta(days=7)
+"""Of a task, whatever asks for it. A site is given a day at most, a retry half an hour unless the settings say more."""
+
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
     """Each field is described in docs/store.md."""
@@ -38,5 +41,5 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
 
     def backoff(self, retries: int) -> timedelta:
         """How long a task rests after that many retries: doubling, with jitter."""
-        longest: timedelta = min(self.retry_max, self.retry_min * 2 ** min(retries, 20))
+        longest: timedelta = min(self.retry_max, LONGEST_DELAY, self.retry_min * 2 ** min(retries, 20))
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

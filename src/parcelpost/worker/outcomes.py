@@ -11,9 +11,9 @@ from msgspec import structs
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
 from parcelpost.storage.listing import listed, number_of
+from parcelpost.storage.options import LONGEST_DELAY
 
 _MAX_REASON_CHARS = 500
-_LONGEST_SECONDS = 365 * 86_400.0
 
 Attempted = Done | NotFound | Retry | GiveUp | Blocked
 """What an attempt comes to; after a Busy there was none."""
@@ -94,7 +94,7 @@ def _sound_wait(found: Retry | Blocked | Busy, field: str, seconds: object) -> O
     if seconds is not None or isinstance(found, Busy):
         if not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
             return _wrong(found, field, seconds)
-        seconds = min(float(seconds), _LONGEST_SECONDS)
+        seconds = min(float(seconds), LONGEST_DELAY.total_seconds())
     return structs.replace(found, **{"reason": brief(found.reason), field: seconds})
 
 
