@@ -117,7 +117,7 @@ async def test_one_that_its_upstream_waits_to_hear_of_outlives_its_result(
     for _ in range(2):
         await lpm.janitor.clean()
     assert await lpm.get_result("t1") is None
-    (info,) = await lpm.tasks_to_answer()
+    ((info, _),) = await lpm.tasks_to_answer()
     await lpm.mark_answered([info.seq])
     await lpm.janitor.clean()
     assert await lpm.get_task("t1") is None
@@ -127,4 +127,36 @@ async def test_one_that_was_not_found_and_is_handed_out_again_is_answered_too(lp
     await lpm.finish(await claim_one(lpm, a_task()), "no such parcel")
     await lpm.mark_synced([(await the_result(lpm)).result_id])
     await lpm.add_tasks([a_task()], granted=True)
-    assert [info.status for info in await lpm.tasks_to_answer()] == [TaskStatus.NOT_FOUND]
+    assert [(info.status, why) for info, why in await lpm.tasks_to_answer()] == [(TaskStatus.NOT_FOUND, None)]
+
+
+async def test_one_whose_record_was_rejected_is_answered_with_the_reason_and_not_done_again(
+    lpm: LocalPersistenceManager,
+) -> None:
+    """Also under a new lease, which the answer names then; the rejected record is kept."""
+    more = (Listed(parcel_id="2", county="", key="2", data={"a": 1}),)
+    claim = await claim_one(lpm, a_task(lease_expires_at=SHORT, lease_id="a"))
+    await lpm.save_result(claim, msgspec.structs.replace(a_result(), more=more))
+    first, second = await lpm.get_unsynced_results()
+    for result, reason, lease_id in [(second, "no such field", "b"), (first, "of another parcel", "c")]:
+        await lpm.mark_rejected([result.result_id], reason)
+        anew = a_task(lease_expires_at=LONG, lease_id=lease_id)
+        assert (await lpm.add_tasks([anew], granted=True)).new == 0
+        if result is second:
+            assert await lpm.tasks_to_answer() == [], "the other record is on its way"
+            continue
+        ((info, why),) = await lpm.tasks_to_answer()
+        assert (why, info.task.lease_id, info.status) == (reason, lease_id, TaskStatus.COMPLETED)
+    await lpm.reset_rejected([first.result_id])
+    assert await lpm.tasks_to_answer() == [], "a person sends it again, and that answers"
+    await lpm.mark_synced([first.result_id])
+    assert [why for _, why in await lpm.tasks_to_answer()] == ["no such field"]
+
+
+async def test_one_that_failed_and_whose_report_was_rejected_is_done_again(lpm: LocalPersistenceManager) -> None:
+    await lpm.give_up(await claim_one(lpm, a_task(lease_expires_at=SHORT)), "no luck")
+    await lpm.mark_rejected([(await the_result(lpm)).result_id], "no such task")
+    assert (await lpm.add_tasks([a_task(lease_expires_at=LONG)], granted=True)).new == 1
+    (claim,) = await lpm.claim()
+    await lpm.give_up(claim, "no luck again")
+    assert [entry.error for entry in await lpm.get_unsynced_results()] == ["no luck again"]

@@ -274,6 +274,23 @@ async def test_a_task_handed_out_again_after_its_result_was_delivered_is_answere
     assert {len(sent) for sent in rig.gateway.submissions.values()} == {1}, "a newer one may be there by now"
 
 
+async def test_a_task_handed_out_again_after_its_result_was_rejected_is_answered_with_the_reason(rig: Rig) -> None:
+    await rig.save("rejected")
+    (entry,) = await rig.lpm.get_unsynced_results()
+    await rig.lpm.mark_rejected([entry.result_id], "of another parcel")
+    (info,) = await rig.lpm.list_tasks()
+    rig.gateway.play("fail", traps.status(503))
+    await rig.lpm.add_tasks([info.task], granted=True)
+    rig.clock.advance(await rig.sync.step())
+    rig.sync = rig.new_sync()
+    for _ in range(5):
+        rig.clock.advance(await rig.sync.step())
+    ((task_id, body),) = rig.gateway.failed
+    assert isinstance(body, dict)
+    assert (task_id, body["error"]) == ("rejected", "the result was rejected: of another parcel")
+    assert (rig.gateway.completed, rig.gateway.submissions) == ([], {})
+
+
 async def test_a_failed_task_handed_out_again_without_a_lease_is_done_again(rig: Rig) -> None:
     claim = await rig.claim("t1")
     await rig.lpm.give_up(claim, "no luck")

@@ -358,8 +358,11 @@ class LocalPersistenceManager:
                 return fit
             after = found[-1].seq
 
-    async def tasks_to_answer(self, limit: int = 50) -> list[TaskInfo]:
-        """Handed out again after their end was delivered: the upstream waits to hear that they are done."""
+    async def tasks_to_answer(self, limit: int = 50) -> list[tuple[TaskInfo, str | None]]:
+        """Handed out again after their end was delivered or rejected, and the reason of a rejection.
+
+        The upstream waits to hear that they are done, or that they have failed.
+        """
         return await self._db.read(granting.to_answer, limit)
 
     async def mark_answered(self, seqs: Sequence[int]) -> int:

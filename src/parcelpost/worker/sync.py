@@ -294,14 +294,17 @@ class SyncManager:
         await self.absence.worked()
 
     async def _answer_again(self) -> None:
-        """Tasks that were handed out again after their result was delivered: the upstream is told that they are done.
+        """Tasks that were handed out again after their result was delivered or rejected: the upstream is told so.
 
         The result itself is not sent again: another worker may have delivered a newer one of that parcel meanwhile.
         """
         while waiting := await self._lpm.tasks_to_answer():
             started = self._clock.monotonic()
-            for info in waiting:
-                report = end_of(info.task, TaskStatus.COMPLETED, None, info.completed_at or self._clock.now())
+            for info, rejection in waiting:
+                status, error = TaskStatus.COMPLETED, None
+                if rejection is not None:
+                    status, error = TaskStatus.FAILED, f"the result was rejected: {rejection or 'no reason was given'}"
+                report = end_of(info.task, status, error, info.completed_at or self._clock.now())
                 try:
                     await self._upstream.report_end(report)
                 except (Refused, TooLarge) as error:
