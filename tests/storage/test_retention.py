@@ -274,3 +274,25 @@ async def test_a_renamed_store_has_its_pages_still_and_a_copy_shares_none(tmp_pa
     for store, is_there in ((tmp_path / "another.db", False), (copy, True)):  # the copy takes the place of what is gone
         async with LocalPersistenceManager.open(store) as lpm:
             assert lpm.raw_path(path).exists() is is_there
+
+
+async def test_a_new_store_under_the_old_name_of_another_takes_none_of_its_pages(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.db", tmp_path / "second.db"
+    pages: dict[str, str] = {}
+    for store in (first, second):  # in data/ and in second.db-data/
+        async with LocalPersistenceManager.open(store) as lpm:
+            entry = await save_one(lpm, "t1", a_result(body=store.name.encode()))
+            pages[store.name] = str(entry.html_path)
+            os.utime(lpm.raw_path(pages[store.name]), (0, 0))  # old enough to be taken for a crash's
+        store.rename(store.with_name(f"renamed-{store.name}"))
+    for store in (first, second):
+        async with LocalPersistenceManager.open(store) as lpm:
+            assert (await lpm.janitor.clean()).files == 0
+            await save_one(lpm, "t1", a_result(body=b"new"))
+    for store in (first, second):
+        renamed = store.with_name(f"renamed-{store.name}")
+        async with LocalPersistenceManager.open(renamed) as lpm:
+            page = lpm.raw_path(pages[store.name])
+            assert gzip.decompress(page.read_bytes()) == store.name.encode()
+            assert page.is_relative_to(raw_folder(renamed))
+            assert not page.is_relative_to(raw_folder(store))

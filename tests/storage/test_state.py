@@ -40,7 +40,7 @@ async def test_a_value_comes_back_as_it_was_put_and_the_last_one_counts(
     await lpm.state.put("janitor", Other("ran"))
     assert await lpm.state.get("sync", Waiting) == Waiting(clock.now(), 2)
     assert await lpm.state.get("janitor", Other) == Other("ran")
-    assert look(store, "SELECT name, updated_at FROM worker_state ORDER BY name") == [
+    assert look(store, "SELECT name, updated_at FROM worker_state WHERE name <> 'store_id' ORDER BY name") == [
         ("janitor", "2026-01-01T00:01:00.000Z"),
         ("sync", "2026-01-01T00:01:00.000Z"),
     ]

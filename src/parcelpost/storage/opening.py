@@ -6,13 +6,16 @@ import contextlib
 import fcntl
 import os
 import secrets
+import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from parcelpost.clock import Clock
+import msgspec
+
+from parcelpost.clock import Clock, iso
 from parcelpost.errors import NotAStore, StoreBusy, StoreFull, StoreGone, StoreInUse, StoreNotFound, StoreOutdated
 from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
 from parcelpost.storage import (
@@ -24,6 +27,7 @@ from parcelpost.storage import (
     owner,
     queue_state,
     raw_recovery,
+    state,
     tasks,
 )
 from parcelpost.storage.db import LocalDatabase
@@ -35,6 +39,7 @@ from parcelpost.storage.sqlite_errors import os_error
 T = TypeVar("T")
 
 _RETRY_SECONDS = 0.01
+_ID_STATE = "store_id"
 
 
 def live_folder(store: Path) -> Path:
@@ -43,35 +48,98 @@ def live_folder(store: Path) -> Path:
     return store.with_name(store.name + "-live")
 
 
+class _Holder(msgspec.Struct, frozen=True):
+    """The store whose pages a folder holds. Files are renamed and copied: only the name and the id together tell."""
+
+    name: str
+    id: str
+
+
+class _StoreId(msgspec.Struct, frozen=True):
+    id: str
+
+
 def raw_folder(store: Path) -> Path:
     """The store's own folder of raw files: `data/` beside it, or `{name}-data/` where `data/` is another store's."""
     store = store.resolve()
+    holders = {folder: found for folder in _raw_folders(store) if (found := _holder(folder)) is not None}
+    named = [folder for folder, found in holders.items() if found.name == store.name]
+    if len(named) == 1:
+        return named[0]
+    return _raw_folder(store, _id_of(store) if holders else None)  # a look into the file leaves SQLite's own beside it
+
+
+def _raw_folders(store: Path) -> list[Path]:
+    """Where its pages may be, the likeliest first."""
+    return [store.with_name(f"{store.name}-data"), store.parent / "data", *sorted(store.parent.glob("*-data"))]
+
+
+def _raw_folder(store: Path, store_id: str | None) -> Path:
     shared, own = store.parent / "data", store.with_name(f"{store.name}-data")
-    return own if own.exists() or _holder(shared) not in (None, store.name) else shared
+    for folder in _raw_folders(store):
+        holder = _holder(folder)
+        if holder is None or (store_id is not None and holder.id != store_id):
+            continue
+        if holder.name == store.name or (store_id and (folder == own or not _may_be(folder, holder))):
+            return folder
+    if _holder(shared) is None and not own.exists():
+        return shared
+    return own if _holder(own) is None or store_id is None else store.with_name(f"{store.name}-{store_id[:8]}-data")
 
 
-def _holder(folder: Path) -> str | None:
-    """The name of the store whose pages a folder holds; None where no store has taken it."""
+def _may_be(folder: Path, holder: _Holder) -> bool:
+    """Whether the store that a folder names is still there. One that cannot be read may be it."""
+    named = folder.with_name(holder.name)
+    return named.exists() and _id_of(named) in (None, holder.id)
+
+
+def _holder(folder: Path) -> _Holder | None:
+    """None where no store has taken the folder."""
     try:
-        return (folder / HOLDER_FILE).read_text(errors="replace").strip()
+        return msgspec.json.decode((folder / HOLDER_FILE).read_bytes(), type=_Holder)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except msgspec.MsgspecError:
+        return _Holder("", "")  # somebody's, and nobody knows whose
 
 
-async def _take_raw_folder(database: LocalDatabase) -> Path:
+def _id_of(store: Path) -> str | None:
+    """None where the file is not there, cannot be read, or was never opened for writing."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as db:
+            kept = state.get(db, _ID_STATE, _StoreId)
+    except sqlite3.Error:
+        return None
+    return None if kept is None else kept.id
+
+
+async def _own_id(database: LocalDatabase, clock: Clock) -> str:
+    """Kept in the store itself, where copies and backups of it have it too."""
+    if kept := await database.read(state.get, _ID_STATE, _StoreId):
+        return kept.id
+    known = None
+    if await database.read(outbox.names_a_page):  # not a new one: the id was lost to damage
+        known = _holder(_raw_folder(database.path, None))
+    new = _StoreId(known.id if known and known.name == database.path.name else secrets.token_hex(16))
+    return (await database.write(state.settle, _ID_STATE, new, iso(clock.now()))).id
+
+
+async def _take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
     """Makes the store's raw folder, with a file in it that names the store, so that no other store takes it.
 
     One that should hold pages and is not there, or is empty, stays as it is: its volume may not be mounted yet.
     """
     store = database.path
-    shared = store.parent / "data"
-    if await _was_renamed(database, shared):
-        durable_files.replace(shared / HOLDER_FILE, store.name.encode())
-    folder = raw_folder(store)
-    if _holder(folder) is None and not (is_empty(folder) and await database.read(outbox.awaits_pages)):
+    folder, me = _raw_folder(store, store_id), _Holder(store.name, store_id)
+    holder = _holder(folder)
+    if holder is not None and holder != me:  # it was renamed, or is a copy
+        durable_files.replace(folder / HOLDER_FILE, msgspec.json.encode(me))
+    elif holder is None and not (is_empty(folder) and await database.read(outbox.awaits_pages)):
         durable_files.make_folder(folder)
-        _name_holder(folder, store.name)
-    return folder if raw_folder(store) == folder else await _take_raw_folder(database)  # another store was first
+        _name_holder(folder, me)
+    if _raw_folder(store, store_id) == folder:
+        return folder
+    return await _take_raw_folder(database, store_id)  # another store was first
 
 
 def is_empty(folder: Path) -> bool:
@@ -79,19 +147,11 @@ def is_empty(folder: Path) -> bool:
     return not folder.is_dir() or next(folder.iterdir(), None) is None
 
 
-async def _was_renamed(database: LocalDatabase, shared: Path) -> bool:
-    """Whether `data/` is this store's under an older name: nobody has that name, and the store names pages."""
-    store, old_name = database.path, _holder(shared)
-    if raw_folder(store) == shared or old_name is None or raw_folder(store).exists():
-        return False
-    return not (store.parent / old_name).exists() and await database.read(outbox.names_a_page)
-
-
-def _name_holder(folder: Path, name: str) -> None:
+def _name_holder(folder: Path, holder: _Holder) -> None:
     """Of two stores that do this at once, the first is named. After a power cut the file is whole, or not there."""
     partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
     try:
-        durable_files.replace(partial, name.encode())
+        durable_files.replace(partial, msgspec.json.encode(holder))
         with contextlib.suppress(FileExistsError):
             (folder / HOLDER_FILE).hardlink_to(partial)
     finally:
@@ -216,7 +276,7 @@ async def _open_parts(
     database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
     me = owner.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(me.leave)
-    raw = RawFiles(await _take_raw_folder(database), live_folder(path), me.id)
+    raw = RawFiles(await _take_raw_folder(database, await _own_id(database, clock)), live_folder(path), me.id)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, me, reserve, live_folder(path))
 

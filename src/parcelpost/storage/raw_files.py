@@ -31,7 +31,7 @@ _BLOCK_BYTES = 4096
 _GIVE_BACK = None
 
 HOLDER_FILE = ".store"
-"""In a raw folder: the name of the store that it belongs to."""
+"""In a raw folder: the name and the id of the store that it belongs to."""
 
 
 class PageToKeep(NamedTuple):

@@ -21,7 +21,7 @@ class WorkerState:
 
     async def get(self, name: str, kind: type[T]) -> T | None:
         """None: never put, or written by a program that meant something else by it."""
-        return await self._db.read(_get, name, kind)
+        return await self._db.read(get, name, kind)
 
     async def named(self, prefix: str, kind: type[T]) -> list[T]:
         """All whose names begin with that."""
@@ -37,7 +37,7 @@ class WorkerState:
 
     async def settle(self, name: str, value: S) -> S:
         """The value that was put first: of several processes that come at once, all are answered the same one."""
-        return await self._db.write(_settle, name, value, iso(self._clock.now()))
+        return await self._db.write(settle, name, value, iso(self._clock.now()))
 
 
 def _forget(db: sqlite3.Connection, prefix: str) -> int:
@@ -46,11 +46,11 @@ def _forget(db: sqlite3.Connection, prefix: str) -> int:
 
 def _named(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:
     names = db.execute("SELECT name FROM worker_state WHERE name >= ? ORDER BY name", (prefix,)).fetchall()
-    found = [_get(db, name, kind) for (name,) in names if name.startswith(prefix)]
+    found = [get(db, name, kind) for (name,) in names if name.startswith(prefix)]
     return [one for one in found if one is not None]
 
 
-def _get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:
+def get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:
     row = db.execute("SELECT value FROM worker_state WHERE name = ?", (name,)).fetchone()
     if row is None:
         return None
@@ -66,8 +66,8 @@ def put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> N
     db.execute(change, (name, msgspec.json.encode(value).decode(), now))
 
 
-def _settle(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
-    kept = _get(db, name, type(value))
+def settle(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
+    kept = get(db, name, type(value))
     if kept is None:
         put(db, name, value, now)
     return kept or value
