@@ -26,8 +26,8 @@ from tests.simulator import facts
 from tests.simulator.asking import wrong
 from tests.storage.making import look
 
-WORLD = World(seed=1, county="invented", size=320)
-HALF, ALL = 150, 300
+WORLD = World(seed=1, county="invented", size=220)
+HALF, ALL = 100, 200
 FAILING = "#MainContent_lblPid"
 FAILING_TABLES = (("sales", "#MainContent_grdSales"), ("buildings", "[id$='tblBldg']"))
 FAILING_AT_LEEPA = "#parcelLabel"

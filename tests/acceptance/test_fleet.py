@@ -65,7 +65,7 @@ async def until_done(ledger: asyncpg.Connection, tasks: int) -> None:
         await asyncio.sleep(0.1)
 
 
-@short_and_long("tasks, workers", (2_000, 4), (20_000, 8))
+@short_and_long("tasks, workers", (1_000, 3), (20_000, 8))
 async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
     tmp_path: Path, database: str, ledger: asyncpg.Connection, tasks: int, workers: int
 ) -> None:

@@ -205,7 +205,7 @@ async def test_the_gateways_commands_are_obeyed(tmp_path: Path) -> None:
 
 async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: Path) -> None:
     async with HostileGateway(many_at_once=True) as gateway:
-        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(300)))
+        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(120)))
         arguments = ("--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with (
             worker(*arguments, folder=tmp_path, token=gateway.token) as one,
@@ -213,7 +213,7 @@ async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: 
             worker(*arguments, folder=tmp_path, token=gateway.token) as three,
         ):
             assert [await process.ended() for process in (one, two, three)] == [0, 0, 0]
-        assert len(gateway.submissions) == 300
+        assert len(gateway.submissions) == 120
         assert {len({entry["idempotency_key"] for entry in sent}) for sent in gateway.submissions.values()} == {1}
         ids = {request.headers["x-worker-id"] for request in gateway.requests}
         assert len(ids) == 1, "one store is one worker upstream"
@@ -252,7 +252,7 @@ async def test_when_the_process_that_delivers_is_stopped_another_goes_on_and_it_
 
 async def test_many_workers_share_one_gateway(tmp_path: Path) -> None:
     async with HostileGateway(many_at_once=True) as gateway:
-        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(200)))
+        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(80)))
         folders = [tmp_path / "one", tmp_path / "two"]
         for folder in folders:
             folder.mkdir()
@@ -263,8 +263,8 @@ async def test_many_workers_share_one_gateway(tmp_path: Path) -> None:
             worker(*arguments, folder=folders[1], token=gateway.token, settings=settings) as two,
         ):
             assert [await one.ended(), await two.ended()] == [0, 0]
-        assert len(gateway.submissions) == 200
-        assert sum([(await counts(folder))["completed"] for folder in folders]) == 200
+        assert len(gateway.submissions) == 80
+        assert sum([(await counts(folder))["completed"] for folder in folders]) == 80
 
 
 async def test_health_and_metrics_are_served_and_the_token_is_nowhere(tmp_path: Path) -> None:

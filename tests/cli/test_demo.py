@@ -183,6 +183,7 @@ def test_a_killed_demo_takes_its_processes_with_it_and_its_files_are_where_they_
     assert (folder / "worker" / "parcelpost.db").is_file()
 
 
+@pytest.mark.long
 def test_a_terminal_sees_bars_and_only_the_spreadsheets_stay(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {"TMPDIR": str(tmp_path), "TERM": "xterm-256color"}

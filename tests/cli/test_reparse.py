@@ -94,8 +94,11 @@ def test_parsers_of_the_settings_read_again_and_the_others_are_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old_one.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
-    for platform in ("function", "class", "record", "echo"):
-        assert run_process("add", platform, "Ann", "--state", "FL", "--county", "x").code == 0
+    (tmp_path / "t.csv").write_text(
+        "platform,parcel_id,state,county\n"
+        + "".join(f"{one},Ann,FL,x\n" for one in ("function", "class", "record", "echo"))
+    )
+    assert run_process("import", "t.csv").code == 0
     ran = run_process("run", "--mode", "standalone", "--until-empty")
     assert "4 completed, 0 failed" in ran.out, ran.err
     first = run_process("reparse", "--json").document
@@ -121,8 +124,8 @@ def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old_one.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
-    for parcel in ("Ann", "Bo"):
-        run_process("add", "function", parcel, "--state", "FL", "--county", "x")
+    (tmp_path / "t.csv").write_text("parcel_id,state,county\nAnn,FL,x\nBo,FL,x\n")
+    run_process("import", "t.csv", "--platform", "function")
     run_process("run", "--mode", "standalone", "--until-empty")
     worse = PARSER.replace('return {"owner": html[3:-4]}', 'return {"owner": {"Bo": "BO"}[html[3:-4]]}')
     (tmp_path / "old_one.py").write_text(worse)

@@ -93,10 +93,15 @@ async def entries(store: Path) -> list[OutboxEntry]:
         return await lpm.get_unsynced_results(limit=1_000)
 
 
-@pytest.mark.parametrize("reactor", [ASYNCIO, SELECT, "TWISTED_REACTOR_ENABLED=False"])
+@pytest.mark.parametrize(
+    "reactor",
+    [ASYNCIO, *(pytest.param(one, marks=pytest.mark.long) for one in (SELECT, "TWISTED_REACTOR_ENABLED=False"))],
+)
 async def test_every_item_is_in_the_outbox_with_its_page(folder: Path, site: str, reactor: str) -> None:
-    ran = crawl(site, reactor, MIDDLEWARE)
+    ran = crawl(site, reactor, MIDDLEWARE, "LOG_LEVEL=DEBUG")
     assert ran.returncode == 0, ran.stderr
+    assert "DEBUG" in ran.stderr
+    assert "[aiosqlite]" not in ran.stderr, "the store's driver says nothing"
     found = await entries(folder / "store.db")
     assert sorted(entry.parcel_id for entry in found) == [f"{number:03}" for number in range(PARCELS)]
     for entry in found:
@@ -186,12 +191,6 @@ def test_an_item_that_cannot_be_stored_is_an_error_and_the_others_go_on(folder: 
     assert ran.returncode == 0
     assert f"'parcelpost/items_refused': {PARCELS}" in ran.stderr
     assert "the item has no parcel_id" in ran.stderr
-
-
-def test_the_log_has_no_lines_of_the_stores_driver(folder: Path, site: str) -> None:
-    ran = crawl(site, "LOG_LEVEL=DEBUG")
-    assert "[aiosqlite]" not in ran.stderr
-    assert "DEBUG" in ran.stderr
 
 
 def test_a_field_that_is_none_of_ours_is_refused_at_the_start(folder: Path, site: str) -> None:
