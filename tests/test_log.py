@@ -196,4 +196,5 @@ def test_a_reader_that_left_hurts_nobody() -> None:
         os.close(writer)
         os.close(reader)
         out, _ = process.communicate(b"\n", timeout=60)
-    assert (out, process.returncode) == (b"went on\n", 0)
+    assert out == b"went on\n"
+    assert process.returncode in {0, 120}, "120: Python itself could not flush its standard error at the end"

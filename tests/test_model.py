@@ -45,7 +45,7 @@ def test_lower_priorities_go_first() -> None:
 
 
 def test_the_words_of_the_schema_are_the_words_of_the_model() -> None:
-    assert list(TaskStatus) == ["pending", "processing", "completed", "failed", "expired"]
+    assert list(TaskStatus) == ["pending", "processing", "completed", "not_found", "failed", "expired"]
     assert list(Source) == ["gateway", "firestore", "local_file", "cli"]
 
 

@@ -80,7 +80,7 @@ async def test_pages_that_come_slow_broken_cut_or_garbled_are_asked_for_again_un
     entries = await results(tmp_path)
     assert misses(entries) == {}
     missing = [(one.platform, one.status, one.success) for one in entries if one.data is None]
-    assert sorted(missing) == [(name, TaskStatus.COMPLETED, True) for name in sorted(PARCELS)]
+    assert sorted(missing) == [(name, TaskStatus.NOT_FOUND, True) for name in sorted(PARCELS)]
     counted = {status for by_status in answers.values() for status in by_status}
     assert counted >= {"200", "500", "reset"}
 

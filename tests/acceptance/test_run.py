@@ -65,13 +65,13 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             arguments = ("--gateway", url, "--store", "store.db", "--until-empty", "--give-up-after", "0.5")
             async with worker(*arguments, folder=tmp_path, token="wrong") as process:
                 assert await process.ended() == 3
-            *_, summary, error, hint = (tmp_path / "worker.log").read_text().splitlines()
-            assert summary == "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store"
-            assert error.startswith(
-                "error: nothing is left to do but to wait for the upstream, and it was away for 0.5"
-            )
+            lines = (tmp_path / "worker.log").read_text().splitlines()
+            assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
+            (error,) = (line for line in lines if line.startswith("error: "))
+            what = "error: nothing is left to do but to wait for the upstream, and it was away for 0.5"
+            assert error.startswith(what)
             assert reason in error
-            assert hint.startswith("hint: ")
+            assert any(line.startswith("hint: ") for line in lines)
 
 
 async def test_a_summary_counts_the_run_and_not_the_store(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run
         (worker,) = json.loads(status(run, store, "--json"))["workers"]
         obey(store, worker["id"], paused=True, platforms=("vgsi",))
         out = status(run, store)
-        assert out.startswith("Attention: the gateway has paused worker w 1, 0 s ago: it starts no task")
+        assert re.match(r"Attention: the gateway has paused worker w 1, \d+ s ago: it starts no task", out)
         assert "parcelpost gateway order resume --worker" in out
         assert "ordered        pause and only vgsi, by the gateway for w 1\n" in out
         found = json.loads(status(run, store, "--json"))
@@ -136,7 +137,8 @@ def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do
         (worker,) = json.loads(status(run, store, "--json"))["workers"]
         strain(store, worker["id"], starts_tasks=False, summary="86 % of the memory is used: no task is started")
         out = status(run, store)
-        assert out.startswith("Attention: worker w 1: 86 % of the memory is used: no task is started (0 s ago). What")
+        what = r"Attention: worker w 1: 86 % of the memory is used: no task is started \(\d+ s ago\)\. What"
+        assert re.match(what, out)
         assert "memory         w 1: 86 % of the memory is used: no task is started\n" in out
         strain(store, worker["id"], starts_tasks=True, summary="76 % of the memory is used: half of the slots work")
         out = status(run, store)
@@ -225,7 +227,7 @@ def test_the_last_delivery_is_one_of_results(store: Path, run: Run) -> None:
                 )
 
     asyncio.run(log())
-    assert "last delivery  0 s ago, 1 result\n" in status(run, store)
+    assert re.search(r"last delivery  \d+ s ago, 1 result\n", status(run, store))
     assert "1 raw file  " in run("log", "--store", store).out
 
 

@@ -60,6 +60,8 @@ async def _put_into(lpm: LocalPersistenceManager, clock: ManualClock, status: Ta
         claim = await claim_one(lpm)
         if status is TaskStatus.COMPLETED:
             await lpm.save_result(claim, a_result())
+        if status is TaskStatus.NOT_FOUND:
+            await lpm.finish(claim, "no such parcel")
         if status is TaskStatus.FAILED:
             await lpm.give_up(claim, "no such parcel")
     assert (await the_task(lpm)).status is status

@@ -69,7 +69,7 @@ async def test_a_parcel_that_is_not_there_ends_its_task_without_a_record(works: 
     await works.add(a_task(), lambda _: NotFound("no such parcel"))
     assert await works.step() == 0
     result = await the_result(works.lpm)
-    assert (result.status, result.success, result.data) == (TaskStatus.COMPLETED, True, None)
+    assert (result.status, result.success, result.data) == (TaskStatus.NOT_FOUND, True, None)
     assert ended(works) == ("t1", "vgsi", "not_found", "no such parcel")
     assert works.saved == 1
 
