@@ -18,15 +18,17 @@ from parcelpost.cli.doctor.of_clock import against_gateway
 from parcelpost.cli.doctor.report import Answer, Case, Report, State
 from parcelpost.cli.given import using
 from parcelpost.clock import SystemClock, iso
+from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import look
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
-from parcelpost.worker.identity import GATEWAY_STATE, MetGateway
+from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 from parcelpost.worker.loop_names import SYNC
 from parcelpost.worker.presence import PRESENCE_STATE, Presence
 from tests import traps
 from tests.cli.doctoring import told
 from tests.cli.support import Run, change, damage, holder, make_full_store, make_store, rows
+from tests.gateway.served import served
 from tests.hostile import HostileGateway, Trap
 
 
@@ -192,6 +194,24 @@ async def test_a_gateway_is_asked_without_taking_a_task_from_it(here: Path, monk
             (said,) = [one.said for one in found.checks if one.about == "gateway"]
             assert f"takes our token, and speaks {language}" in said
         assert (gateway.handed_out, gateway.beats) == ([], [])
+
+
+async def test_the_doctor_asks_as_the_store_s_worker_or_as_nobody(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"PARCELPOST_WORKER_TOKENS": "ann: token-of-ann, bob: token-of-bob"}
+    async with served(here, environment) as gateway:
+        for name in ("ann", "bob"):
+            monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", f"token-of-{name}")
+            store = here / name / "parcelpost.db"
+            for _ in ("without a store", "with one that has an id"):
+                found = await examined(store, gateway__url=gateway.address)
+                (said,) = [one for one in found.checks if one.about == "gateway"]
+                assert "takes our token" in said.said, said.problems
+                async with LocalPersistenceManager.open(store) as lpm:
+                    await lpm.state.put(WORKER_ID_STATE, WorkerId(f"worker-of-{name}"))
+        joined = [event.worker_id for event in gateway.events if isinstance(event, WorkerJoined)]
+    assert joined == ["worker-of-ann", "worker-of-bob"]
+    claims = [line for line in rows(here / "gateway.db") if line.startswith('INSERT INTO "worker_ids"')]
+    assert len(claims) == 2, claims
 
 
 async def test_a_token_that_is_refused_is_told_without_the_token(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,14 +94,15 @@ class PlainClient(httpx2.AsyncClient):
 
 
 def open_client(token: str, worker_id: str) -> PlainClient:
-    """Takes proxies from the environment. Raises InvalidSettings."""
+    """`worker_id`: '' sends none. Takes proxies from the environment. Raises InvalidSettings."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
         "User-Agent": f"parcelpost/{__version__}",
         "X-Worker-Token": header_value("PARCELPOST_GATEWAY_TOKEN", token),
-        "X-Worker-ID": header_value("worker.id", worker_id),
     }
+    if worker_id:
+        headers["X-Worker-ID"] = header_value("worker.id", worker_id)
     try:
         return PlainClient(
             headers=headers,

@@ -36,7 +36,7 @@ class Probed(Struct, frozen=True, kw_only=True):
 
 
 async def probe(settings: GatewaySettings, token: str, worker_id: str, now: Callable[[], datetime]) -> Probed:
-    """Raises InvalidSettings for an address, token or id that cannot be used."""
+    """`worker_id`: '' for none. Raises InvalidSettings for an address, token or id that cannot be used."""
     async with open_client(token, worker_id) as client:
         (version, date), spoken = await asyncio.gather(
             _front(client, settings, token, now), _contract(Exchange(client, settings, token, now))

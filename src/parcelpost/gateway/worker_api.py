@@ -159,7 +159,7 @@ class _WorkerApi:
 
     async def selectors(self, request: Request) -> Response:
         """The fleet's selectors of a platform, the best first."""
-        await self._caller(request)
+        await self._caller(request, needs_id=False)
         platform = _name("platform", request.query_params.get("platform", ""))
         since = self._parts.clock.now() - _SELECTORS_OF
         rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
@@ -180,12 +180,17 @@ class _WorkerApi:
             headers = {wire.LEDGER_HEADER: self._ledger_id}
             raise Refusal(421, f"this gateway is {own}, and the request is for {meant}", headers=headers)
 
-    async def _caller(self, request: Request) -> str:
-        """The worker's id, once it may ask, means this gateway, has not asked too often, and the id is its own."""
+    async def _caller(self, request: Request, *, needs_id: bool = True) -> str:
+        """The worker's id, once it may ask, means this gateway, has not asked too often, and the id is its own.
+
+        Where no id is needed, one who gives none is no worker: `parcelpost doctor` looks that way.
+        """
         caller = self._access.worker(request)
         await self._check_ledger(request)
         if wait := self._limits.take(caller.token):
             await self._parts.clock.sleep(wait)
+        if not needs_id and "x-worker-id" not in request.headers:
+            return caller.worker_id
         await self._worker_ids.check(caller)
         if self._limits.is_new(caller.worker_id):
             self._parts.emit(WorkerJoined(worker_id=caller.worker_id, token=caller.token))

@@ -23,10 +23,10 @@ from parcelpost.settings.checks import url_problem
 from parcelpost.settings.keys import GatewaySettings
 from parcelpost.settings.secrets import read_token
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.identity import GATEWAY_STATE, MetGateway
+from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 
 _PATIENCE_SECONDS = 10.0
-_ID = "doctor"
+_FIRESTORE_ID = "doctor"
 _NO_TOKEN = "none"  # noqa: S105 - what is sent to a gateway on this machine that asks for none
 
 
@@ -62,14 +62,25 @@ async def _asked(case: Case, settings: GatewaySettings) -> list[Answer]:
     if url_problem(url):  # it may hold a password
         return [Answer("gateway", "not asked: gateway.url cannot be used", skipped=True)]
     gateway = replace(settings, timeout_seconds=min(settings.timeout_seconds, _PATIENCE_SECONDS))
+    worker_id = case.settings.worker.id or await _id_of(case)
     began = CLOCK.monotonic()
-    found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, case.settings.worker.id or _ID, CLOCK.now)
+    found = await probe(gateway, secret.reveal() if secret else _NO_TOKEN, worker_id, CLOCK.now)
     seconds = CLOCK.monotonic() - began
     clock = [against_gateway(found.date, CLOCK.now())] if found.date else []
     answer = _gateway(url, found, seconds, has_token=secret is not None)
     if found.ledger_id is not None and (problem := await _another(case, base_url(settings), found.ledger_id)):
         answer = Answer("gateway", "", [problem])
     return [answer, *clock]
+
+
+async def _id_of(case: Case) -> str:
+    """The store's worker id; '' while it has none. An id of the doctor's own would belong to one token."""
+    try:
+        async with looking(case.store) as database:
+            kept = await WorkerState(database, CLOCK).get(WORKER_ID_STATE, WorkerId)
+    except (StoreError, OSError):  # another check says so
+        return ""
+    return kept.worker_id if kept else ""
 
 
 async def _another(case: Case, address: str, ledger_id: str) -> Problem | None:
@@ -109,7 +120,7 @@ async def _firestore(case: Case) -> Answer:
         check_firestore(case.settings, os.environ)
         async with (
             asyncio.timeout(_PATIENCE_SECONDS),
-            upstream_of(case.settings, os.environ, _ID, CLOCK) as upstream,
+            upstream_of(case.settings, os.environ, _FIRESTORE_ID, CLOCK) as upstream,
         ):
             await upstream.get_selectors("parcelpost-doctor")
     except InvalidSettings:
