@@ -90,6 +90,15 @@ async def test_where_any_token_is_set_every_door_needs_one(tmp_path: Path) -> No
             assert ("no worker tokens are set here, and other tokens are" in said) is (kind != "WORKER")
 
 
+async def test_the_api_document_says_where_no_token_is_needed(tmp_path: Path) -> None:
+    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+        schemes = (await client.get("/openapi.json")).json()["components"]["securitySchemes"]
+    told = {name: scheme["description"].partition("; ")[2] for name, scheme in schemes.items()}
+    no_tokens = "not needed on a loopback address where no tokens are set at all"
+    read = f"{no_tokens}, or with server.open_read"
+    assert told == {"workerToken": no_tokens, "readToken": read, "adminToken": no_tokens}
+
+
 async def test_reading_can_be_left_open(tmp_path: Path) -> None:
     tokens = {"PARCELPOST_WORKER_TOKENS": "w-one", "PARCELPOST_ADMIN_TOKENS": "a-one"}
     async with some_parts(tmp_path, tokens, open_read=True) as parts:
@@ -127,7 +136,8 @@ async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> Non
         ):
             answer = await client.post(f"/internal/{path}", json=body, headers=BOB)
             assert answer.status_code == 403, path
-            assert "w-1 belongs to another token" in answer.json()["error"]["message"]
+            said = answer.json()["error"]["message"]
+            assert "worker id w-1 was first used with another token; list the new token under the same name" in said
         row = await parts.ledger.task("t1")
         assert row is not None and row.state == "leased"
         failed = await client.post("/internal/tasks/t1/fail", headers={**BOB, "X-Worker-ID": "w-2"})

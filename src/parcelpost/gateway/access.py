@@ -120,9 +120,9 @@ class WorkerIds:
             what = f"the token is in use by {self._most:,} workers already (server.workers_per_token)"
             raise Refusal(403, what)
         if found != caller.owner:
-            raise Refusal(
-                403, f"the worker id {worker_id} belongs to another token; give this worker another worker.id"
-            )
+            what = f"worker id {worker_id} was first used with another token"
+            remedy = "list the new token under the same name as the old one, or give this worker another worker.id"
+            raise Refusal(403, f"{what}; {remedy}")
         self._checked[worker_id] = (found, now)
         self._checked.move_to_end(worker_id)
         if len(self._checked) > _MOST_CHECKED:

@@ -33,13 +33,17 @@ BODIES = (408, 413, 415)
 
 Schema = dict[str, Any]
 
-_OPEN = "not needed on a loopback address where no such tokens are set"
+_OPEN = "not needed on a loopback address where no tokens are set at all"
 WORKER_TOKEN = Security(
     APIKeyHeader(
         name="X-Worker-Token", scheme_name="workerToken", description=f"A worker's token; {_OPEN}", auto_error=False
     )
 )
-READ_TOKEN = Security(HTTPBearer(scheme_name="readToken", description=f"A read token; {_OPEN}", auto_error=False))
+READ_TOKEN = Security(
+    HTTPBearer(
+        scheme_name="readToken", description=f"A read token; {_OPEN}, or with server.open_read", auto_error=False
+    )
+)
 ADMIN_TOKEN = Security(HTTPBearer(scheme_name="adminToken", description=f"An admin token; {_OPEN}", auto_error=False))
 """For the document only: `Access` decides. A route with two of them takes either."""
 
