@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -144,6 +145,8 @@ class Delivery:
         self.raw_stored: list[OutboxEntry] = []
         self.refused: list[tuple[OutboxEntry, str]] = []
         """These are at fault."""
+        self.lost_pages: set[str | None] = set()
+        """Gone or damaged, and not to be restored: to try again changes nothing."""
         self.undecided: list[tuple[OutboxEntry, str]] = []
         """These failed alone: they are at fault, or the upstream is."""
         self.waiting: list[OutboxEntry] = []
@@ -233,6 +236,8 @@ class Delivery:
                 return
             if not await self._lpm.restore_page(entry):
                 self.refused.append((entry, problem))
+                if await asyncio.to_thread(_is_lost, self._lpm.raw_path(html_path)):
+                    self.lost_pages.add(html_path)
                 return
         await self._upstream.upload_raw_file(entry, self._lpm.raw_path(html_path))
         self.raw_stored.append(entry)
@@ -381,6 +386,17 @@ class Delivery:
             self.stored.append(entry)
         else:
             self.refused.append((entry, receipt.error or _NO_REASON))
+
+
+def _is_lost(page: Path) -> bool:
+    """False for what cannot be read, by its rights or its disk, or is no file: somebody can change that."""
+    try:
+        page.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _one_of_each_parcel(

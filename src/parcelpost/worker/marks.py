@@ -53,7 +53,7 @@ def delivered(delivery: Delivery, seconds: float, error: NotNow | NotAllowed | N
             result_id=entry.result_id,
             task_id=entry.task_id,
             reason=reason,
-            final=entry.sync_attempts + 1 >= max_rejections,
+            final=entry.sync_attempts + 1 >= max_rejections or entry.html_path in delivery.lost_pages,
         )
         for entry, reason in delivery.refused
     ]
