@@ -121,7 +121,12 @@ async def _export(found: Selected, order: Order, meter: Meter, store: Path) -> E
     options = Options(now=CLOCK.now(), bom=order.bom, guard=order.guard)
     total = found.count
     return await export(
-        found.pages(), order.what, options, replace=order.replace, progress=lambda done: meter(done, total)
+        found.pages(),
+        order.what,
+        options,
+        replace=order.replace,
+        progress=lambda done: meter(done, total),
+        is_new_only=bool(order.receiver),
     )
 
 

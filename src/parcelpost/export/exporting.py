@@ -31,7 +31,13 @@ class Exported(Struct, frozen=True, kw_only=True):
 
 
 async def export(
-    pages: Pages, what: Plan, options: Options, *, replace: bool, progress: Callable[[int], None]
+    pages: Pages,
+    what: Plan,
+    options: Options,
+    *,
+    replace: bool,
+    progress: Callable[[int], None],
+    is_new_only: bool = False,
 ) -> Exported:
     """Each file is there when it is whole; until then, and if this fails or is cancelled, what was there before is.
 
@@ -52,7 +58,8 @@ async def export(
     except OSError as error:
         why = error.strerror or error
         if what.is_stdout:
-            hint = "see whether there is room where it goes; the next export with --new has the same again"
+            again = "; the next export with --new has the same again" if is_new_only else ""
+            hint = f"see whether there is room where it goes{again}"
             raise ParcelpostError(f"standard output could not be written: {why}", hint=hint) from error
         raise ParcelpostError(
             f"{error.filename or what.folder} could not be written: {why}",
