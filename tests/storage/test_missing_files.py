@@ -38,6 +38,7 @@ async def test_nothing_is_confirmed_after_the_files_are_gone(tmp_path: Path) -> 
                     with pytest.raises(StoreGone, match=r"deleted or moved|replaced by another") as gone:
                         await lpm.save_result(claim, a_result(body=body))
                     assert gone.value.retry_helps, what
+                    assert "raw" not in what or "store restore" not in gone.value.hint, what
                 assert lpm.missing, what
         except StoreGone:
             pass  # closing may say so, too

@@ -11,7 +11,7 @@ import typer
 
 from parcelpost.cli.options import ConfigPath, SetOptions
 from parcelpost.cli.output import printable
-from parcelpost.errors import StoreGone, UpstreamLost
+from parcelpost.errors import UpstreamLost
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
@@ -138,8 +138,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
                 runner = StandaloneRunner(worker, until_empty=until_empty)
         started_at = worker.tools.clock.now()
         await runner.run()
-        if problem := worker.tools.lpm.missing:
-            raise StoreGone(problem)
+        worker.tools.lpm.check_files()
         if until_empty:
             ended = await worker.tools.lpm.ended_since(started_at)
             depth = await worker.tools.lpm.queue_depth()

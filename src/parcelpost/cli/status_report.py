@@ -127,10 +127,9 @@ async def gather(store: Path) -> Status:
 
 def _raw_folder_problems(store: Path) -> list[Problem]:
     problem = raw_files.missing(opening.raw_folder(store))
-    reject = command_line("results reject --all", store)
     remedy = (
-        "put it back or mount it, and delivery goes on; if it is lost, set aside what cannot be delivered without its "
-        f"pages with '{reject}', and start the worker anew"
+        "put the folder back or mount it, and delivery goes on; if the pages are lost for good, results whose page is "
+        "missing can be rejected"
     )
     return [Problem(f"nothing is delivered: {problem}", remedy, "store")] if problem else []
 

@@ -44,6 +44,7 @@ from parcelpost.storage.mending import Mending
 from parcelpost.storage.metrics import Metrics
 from parcelpost.storage.open_sites import Sites
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
+from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.reparsing import Reparsing
 from parcelpost.storage.saving import Saving
 from parcelpost.storage.signals import Signals
@@ -403,7 +404,13 @@ class LocalPersistenceManager:
     def check_raw_folder(self) -> None:
         """Raises StoreGone where the folder of raw pages is not there: no result is at fault for that."""
         if problem := self._raw.missing:
+            raise StoreGone(problem, hint=GONE_HINT)
+
+    def check_files(self) -> None:
+        """Raises StoreGone where the store's file or its raw folder is not there any more."""
+        if problem := self._db.missing:
             raise StoreGone(problem)
+        self.check_raw_folder()
 
     def raw_path(self, html_path: str) -> Path:
         """The file on disk of an entry's `html_path` or another of its paths."""

@@ -32,6 +32,7 @@ _GIVE_BACK = None
 
 HOLDER_FILE = ".store"
 """In a raw folder: the name and the id of the store that it belongs to."""
+GONE_HINT = "put the folder back or mount it, and a worker that runs goes on; backups hold the database only"
 
 
 class PageToKeep(NamedTuple):
@@ -120,7 +121,7 @@ class RawFiles:
 
     def _keep_part(self, pages: list[PageToKeep]) -> list[Any]:
         if problem := missing(self.root):
-            return [StoreGone(problem) for _ in pages]
+            return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         answers: list[Any] = []
         records: list[PageRecord] = []
         for page in pages:
@@ -140,7 +141,7 @@ class RawFiles:
                     self._unlink([kept.json_path, kept.html_path])
             return [os_error(error, self.root) for _ in pages]
         if problem := missing(self.root):  # it may have gone meanwhile: nobody is told that the page is safe
-            return [StoreGone(problem) for _ in pages]
+            return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         return answers
 
     def _write_or_make_folder(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
