@@ -10,6 +10,7 @@ import pytest
 from parcelpost.model import Page, Target
 from parcelpost.scrapers.platforms import NAMES, county_platform
 from parcelpost.simulator.sites import SITES
+from tests.lengths import short_and_long
 from tests.scrapers.mutations import crowded, filled, labels_of
 from tests.scrapers.test_bad_pages import pages
 
@@ -21,12 +22,13 @@ SHAPES = [b"<td>%s</td>", b"<table><tr><td>%s</td></tr></table>", b"<label for=z
 WITH_PAGES = sorted({*NAMES} & {*SITES})
 
 
-def test_a_label_may_be_repeated(subtests: pytest.Subtests) -> None:
+@short_and_long("labels", (1,), (None,))
+def test_a_label_may_be_repeated(subtests: pytest.Subtests, labels: int | None) -> None:
     for name in WITH_PAGES:
         for shape in SHAPES:
             with subtests.test(name=name, shape=shape):
                 good = [body for platform, body in pages() if platform == name]
-                for label in labels_of(good):
+                for label in labels_of(good)[:labels]:
                     filling = filled(shape % label, SIZE)
                     if shape.startswith(b"<td"):
                         filling = b"<table>" + filling + b"</table>"
@@ -34,36 +36,39 @@ def test_a_label_may_be_repeated(subtests: pytest.Subtests) -> None:
                         _check(name, body)
 
 
-def test_a_value_may_be_long(subtests: pytest.Subtests) -> None:
+@short_and_long("labels", (1,), (None,))
+def test_a_value_may_be_long(subtests: pytest.Subtests, labels: int | None) -> None:
     for name in WITH_PAGES:
         for sign in [b"(not ", b"$1,"]:
             with subtests.test(name=name, sign=sign):
                 good = next(body for platform, body in pages() if platform == name)
-                for label in labels_of([good]):
+                for label in labels_of([good])[:labels]:
                     at = good.find(b">" + label + b"<") + 1
                     _check(name, good[:at] + filled(sign, SIZE) + good[at + len(label) :])
 
 
-@pytest.mark.parametrize(
-    ("name", "body"),
-    [
-        ("qpublic", b"<table><tr><th>Legal Description</th><td>" + b"(not " * 40_000 + b"</td></tr></table>"),
-        ("vgsi", b"<label for=zz>PID</label><p></p>" * 4_000),
-        ("collier_pa", b"<table><tr>" + b"<td>Date</td>" * 2_000 + b"</tr></table>"),
-        (
-            "grizzly_gis",
-            b"".join(b"<table><tr><td>%s</td></tr></table>" % one * 8_000 for one in (b"Just", b"Assessed")),
-        ),
-    ],
-)
-def test_what_once_took_seconds_does_not(name: str, body: bytes) -> None:
-    good = next(body for platform, body in pages() if platform == name)
-    for page in (b"<html><body>" + body + b"</body></html>", crowded(good, body)):
-        _check(name, page)
+ONCE_SLOW = [
+    ("qpublic", b"<table><tr><th>Legal Description</th><td>" + b"(not " * 40_000 + b"</td></tr></table>"),
+    ("vgsi", b"<label for=zz>PID</label><p></p>" * 4_000),
+    ("collier_pa", b"<table><tr>" + b"<td>Date</td>" * 2_000 + b"</tr></table>"),
+    (
+        "grizzly_gis",
+        b"".join(b"<table><tr><td>%s</td></tr></table>" % one * 8_000 for one in (b"Just", b"Assessed")),
+    ),
+]
+
+
+def test_what_once_took_seconds_does_not(subtests: pytest.Subtests) -> None:
+    for name, body in ONCE_SLOW:
+        good = next(body for platform, body in pages() if platform == name)
+        for page in (b"<html><body>" + body + b"</body></html>", crowded(good, body)):
+            with subtests.test(name=name):
+                _check(name, page)
 
 
 def _check(name: str, body: bytes) -> None:
-    assert _seconds(name, body) < TIMES_A_PLAIN_PAGE * _plain_seconds(name, len(body) // SIZE + 1) + SLACK_SECONDS
+    most = TIMES_A_PLAIN_PAGE * _plain_seconds(name, len(body) // SIZE + 1) + SLACK_SECONDS
+    assert any(_seconds(name, body) < most for _ in range(3)), body[:1000]  # on a busy machine one may take far longer
 
 
 @cache

@@ -12,7 +12,7 @@ from parcelpost.simulator.world import World
 from tests.simulator import facts
 from tests.simulator.asking import list_page, parcel_page, wrong
 
-WORLD = World(seed=5, county="stonebridge", size=1_000)
+WORLD = World(seed=5, county="stonebridge", size=300)
 TARGET = Target(parcel_id="", state="FL", county="stonebridge")
 
 
