@@ -62,7 +62,10 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
         site.page("/flood", FLOOD)
         evidence = Evidence()
         browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE, evidence=evidence)
-        async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
+        async with (
+            PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher,
+            asyncio.timeout(4 * PATIENCE),
+        ):
 
             async def page(county: str, path: str) -> bytes:
                 target = Target(parcel_id="1", state="FL", county=county)
