@@ -126,6 +126,14 @@ WORKER = (
         "See what grows: 'parcelpost store status', and what else is on that disk.",
     ),
     Alert(
+        "ParcelpostInodesRunOut",
+        f"predict_linear({series('disk_free_inodes', over='6h')}, 24 * 3600) < 0",
+        "1h",
+        "warning",
+        "The disk of {{ $labels.instance }} will have no free inodes within a day, as things go.",
+        "Remove small files: see 'df -i', and what else is on that disk.",
+    ),
+    Alert(
         "ParcelpostBackupOld",
         f"{series('without_backup_seconds')} > 2 * 86400",
         "1h",

@@ -30,6 +30,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     store_bytes: int = 0
     store_max_bytes: int = 0
     disk_free_bytes: int = 0
+    disk_free_inodes: int = 0
     without_backup_seconds: float = 0.0
     """Age of the newest backup, or of the store where there is none."""
     paused: Collection[str] = ()
@@ -111,6 +112,7 @@ class Telemetry:
         self._store_bytes.set(figures.store_bytes)
         self._store_max_bytes.set(figures.store_max_bytes)
         self._disk_free.set(figures.disk_free_bytes)
+        self._free_inodes.set(figures.disk_free_inodes)
         self._without_backup.set(figures.without_backup_seconds)
         self._paused.clear()
         for platform in figures.paused:
@@ -186,6 +188,7 @@ class Telemetry:
         self._store_bytes = self._gauge("store_bytes", "What the store takes on disk: database, raw files, journals.")
         self._store_max_bytes = self._gauge("store_max_bytes", "Its cap, `storage.max_bytes`.")
         self._disk_free = self._gauge("disk_free_bytes", "What is free on its disk.")
+        self._free_inodes = self._gauge("disk_free_inodes", "How many files can still be made on its disk.")
         self._without_backup = self._gauge(
             "without_backup_seconds", "Age of the newest backup, or of the store where there is none."
         )

@@ -79,6 +79,9 @@ CASES: Mapping[str, Case] = {
     "ParcelpostDiskFillsUp": Case(
         {f"parcelpost_disk_free_bytes{W}}}": "100000-100x400"}, "30m", "90m", 'instance="w1", job="parcelpost-worker"'
     ),
+    "ParcelpostInodesRunOut": Case(
+        {f"parcelpost_disk_free_inodes{W}}}": "100000-100x400"}, "30m", "90m", 'instance="w1", job="parcelpost-worker"'
+    ),
     "ParcelpostBackupOld": Case(
         {f"parcelpost_without_backup_seconds{W}}}": "172800+60x120"},
         "30m",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -103,6 +104,27 @@ def test_of_several_that_find_a_process_hanging_one_takes_its_duty(store: Path) 
         assert len(having) == 1
         hung.resume()
         assert [has(sister) for sister in (hung, *others)].count(True) == 1
+
+
+async def test_signs_of_life_go_on_after_a_time_without_files_to_open(store: Path) -> None:
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(context))
+    options = StoreOptions(hung_after_seconds=HUNG_AFTER)
+    async with LocalPersistenceManager.open(store, options=options, worker="worker") as lpm:
+        lock = live_folder(store) / f"{lpm.owner_id}.lock"
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        next_file = os.dup(0)
+        os.close(next_file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_file, hard))
+        try:
+            await asyncio.sleep(HUNG_AFTER / 5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        before = lock.stat().st_mtime_ns
+        async with asyncio.timeout(60):
+            while lock.stat().st_mtime_ns == before:
+                await asyncio.sleep(0.05)
+    assert problems == []
 
 
 async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tmp_path: Path) -> None:

@@ -22,14 +22,16 @@ def _lease(task_id: str, lease_id: str = "a", expires_at: object = SOON) -> Leas
 async def test_held_are_open_tasks_and_ends_that_wait_to_be_sent(
     lpm: LocalPersistenceManager, clock: ManualClock
 ) -> None:
-    for name in ("sent", "unsent", "failed", "held"):
+    for name in ("sent", "unsent", "rejected", "failed", "held"):
         claim = await claim_one(lpm, a_task(name, lease_expires_at=SOON, lease_id="a"))
         assert claim.task.lease_id == "a"
-        if name in {"sent", "unsent"}:
+        if name in {"sent", "unsent", "rejected"}:
             result_id = await lpm.save_result(claim, a_result())
             if name == "sent":
                 await lpm.mark_raw_synced([result_id or ""])
                 await lpm.mark_synced([result_id or ""])
+            elif name == "rejected":
+                await lpm.mark_rejected([result_id or ""], "no")
         elif name == "failed":
             await lpm.give_up(claim, "no")
     await lpm.add_tasks(

@@ -117,6 +117,8 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
         except asyncio.CancelledError:
             cancelled = True
             await asyncio.wait([copying])
+            if copying.exception() is None:  # it was done a moment before
+                path.unlink()
             raise
         set_aside = None
         if replace:

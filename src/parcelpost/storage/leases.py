@@ -18,7 +18,8 @@ _NAMED = """
 SELECT task_id, lease_id, lease_expires_at FROM tasks INDEXED BY tasks_named_leases
 WHERE lease_id IS NOT NULL AND lease_expires_at > :now
     AND (status IN ('pending', 'processing')
-        OR EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id AND r.synced = 0))
+        OR EXISTS (SELECT 1 FROM results AS r
+            WHERE r.task_id = tasks.task_id AND r.synced = 0 AND r.rejected_at IS NULL))
 ORDER BY lease_expires_at LIMIT :most
 """
 _EXTEND = """

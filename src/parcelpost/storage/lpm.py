@@ -146,8 +146,13 @@ class LocalPersistenceManager:
 
     def _beat(self) -> None:
         """A sign of life, and a look at those of others. On the event loop: where that hangs, the process does."""
+        self._beat_timer = asyncio.get_running_loop().call_later(self._watch.beat_seconds, self._beat)
         self._store.owner.beat()
         self.duties.beat()
+        with contextlib.suppress(OSError):  # no file can be opened just now: the next look tells
+            self._look_at_peers()
+
+    def _look_at_peers(self) -> None:
         self._watch.look()
         hung = set(self._watch.hung_owners())
         for one in sorted(hung ^ self._hung):
@@ -157,7 +162,6 @@ class LocalPersistenceManager:
             elif facts is not None:
                 self._emit(PeerBack(owner=one, pid=facts.pid))
         self._hung = hung
-        self._beat_timer = asyncio.get_running_loop().call_later(self._watch.beat_seconds, self._beat)
 
     def _stop_beating(self) -> None:
         if self._beat_timer is not None:

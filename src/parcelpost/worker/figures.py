@@ -14,6 +14,7 @@ async def figures(lpm: LocalPersistenceManager) -> Figures:
         store_bytes=health.usage.total,
         store_max_bytes=health.usage.max_bytes,
         disk_free_bytes=health.usage.disk_free,
+        disk_free_inodes=health.usage.free_inodes,
         without_backup_seconds=health.age_seconds if newest is None else newest,
         paused=list(await lpm.paused_platforms()),
     )

@@ -42,6 +42,7 @@ from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import ParcelKey
 
 _MOST_HISTORY = 100
+_HISTORIES_AT_A_TIME = 2  # what is compared at the same time is in memory at the same time
 _NO_PARCEL = "no such parcel is known here"
 _NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
@@ -95,34 +96,38 @@ async def _with_records(ledger: Ledger, asked: Listed) -> Parcels:
 def add_one(routes: APIRouter, parts: Parts) -> None:
     """Two routes, for the documents' sake: which of them is meant shows only in the path as it was sent."""
     path = "/parcels/{platform}/{state}/{county}/{parcel_id:path}"
+    turns = asyncio.Semaphore(_HISTORIES_AT_A_TIME)
 
     @routes.get(f"{path}/raw", responses=download("application/octet-stream", 404))
     async def raw(
         request: Request, platform: str, state: str, county: str, parcel_id: str, sha256: str = ""
     ) -> Response:
         """The newest page kept of it, or that of a certain scrape, compressed with gzip."""
-        return await _one_or_raw(parts, request, sha256)
+        return await _one_or_raw(parts, turns, request, sha256)
 
     @routes.get(path, responses=answers(OneParcel, 404))
     async def one(request: Request, platform: str, state: str, county: str, parcel_id: str) -> Response:
         """The record, and what changed in it and when. What is empty is spelled `-`."""
-        return await _one_or_raw(parts, request, "")
+        return await _one_or_raw(parts, turns, request, "")
 
 
-async def _one_or_raw(parts: Parts, request: Request, sha256: str) -> Response:
+async def _one_or_raw(parts: Parts, turns: asyncio.Semaphore, request: Request, sha256: str) -> Response:
     found = read_address(request.scope.get("raw_path") or request.url.path.encode())
     if found is None:
         raise Refusal(404, _NO_PARCEL)
     key, wants_raw = found
-    return await (_raw(parts, request, key, sha256) if wants_raw else _one(parts, key))
+    if wants_raw:
+        return await _raw(parts, request, key, sha256)
+    async with turns:
+        return await _one(parts.ledger, key)
 
 
-async def _one(parts: Parts, key: ParcelKey) -> Response:
-    found = await parts.ledger.record(key)
+async def _one(ledger: Ledger, key: ParcelKey) -> Response:
+    found = await ledger.record(key)
     if found is None:
         raise Refusal(404, _NO_PARCEL)
-    told = await _history(parts.ledger, key)
-    return json_answer(OneParcel(record_answer(found), told.scrapes, not told.is_whole))
+    told = await _history(ledger, key)
+    return await asyncio.to_thread(json_answer, OneParcel(record_answer(found), told.scrapes, not told.is_whole))
 
 
 async def _history(ledger: Ledger, key: ParcelKey) -> History:
