@@ -62,8 +62,8 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four inve
 	@rm -rf demo_data
 	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 
-# One more than there are processors: many tests wait for other processes most of their time.
-TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Two more than there are processors: many tests wait for other processes most of their time.
+TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 

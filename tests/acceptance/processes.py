@@ -45,10 +45,10 @@ class WorkerProcess:
         """Its exit code."""
         return await asyncio.wait_for(self._process.wait(), seconds)
 
-    async def said(self, text: str) -> None:
-        """Waits for a line that holds the text."""
+    async def said(self, text: str, times: int = 1) -> None:
+        """Waits for that many lines that hold the text."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._news:
-            await self._news.wait_for(lambda: any(text.encode() in line for line in self._lines))
+            await self._news.wait_for(lambda: sum(text.encode() in line for line in self._lines) >= times)
 
     async def listen(self, log: Path) -> None:
         """Until it ends. What it says goes into the log, too."""

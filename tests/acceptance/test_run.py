@@ -355,7 +355,7 @@ async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes
             await process.said('"StoreFound"')
             await asyncio.wait_for(gateway.until(lambda: len(gateway.submissions) == 30), PATIENCE_SECONDS)
             (folder / "store.db").unlink()
-            await process.said("store.db was deleted or moved while it was open")
+            await process.said('"StoreLost"', times=2)
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 1
     assert "error: " in (tmp_path / "worker.log").read_text()

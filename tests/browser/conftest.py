@@ -11,14 +11,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from parcelpost.scrapers.browsers.arguments import GUARDED
+from parcelpost.scrapers.browsers.switches import LEAN, SWITCHES
 
 expect.set_options(timeout=60_000)  # its own five seconds say nothing about a page on a busy machine
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _ARGUMENTS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--headless", "--no-sandbox", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *LEAN,
 )
 
 
@@ -38,7 +39,7 @@ async def guarded() -> AsyncIterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
     async with async_playwright() as playwright:
-        arguments = ["--no-sandbox", "--disable-gpu", *GUARDED]
+        arguments = ["--no-sandbox", *SWITCHES]
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         await browser.close()

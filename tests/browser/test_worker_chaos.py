@@ -16,13 +16,13 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import STANDALONE, add, data, is_worked_off, results, simulated
 from tests.acceptance.processes import WorkerProcess, eventually, worker
 from tests.browser.pools import kill_if_there, needs_chromium, renderers
+from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import wrong
 
 pytestmark = needs_chromium
 
-TASKS = 200
-KILL_EVERY = 12
+KILL_EVERY = 10
 """Tasks that end between two kills."""
 SETTINGS = {"browser.most": "2", "executor.slots": "3", "browser.idle_seconds": "600"}
 
@@ -84,9 +84,10 @@ async def _under_fire(running: WorkerProcess, lpm: LocalPersistenceManager, watc
 
 
 @pytest.mark.timeout(600)
-async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Path) -> None:
-    world = World(seed=1, county="invented", size=TASKS)
-    asked = ("--platform", "grizzly_gis", "--parcels", str(TASKS), "--fault", "script=1")
+@short_and_long("tasks", (40,), (200,))
+async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Path, tasks: int) -> None:
+    world = World(seed=1, county="invented", size=tasks)
+    asked = ("--platform", "grizzly_gis", "--parcels", str(tasks), "--fault", "script=1")
     with simulated(tmp_path, *asked) as county:
         await add(tmp_path, county.tasks("grizzly_gis"), max_retries=0)
         async with (
@@ -98,12 +99,12 @@ async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Pat
             assert await running.ended() == 0
             assert await watched.rows() == []
             assert watched.running() == set()
-    assert kills >= TASKS // KILL_EVERY - 2
+    assert kills >= tasks // KILL_EVERY - 2
     deaths = (tmp_path / "worker.log").read_text().count('"event": "BrowserDied"')
     assert deaths >= kills // 2, "the others were renderers"
     found = {entry.parcel_id: data(entry) for entry in await results(tmp_path)}
     expected = {
-        fact["parcel_id"]: fact for n in range(1, TASKS + 1) if (fact := facts.of_parcel("grizzly_gis", world.at(n)))
+        fact["parcel_id"]: fact for n in range(1, tasks + 1) if (fact := facts.of_parcel("grizzly_gis", world.at(n)))
     }
     assert found.keys() == expected.keys()
     assert {key: bad for key, fact in expected.items() if (bad := wrong(found[key], fact))} == {}

@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.clock import Clock, ManualClock, SystemClock
 from parcelpost.errors import StoreBusy, StoreCorrupt, StoreFull
-from parcelpost.events import Event, LoopFailed
+from parcelpost.events import Event, LoopFailed, ignore
 from parcelpost.worker.loop import Loop, Step
 
 AN_HOUR = 3_600.0
@@ -51,6 +51,21 @@ async def play(turns: Sequence[Turn], events: list[Event] | None = None) -> list
     if not running.cancelled():
         running.result()
     return [later - earlier for earlier, later in zip(script.times, script.times[1:], strict=False)]
+
+
+async def test_a_step_that_fails_while_it_is_cancelled_ends_its_loop() -> None:
+    async def step() -> float:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise StoreFull("no room")
+
+    running = asyncio.create_task(Loop("failing", step, SystemClock(), ignore).run())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running}, timeout=60)
+    assert running.cancelled()
 
 
 class Turns:

@@ -63,6 +63,9 @@ class Loop:
             delay = await self._step()
         except Exception as error:
             self._began = None
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # the step failed while it was being cancelled
+                raise asyncio.CancelledError from error
             pause = self._failed(error)
             if self._surprises >= _MOST_FAILURES:
                 raise

@@ -17,8 +17,5 @@ _OF_PLAYWRIGHT = (
 )
 """Chromium takes only the last of several lists: what Playwright disables is said again."""
 
-SWITCHES = (
-    "--disable-features=" + ",".join((*_NOT_NEEDED, *_OF_PLAYWRIGHT)),
-    "--disable-gpu",
-    *GUARDED,
-)
+LEAN = ("--disable-features=" + ",".join((*_NOT_NEEDED, *_OF_PLAYWRIGHT)), "--disable-gpu")
+SWITCHES = (*LEAN, *GUARDED)
