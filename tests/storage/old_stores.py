@@ -1,4 +1,4 @@
-"""Stores as earlier versions of the program left them: rows that today's program made, in the schema of then."""
+"""A worker's store in the middle of its work, every table in use."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState, Page, Result, Signal, Source
-from parcelpost.storage import LocalPersistenceManager, migrations
+from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import listed
 from parcelpost.storage.metrics import Sample
 from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
 
-LISTS_SINCE = 3
-"""Earlier schemas hold one record of a page."""
 OPEN = ["later", "other", "urgent", "held"]
 """Tasks that are to do; `held` is in the hands of a process that died, `later` waits for a second try."""
 
@@ -37,7 +35,7 @@ def echo(task_id: str, **more: Any) -> Any:
 
 
 async def fill(folder: Path) -> Path:
-    """A worker's store in the middle of its work, every table in use. Answers a copy of it, with `data` beside it."""
+    """Returns a copy of it, as kill -9 would leave it, with `data` beside it."""
     clock = ManualClock()
     async with LocalPersistenceManager.open(folder / "store.db", clock=clock, worker="worker") as lpm:
         await _results(lpm)
@@ -48,7 +46,7 @@ async def fill(folder: Path) -> Path:
         copy = folder / "copy" / "store.db"
         copy.parent.mkdir()
         with contextlib.closing(sqlite3.connect(lpm.path)) as live, contextlib.closing(sqlite3.connect(copy)) as made:
-            live.backup(made)  # as kill -9 would leave it, with its claims
+            live.backup(made)
         shutil.copytree(folder / "data", copy.parent / "data")
     return copy
 
@@ -92,37 +90,11 @@ async def _tasks_to_do(lpm: LocalPersistenceManager) -> None:
     assert (await the_result(lpm, "last")).raw_sha256
 
 
-def build(source: Path, store: Path, version: int) -> None:
-    """The rows of `source` that a store of that version could hold."""
-    store.parent.mkdir(parents=True)
-    shutil.copytree(source.parent / "data", store.parent / "data")
-    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        db.execute("PRAGMA journal_mode = WAL")
-        known = [migration for migration in migrations.load() if migration.version <= version]
-        migrations.apply(db, known, "2025-12-24T00:00:00.000Z")
-        db.execute("ATTACH ? AS today", (str(source),))
-        for table in tables(db):
-            names = ", ".join(_columns(db, "main", table))
-            fits = "" if version >= LISTS_SINCE else _WITHOUT_LISTS.get(table, "")
-            db.execute(f"INSERT OR REPLACE INTO {table} ({names}) SELECT {names} FROM today.{table} {fits}")
-
-
-_WITHOUT_LISTS = {
-    "tasks": "WHERE parent_id IS NULL",
-    "results": "WHERE task_id IN (SELECT task_id FROM today.tasks WHERE parent_id IS NULL)",
-}
-
-
 def tables(db: sqlite3.Connection) -> list[str]:
     """What triggers write to comes last."""
     query = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     found = {name for (name,) in db.execute(query)} - {"schema_version"}
     return sorted(found, key=lambda name: (name == "storage_usage", name != "tasks", name))
-
-
-def _columns(db: sqlite3.Connection, schema: str, table: str) -> list[str]:
-    return [row[1] for row in db.execute(f"PRAGMA {schema}.table_info({table})")]
 
 
 def rows(store: Path) -> Rows:

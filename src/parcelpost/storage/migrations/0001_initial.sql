@@ -19,7 +19,8 @@ CREATE TABLE tasks (
     max_retries      INTEGER NOT NULL CHECK (max_retries >= 0),
     recoveries       INTEGER NOT NULL DEFAULT 0,    -- how often the process that held it died (I9)
     available_at     TEXT,                          -- NULL: due now; else not before this
-    lease_expires_at TEXT,                          -- the gateway's grant; NULL: none
+    lease_expires_at TEXT,                          -- the upstream's grant; NULL: none
+    lease_id         TEXT,                          -- which grant; NULL: the upstream gives its leases no names
     claim_token      TEXT,
     claimed_by       TEXT,
     assigned_browser INTEGER,
@@ -28,11 +29,15 @@ CREATE TABLE tasks (
     started_at       TEXT,
     completed_at     TEXT,
     error            TEXT,
+    parent_id        TEXT,                          -- the task whose page brought this record; NULL: an order itself
+    ask_site         INTEGER NOT NULL DEFAULT 0 CHECK (ask_site = 0 OR ask_site = 1),  -- whatever the page cache has
+    answer_due_at    TEXT,                          -- the upstream handed it out again after its end was delivered
     -- One expression for every status: only a processing task is held (I4, I9), only an ended one has an end.
     CHECK (CASE status
         WHEN 'processing' THEN claim_token IS NOT NULL AND claimed_by IS NOT NULL AND completed_at IS NULL
         WHEN 'pending' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NULL
         WHEN 'completed' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
+        WHEN 'not_found' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
         WHEN 'failed' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
         WHEN 'expired' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
         ELSE 0 END)
@@ -43,9 +48,15 @@ CREATE INDEX tasks_ready ON tasks (platform, priority, seq) WHERE status = 'pend
 CREATE INDEX tasks_delayed ON tasks (available_at, platform) WHERE status = 'pending' AND available_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE status = 'pending' AND lease_expires_at IS NOT NULL;
 CREATE INDEX tasks_held ON tasks (claimed_by, platform) WHERE status = 'processing';
+CREATE INDEX tasks_sites ON tasks (platform, state, county, priority, seq)
+    WHERE status = 'pending' AND available_at IS NULL;
+CREATE INDEX tasks_named_leases ON tasks (lease_expires_at) WHERE lease_id IS NOT NULL;
+CREATE INDEX tasks_children ON tasks (parent_id, platform) WHERE parent_id IS NOT NULL;
+CREATE INDEX tasks_to_answer ON tasks (answer_due_at) WHERE answer_due_at IS NOT NULL;
 CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
 
--- One outbox for records (success 1) and for reports of failed and expired tasks (success 0) (I1, I3).
+-- One outbox for records (success 1) and for reports of failed and expired tasks (success 0) (I1, I3). A page that lists
+-- many parcels gives many results, each with a task of its own; the page is stored once and named by all of them.
 CREATE TABLE results (
     seq               INTEGER PRIMARY KEY,
     result_id         TEXT NOT NULL UNIQUE,
@@ -63,6 +74,8 @@ CREATE TABLE results (
     log_path          TEXT,
     raw_sha256        TEXT,                          -- of the page's bytes as fetched
     raw_bytes         INTEGER NOT NULL DEFAULT 0,    -- what its files take on disk
+    page_shared       INTEGER NOT NULL DEFAULT 0 CHECK (page_shared = 0 OR page_shared = 1),
+    content_type      TEXT,                          -- of the page; NULL: text/html
     idempotency_key   TEXT NOT NULL,                 -- I5
     scraped_at        TEXT NOT NULL,
     synced            INTEGER NOT NULL DEFAULT 0 CHECK (synced = 0 OR synced = 1),
@@ -82,7 +95,9 @@ CREATE TABLE results (
 CREATE INDEX results_outbox ON results (seq) WHERE synced = 0 AND rejected_at IS NULL;
 CREATE INDEX results_rejected ON results (seq) WHERE rejected_at IS NOT NULL;
 CREATE INDEX results_synced ON results (synced_at) WHERE synced = 1;
-CREATE UNIQUE INDEX results_html_path ON results (html_path) WHERE html_path IS NOT NULL;  -- a file belongs to one result
+-- A file belongs to one result, the one that names the record beside it too. Others may name the page only.
+CREATE UNIQUE INDEX results_page_owner ON results (html_path) WHERE json_path IS NOT NULL;
+CREATE INDEX results_page_shared ON results (html_path) WHERE html_path IS NOT NULL AND json_path IS NULL;
 
 CREATE TABLE cache (
     cache_key     TEXT PRIMARY KEY,
@@ -133,7 +148,16 @@ CREATE TABLE browser_pool_state (
     memory_mb         INTEGER,
     last_health_check TEXT NOT NULL,
     created_at        TEXT NOT NULL,
-    restarted_at      TEXT
+    restarted_at      TEXT,
+    -- Written before a browser is started, so that those of a killed worker are found.
+    owner             TEXT NOT NULL DEFAULT '',
+    boot              TEXT NOT NULL DEFAULT '',
+    marker            TEXT NOT NULL DEFAULT '',
+    started           TEXT NOT NULL DEFAULT '',
+    executable        TEXT NOT NULL DEFAULT '',
+    profile           TEXT NOT NULL DEFAULT '',
+    driver_pid        INTEGER,
+    driver_started    TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE TABLE sync_log (
@@ -174,6 +198,25 @@ CREATE TABLE platform_pauses (
     created_at   TEXT NOT NULL
 ) STRICT;
 
+-- What a worker must not forget over a restart: named values, each a JSON object.
+CREATE TABLE worker_state (
+    name       TEXT PRIMARY KEY,
+    value      TEXT NOT NULL,
+    updated_at TEXT NOT NULL
+) STRICT;
+
+-- What a failed attempt in a browser looked like: two files below the raw folder, named here so that they are counted
+-- (I8), found, and removed in their time.
+CREATE TABLE evidence (
+    task_id         TEXT PRIMARY KEY,                -- it may outlive its task
+    screenshot_path TEXT,
+    log_path        TEXT,
+    bytes           INTEGER NOT NULL,                -- what the files take on disk
+    created_at      TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX evidence_created ON evidence (created_at);
+
 -- Running totals in bytes, so that the caps are known without counting (I8).
 CREATE TABLE storage_usage (
     kind  TEXT PRIMARY KEY CHECK (kind IN ('raw', 'cache')),
@@ -197,4 +240,12 @@ END;
 
 CREATE TRIGGER cache_removed AFTER DELETE ON cache BEGIN
     UPDATE storage_usage SET bytes = bytes - OLD.size_bytes WHERE kind = 'cache';
+END;
+
+CREATE TRIGGER evidence_added AFTER INSERT ON evidence BEGIN
+    UPDATE storage_usage SET bytes = bytes + NEW.bytes WHERE kind = 'raw';
+END;
+
+CREATE TRIGGER evidence_removed AFTER DELETE ON evidence BEGIN
+    UPDATE storage_usage SET bytes = bytes - OLD.bytes WHERE kind = 'raw';
 END;
