@@ -23,7 +23,8 @@ LOCK_ARGS ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' Makefile
 
-# $(call install,FILES): .venv, with the packages of those locks in it, and the project itself.
+# $(call install,FILES): .venv, with the packages of those locks in it, and the project itself. Where there is no uv, pip
+# installs the one of the lock; where that cannot install the rest (it does not read pip's settings), pip does.
 define install
 @python="$(PYTHON)"; \
 if ! "$${python:-none}" $(IS_NEW_ENOUGH) >/dev/null 2>&1; then \
@@ -40,8 +41,12 @@ if [ -n "$$uv" ]; then \
 	"$$uv" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .; \
 else \
 	$(BIN)/python -m pip --version >/dev/null 2>&1 || "$$python" -m venv --clear $(VENV); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes $(addprefix -r ,$(1)); \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	pip="$(BIN)/python -m pip install --quiet --disable-pip-version-check"; \
+	awk '/^uv==/ { found = 1 } found { print } found && !/\\$$/ { exit }' requirements-dev.txt >$(VENV)/uv.txt; \
+	$$pip --require-hashes -r $(VENV)/uv.txt 2>/dev/null && \
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes $(addprefix -r ,$(1)) 2>/dev/null || \
+	$$pip --require-hashes $(addprefix -r ,$(1)); \
+	$$pip --no-deps --no-build-isolation -e .; \
 fi
 endef
 
