@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from parcelpost.clock import SystemClock, iso
+from parcelpost.clock import SystemClock
 from parcelpost.model import Result, Source
-from parcelpost.storage import LocalPersistenceManager, migrations
+from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import Run, change, damage, leave_a_death, make_full_store, make_old, make_store, task
 from tests.storage.making import save_one
 
@@ -70,16 +70,6 @@ def replaceable_by_all(folder: Path) -> Path:
     return store
 
 
-def outdated(folder: Path) -> Path:
-    store = make_store(folder / "parcelpost.db")
-    store.unlink()
-    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode = WAL")
-        migrations.apply(db, migrations.load()[:-1], iso(SystemClock().now()))
-    store.chmod(0o600)
-    return store
-
-
 def damaged(folder: Path) -> Path:
     store = make_store(folder / "parcelpost.db", tasks=2_000)
     backed_up(store)
@@ -122,7 +112,7 @@ def too_new(folder: Path) -> Path:
 def edited(folder: Path) -> Path:
     store = make_store(folder / "parcelpost.db")
     backed_up(store)
-    change(store, "UPDATE schema_version SET checksum = 'x' WHERE version = 2")
+    change(store, "UPDATE schema_version SET checksum = 'x' WHERE version = 1")
     return store
 
 
@@ -218,13 +208,12 @@ def saved(folder: Path, data: dict[str, Any]) -> Path:
 BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "others may use": (readable_by_all, "chmod -R go-rwx"),
     "every user may replace files": (replaceable_by_all, "chmod o-w"),
-    "this program needs": (outdated, "parcelpost store migrate"),
     "malformed": (damaged, "parcelpost store restore --latest --force"),
     "parcelpost.db: database disk image is mal": (damaged_in_one_page, "parcelpost store salvage --replace"),
     "here/parcelpost.db: database disk image": (damaged_as_its_newest_backup, "parcelpost store restore"),
     "there is no store at": (lost, "parcelpost store restore"),
     "has schema version 99": (too_new, "parcelpost store restore"),
-    "migration 2 was applied": (edited, "parcelpost store restore"),
+    "migration 1 was applied": (edited, "parcelpost store restore"),
     "there is no backup yet": (never_backed_up, "parcelpost store backup"),
     "the newest backup is 3 days old": (backed_up_long_ago, "parcelpost store backup"),
     "could not be restored": (backed_up_badly, "parcelpost store backup"),

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from parcelpost.storage import migrations
 from tests.cli.doctoring import BROKEN, do, problems, told
-from tests.cli.support import Run
+from tests.cli.support import Run, make_store
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +44,22 @@ def test_what_is_broken_is_told_and_mended_by_the_command_that_is_told(
     do(problem["command"], run)
     again = run("doctor", "--json", "--store", store).document
     assert [one for one in problems(again) if words in one["what"]] == []
+
+
+def test_a_store_of_an_earlier_version_is_told_and_migrated(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(here / "parcelpost.db")
+    newest = migrations.load()[-1].version + 1
+    later = migrations.Migration(newest, "Notes on tasks", "CREATE TABLE notes (text TEXT NOT NULL) STRICT;")
+    known = [*migrations.load(), later]
+    monkeypatch.setattr(migrations, "load", lambda: known)
+    found = run("doctor", "--strict", "--json", "--store", store)
+    assert found.code == 1
+    problem = told(found.document, f"this program needs {newest}")
+    assert problem["command"].startswith("parcelpost store migrate")
+    do(problem["command"], run)
+    assert run("doctor", "--strict", "--store", store).code == 0
 
 
 def test_settings_that_nobody_made_yet_are_made(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
