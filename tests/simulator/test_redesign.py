@@ -9,6 +9,7 @@ from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platforms import county_platform
 from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.world import World
+from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import list_page, parcel_page, wrong
 
@@ -34,22 +35,24 @@ NAMED = {
 
 
 @pytest.mark.parametrize("platform", NAMED)
-def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platform: str) -> None:
+@short_and_long("size", (150,), (300,))
+def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platform: str, size: int) -> None:
+    world = World(seed=5, county="stonebridge", size=size)
     found = county_platform(platform)
     assert found is not None
     ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
     lost: dict[int, list[str]] = {}
-    for parcel in WORLD.all():
-        looks = Looks(redesigned=parcel.number > WORLD.size // 2)
-        parsed = found.parse(parcel_page(platform, WORLD, parcel.number, looks), TARGET, ranking.order(site))
+    for parcel in world.all():
+        looks = Looks(redesigned=parcel.number > world.size // 2)
+        parsed = found.parse(parcel_page(platform, world, parcel.number, looks), TARGET, ranking.order(site))
         ranking.note(site, parsed.tries, str(parcel.number))
         assert isinstance(parsed.outcome, Done), parsed.outcome
         assert isinstance(parsed.outcome.data, dict)
         if fields := wrong(parsed.outcome.data, facts.of_parcel(platform, parcel)):
             lost[parcel.number] = list(fields)
-        if parcel.number == WORLD.size // 2:
+        if parcel.number == world.size // 2:
             assert list(ranking.broken()) == []
-    assert len(lost) < WORLD.size * 0.02, lost
+    assert len(lost) < world.size * 0.02, lost
     named = {(one.field, way): one for one in ranking.broken() for way in one.failing}
     assert all(named[field, way].found_otherwise for field, way in NAMED[platform])
 
@@ -67,17 +70,20 @@ RENAMED: dict[str, tuple[tuple[bytes, ...], set[str]]] = {
 
 
 @pytest.mark.parametrize("platform", RENAMED)
-def test_tables_and_columns_that_nobody_knows_any_more_are_named_and_no_others_are(platform: str) -> None:
+@short_and_long("before, after", (60, 40), (120, 80))
+def test_tables_and_columns_that_nobody_knows_any_more_are_named_and_no_others_are(
+    platform: str, before: int, after: int
+) -> None:
     found = county_platform(platform)
     assert found is not None
     ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
     words, fields = RENAMED[platform]
-    for number in range(1, 201):
+    for number in range(1, before + after + 1):
         page = parcel_page(platform, WORLD, number)
-        for word in words if number > 120 else ():
+        for word in words if number > before else ():
             page = Page(body=page.body.replace(word, b"Renamed" + word[-1:]))
         ranking.note(site, found.parse(page, TARGET, ranking.order(site)).tries, str(number))
-        if number == 120:
+        if number == before:
             assert list(ranking.broken()) == []
     assert {one.field for one in ranking.broken()} == fields
 

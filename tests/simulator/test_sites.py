@@ -10,6 +10,7 @@ from parcelpost.simulator.listing import cases
 from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.sites import SITES
 from parcelpost.simulator.world import World
+from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import ask, list_page, parcel_page, parsed, records, wrong
 
@@ -19,13 +20,17 @@ WORLD = World(seed=7, county="marigold", size=200)
 LOOKS = [Looks(), Looks(redesigned=True)]
 
 
-def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(subtests: pytest.Subtests) -> None:
+@short_and_long("size", (80,), (200,))
+def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(
+    subtests: pytest.Subtests, size: int
+) -> None:
+    world = World(seed=7, county="marigold", size=size)
     for looks in LOOKS:
         for platform in PARCELS:
             with subtests.test(looks=looks, platform=platform):
                 misses = {}
-                for parcel in WORLD.all():
-                    (record,) = records(platform, parcel_page(platform, WORLD, parcel.number, looks))
+                for parcel in world.all():
+                    (record,) = records(platform, parcel_page(platform, world, parcel.number, looks))
                     if found := wrong(record, facts.of_parcel(platform, parcel)):
                         misses[parcel.number] = found
                 assert not misses

@@ -14,12 +14,11 @@ from pathlib import Path
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.making import a_result, a_task
 
-_TURNS = [*range(31), 45, 70, 100, 200, 400]
 _ENOUGH_SECONDS = 30.0
 
 
-async def main(folder: Path) -> None:
-    for turns in _TURNS:
+async def main(folder: Path, moments: list[int]) -> None:
+    for turns in moments:
         before = set(threading.enumerate())
         await cancel_the_closing(folder / f"{turns}" / "parcelpost.db", turns)
         left = [thread for thread in threading.enumerate() if thread not in before]
@@ -54,5 +53,5 @@ def is_left(thread: threading.Thread) -> bool:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), [int(turns) for turns in sys.argv[2:]]))
     os._exit(0)

@@ -18,6 +18,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
+from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.making import NOW, a_result, a_task, claim_one, look
@@ -28,6 +29,7 @@ Call = Callable[[LocalPersistenceManager, Claim, str], Coroutine[Any, Any, Any]]
 
 # Turns of the event loop before the cancellation. The last ones are past the end of most calls, on a quick machine.
 TURNS = [*range(31), 45, 70, 100, 150, 200, 300, 450, 700, 1_000]
+FEWER_TURNS = [*range(0, 31, 3), 70, 200, 1_000]
 
 CALLS: dict[str, Call] = {
     "add_task": lambda lpm, _, new: lpm.add_task(a_task(new)),
@@ -99,13 +101,16 @@ async def neighbour(lpm: LocalPersistenceManager, name: str, stop: asyncio.Event
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_cancelled_call_leaves_no_half_and_a_store_that_works(store: Path, name: str) -> None:
+@short_and_long("moments", (FEWER_TURNS,), (TURNS,))
+async def test_a_cancelled_call_leaves_no_half_and_a_store_that_works(
+    store: Path, name: str, moments: list[int]
+) -> None:
     call = CALLS[name]
     async with LocalPersistenceManager.open(store, clock=ManualClock()) as lpm:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             neighbours = [group.create_task(neighbour(lpm, f"neighbour{n}", stop)) for n in range(3)]
-            for number, after in enumerate(TURNS):
+            for number, after in enumerate(moments):
                 claim = await add_and_claim(lpm, f"held{number}", f"held{number}")
                 ended = await cancelled(call(lpm, claim, f"new{number}"), after)
                 given = ended.result() if name == "claim" and not ended.cancelled() else []
@@ -122,11 +127,14 @@ async def test_a_cancelled_call_leaves_no_half_and_a_store_that_works(store: Pat
     assert look(store, "SELECT count(*) FROM tasks WHERE status = 'processing'") == [(0,)]
 
 
-@pytest.mark.parametrize("after", TURNS)
-async def test_a_cancelled_claims_tasks_come_back_to_pending(lpm: LocalPersistenceManager, after: int) -> None:
+async def test_a_cancelled_claims_tasks_come_back_to_pending(lpm: LocalPersistenceManager) -> None:
     await lpm.add_tasks(a_task(f"t{number}") for number in range(10))
-    if (await cancelled(lpm.claim(10), after)).cancelled():
-        assert len(await lpm.claim(10)) == 10
+    for after in TURNS:
+        ended = await cancelled(lpm.claim(10), after)
+        claims = await lpm.claim(10) if ended.cancelled() else ended.result()
+        assert len(claims) == 10, after
+        for claim in claims:
+            assert await lpm.release(claim)
 
 
 async def test_a_claim_that_is_cancelled_when_its_tasks_have_just_come_loses_none(lpm: LocalPersistenceManager) -> None:
@@ -156,8 +164,13 @@ async def test_a_cancelled_save_is_stored_whole_or_not_at_all(lpm: LocalPersiste
         assert ended.cancelled() or again is None
 
 
-@pytest.mark.parametrize("after", [*range(0, 31, 3), 45, 70, 100, 200, 400, 1_000, 3_000])
-async def test_an_opening_that_is_cancelled_leaves_no_thread_and_no_trace(store: Path, after: int) -> None:
+@short_and_long("moments", ([*range(0, 31, 5), 70, 1_000],), ([*range(0, 31, 3), 45, 70, 100, 200, 400, 1_000, 3_000],))
+async def test_an_opening_that_is_cancelled_leaves_no_thread_and_no_trace(tmp_path: Path, moments: list[int]) -> None:
+    for after in moments:
+        await open_and_cancel(tmp_path / f"{after}" / "store.db", after)
+
+
+async def open_and_cancel(store: Path, after: int) -> None:
     before = set(threading.enumerate())
 
     async def open_and_wait() -> None:
@@ -173,13 +186,13 @@ async def test_an_opening_that_is_cancelled_leaves_no_thread_and_no_trace(store:
     assert [path.name for path in store.with_name(store.name + "-live").glob("*.lock")] == []
 
 
-def test_a_closing_that_is_cancelled_still_ends_every_thread(tmp_path: Path) -> None:
+@short_and_long("moments", (FEWER_TURNS,), ([*range(31), 45, 70, 100, 200, 400],))
+def test_a_closing_that_is_cancelled_still_ends_every_thread(tmp_path: Path, moments: list[int]) -> None:
     """Else the interpreter would wait for them for ever when it ends."""
-    command = [sys.executable, "-m", "tests.storage.crash.closing_process", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.storage.crash.closing_process", str(tmp_path), *map(str, moments)]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     turns_and_threads_left = [line.split() for line in ended.stdout.splitlines()]
-    assert len(turns_and_threads_left) > 30
-    assert [turns for turns, left in turns_and_threads_left if left != "0"] == []
+    assert turns_and_threads_left == [[str(turns), "0"] for turns in moments]
 
 
 async def test_what_is_saved_after_every_task_was_cancelled_is_journalled_whole(store: Path, tmp_path: Path) -> None:
@@ -192,12 +205,13 @@ async def test_what_is_saved_after_every_task_was_cancelled_is_journalled_whole(
     assert rows_without_file(left) == []  # all of them from the journal
 
 
-def test_two_signals_end_a_process_at_once_and_lose_nothing(store: Path) -> None:
+@short_and_long("reads", ([0, 4, 14],), ([2 * number for number in range(8)],))
+def test_two_signals_end_a_process_at_once_and_lose_nothing(store: Path, reads: list[int]) -> None:
     """The second comes as a KeyboardInterrupt in whatever line is running, be it in the middle of the closing."""
     acknowledged = Acknowledged()
-    for number in range(8):
+    for number in reads:
         with Writer(store, f"w{number}") as writer:
-            writer.read(acknowledged, 2 * number)
+            writer.read(acknowledged, number)
             writer.process.send_signal(signal.SIGINT)
             writer.process.send_signal(signal.SIGINT)
             patience = threading.Timer(60, writer.process.kill)
