@@ -10,7 +10,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -140,6 +142,28 @@ def holder(store: Path, claims: int = 1) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def held_here(store: Path, claims: int = 1) -> Iterator[None]:
+    """As `holder`, but by a thread of this process, which starts at once; it closes the store at the end."""
+    is_open, end = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        async with LocalPersistenceManager.open(store, worker="holder") as lpm:
+            assert not claims or len(await lpm.claim(claims)) == claims
+            is_open.set()
+            await asyncio.to_thread(end.wait)
+
+    with ThreadPoolExecutor(1) as threads:
+        holding = threads.submit(lambda: asyncio.run(hold()))
+        holding.add_done_callback(lambda _: is_open.set())
+        is_open.wait()
+        try:
+            yield
+        finally:
+            end.set()
+            holding.result()
 
 
 def leave_a_death(store: Path, claims: int) -> None:

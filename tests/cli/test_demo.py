@@ -19,12 +19,12 @@ from urllib.request import urlopen
 import psutil
 import pytest
 
-from tests.cli.support import COMMAND, Run, run_process
+from tests.cli.support import COMMAND, Run
 
 pytestmark = pytest.mark.slow
 
 PARCELS = "50"
-MANY = "600"
+MANY = "300"
 """More than are scraped before the test has seen what it waits for."""
 TASKS = 3 * 50 + 1
 PLATFORMS = {"grizzly_gis", "lien_register", "mygov_due", "vgsi"}
@@ -106,10 +106,10 @@ def test_nothing_is_missing_after_both_were_killed(told: Told) -> None:
 
 
 @pytest.mark.xdist_group("demo")
-def test_what_is_kept_is_whole_and_no_other_demo_goes_there(told: Told) -> None:
-    assert run_process("store", "check", "--deep", "--store", told.folder / "worker" / "parcelpost.db").code == 0
+def test_what_is_kept_is_whole_and_no_other_demo_goes_there(told: Told, run: Run) -> None:
+    assert run("store", "check", "--deep", "--store", told.folder / "worker" / "parcelpost.db").code == 0
     assert [file for file in told.folder.rglob("*") if file.stat().st_mode & 0o077] == []
-    again = run_process("demo", "--dir", told.folder)
+    again = run("demo", "--dir", told.folder)
     assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {told.folder} already")
 
 

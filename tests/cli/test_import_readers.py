@@ -55,7 +55,7 @@ def test_a_value_too_long_for_a_csv_field_is_a_bad_line(file: Path) -> None:
 
 
 def test_a_line_of_any_length_is_one_bad_line(file: Path) -> None:
-    endless = b"y" * (30 * MIB)
+    endless = b"y" * (10 * MIB)
     assert values(read(file, b"a\n1\n" + endless + b"\n3\n")) == [["1"], 3, ["3"]]
     assert values(read(file, b'{"a": 1}\n' + endless + b'\n{"a": 3}', Format.JSONL)) == [[1], 2, [3]]
     assert values(read(file, b'[{"a": 1}, {"a": "' + endless + b'"}, {"a": 3}]', Format.JSON)) == [[1], 2, [3]]
@@ -124,12 +124,12 @@ def test_an_array_without_its_right_end_says_so(file: Path, content: str, reason
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
+    max_leaves=6,
 )
 
 
 @given(
-    entries=st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=8),
+    entries=st.lists(st.dictionaries(st.text(), JSON, max_size=4), max_size=4),
     ascii_only=st.booleans(),
     indent=st.sampled_from([None, 1]),
     block=st.integers(1, 40),

@@ -29,7 +29,7 @@ def test_the_version_is_printed(run: Run) -> None:
     assert (ran.code, ran.out) == (0, f"parcelpost {__version__}\n")
 
 
-def test_every_help_has_examples(subtests: pytest.Subtests, run: Run) -> None:
+def test_every_help_has_examples_and_h_is_help_everywhere(subtests: pytest.Subtests, run: Run) -> None:
     for words in ["", *COMMANDS]:
         with subtests.test(words=words):
             ran = run(*words.split(), "--help")
@@ -37,6 +37,7 @@ def test_every_help_has_examples(subtests: pytest.Subtests, run: Run) -> None:
             assert "Examples:\n" in ran.out
             assert f"    parcelpost {words}".rstrip() in ran.out
             assert "\b" not in ran.out
+            assert run(*words.split(), "-h").out == ran.out, "-h is help everywhere"
 
 
 def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest.Subtests) -> None:
@@ -50,11 +51,6 @@ def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest
 def test_help_names_values_in_words(run: Run, words: str) -> None:
     out = run(*words.split(), "--help").out
     assert not re.search(r"\[\[|\.\.\.\}|%Y|--[a-z]+ <(str|int|path)", out), out
-
-
-def test_h_is_help_everywhere(run: Run) -> None:
-    for words in ("", *COMMANDS):
-        assert run(*words.split(), "-h").out == run(*words.split(), "--help").out, words
 
 
 def test_a_shell_completes_commands_options_and_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,34 +92,35 @@ def test_an_error_is_two_lines_and_exit_code_1(tmp_path: Path) -> None:
     assert second.startswith("hint: ")
 
 
-def test_the_store_may_come_from_the_environment(store: Path) -> None:
-    ran = run_process("tasks", "--json", environment={"PARCELPOST_STORE": str(store)})
+def test_the_store_may_come_from_the_environment(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARCELPOST_STORE", str(store))
+    ran = run("tasks", "--json")
     assert [one["task"]["task_id"] for one in ran.document["tasks"]] == ["t0", "t1", "t2"]
 
 
-def test_a_remedy_names_the_store_unless_the_environment_does(store: Path) -> None:
+def test_a_remedy_names_the_store_unless_the_environment_does(
+    store: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_old(store, hours=27)
-    assert f"'parcelpost store backup --store {store}'" in run_process("store", "status", "--store", store).out
-    assert (
-        "'parcelpost store backup'" in run_process("store", "status", environment={"PARCELPOST_STORE": str(store)}).out
-    )
+    assert f"'parcelpost store backup --store {store}'" in run("store", "status", "--store", store).out
+    monkeypatch.setenv("PARCELPOST_STORE", str(store))
+    assert "'parcelpost store backup'" in run("store", "status").out
 
 
-@pytest.mark.parametrize("arguments", [("--limit", "10000"), ("--limit", "1"), ("--limit", "10000", "--json")])
-def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_reader_that_left_is_no_error_worth_a_word(tmp_path: Path) -> None:
     store = make_store(tmp_path / "parcelpost.db", tasks=2_000)
-    reader, writer = os.pipe()
-    os.close(reader)
-    with os.fdopen(writer, "wb") as pipe:
-        done = subprocess.run(
-            [COMMAND, "tasks", "--store", store, *arguments],
-            stdout=pipe,
-            stderr=subprocess.PIPE,
-            timeout=60,
-            check=False,
-        )
-    assert done.stderr == b""
-    assert done.returncode == 1
+    for arguments in (("--limit", "10000"), ("--limit", "1"), ("--limit", "10000", "--json")):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "wb") as pipe:
+            done = subprocess.run(
+                [COMMAND, "tasks", "--store", store, *arguments],
+                stdout=pipe,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (1, b""), arguments
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
@@ -145,7 +142,7 @@ def test_letters_that_the_terminal_lacks_are_escaped(full_store: Path) -> None:
     assert as_json.document["data"]["owner"] == "Müller, Ann"
 
 
-def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Path) -> None:
+def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Path, run: Run) -> None:
     arguments = [COMMAND, "tasks", "retry", "--all", "--store", str(full_store)]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
@@ -156,7 +153,7 @@ def test_ctrl_c_at_a_question_changes_nothing_and_exits_with_130(full_store: Pat
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert b"Traceback" not in err + out
-    failed = run_process("tasks", "show", "failed", "--json", "--store", full_store)
+    failed = run("tasks", "show", "failed", "--json", "--store", full_store)
     assert failed.document["status"] == "failed"
 
 

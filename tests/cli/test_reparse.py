@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from parcelpost.model import Json, Page, Result
 from parcelpost.storage import LocalPersistenceManager
-from tests.cli.support import Run, run_process
+from tests.cli.support import Ran, Run
 from tests.storage.making import NOW, a_task, look
 
 REGISTER = b"Schedule Number,Certificate Number,Tax Year,Principal\n1-1,C1,2024,10.50\n1-1,C2,2025,11\n2-2,C3,2025,7\n"
@@ -88,23 +91,38 @@ scrape = "old_one:record"
 """
 
 
-def test_parsers_of_the_settings_read_again_and_the_others_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def run_anew(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Runs a command line as a new process would: with parsers as their files are now."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def forget() -> None:
+        sys.modules.pop("old_one", None)
+        importlib.invalidate_caches()
+
+    def run_anew(*arguments: object) -> Ran:
+        forget()
+        return run(*arguments)
+
+    yield run_anew
+    forget()
+
+
+def test_parsers_of_the_settings_read_again_and_the_others_are_named(tmp_path: Path, run_anew: Run) -> None:
     (tmp_path / "old_one.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
     (tmp_path / "t.csv").write_text(
         "platform,parcel_id,state,county\n"
         + "".join(f"{one},Ann,FL,x\n" for one in ("function", "class", "record", "echo"))
     )
-    assert run_process("import", "t.csv").code == 0
-    ran = run_process("run", "--mode", "standalone", "--until-empty")
+    assert run_anew("import", "t.csv").code == 0
+    ran = run_anew("run", "--mode", "standalone", "--until-empty")
     assert "4 completed, 0 failed" in ran.out, ran.err
-    first = run_process("reparse", "--json").document
+    first = run_anew("reparse", "--json").document
     assert (first["pages"], first["unchanged"], first["skipped"]) == (2, 2, 2)
     (tmp_path / "old_one.py").write_text(PARSER.replace("[3:-4]}", "[3:-4].upper()}"))
-    ran = run_process("reparse")
+    ran = run_anew("reparse")
     assert ran.code == 0, ran.err
     read, *not_read = ran.out.splitlines()
     assert read == "2 pages read: 2 records changed, 0 added, 0 the same."
@@ -116,20 +134,19 @@ def test_parsers_of_the_settings_read_again_and_the_others_are_named(
     owners = "SELECT data ->> 'owner' FROM results WHERE platform IN ('function', 'class')"
     assert look(store, owners) == [("ANN",), ("ANN",)]
     (tmp_path / "old_one.py").write_text("raise ImportError('it moved')")
-    ran = run_process("reparse", "--platform", "class")
+    ran = run_anew("reparse", "--platform", "class")
     assert "1 page of class not read: it cannot be imported: ImportError: it moved." in ran.out
 
 
-def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_page_that_a_parser_fails_on_keeps_its_record(tmp_path: Path, run_anew: Run) -> None:
     (tmp_path / "old_one.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
     (tmp_path / "t.csv").write_text("parcel_id,state,county\nAnn,FL,x\nBo,FL,x\n")
-    run_process("import", "t.csv", "--platform", "function")
-    run_process("run", "--mode", "standalone", "--until-empty")
+    run_anew("import", "t.csv", "--platform", "function")
+    run_anew("run", "--mode", "standalone", "--until-empty")
     worse = PARSER.replace('return {"owner": html[3:-4]}', 'return {"owner": {"Bo": "BO"}[html[3:-4]]}')
     (tmp_path / "old_one.py").write_text(worse)
-    counts = run_process("reparse", "--json").document
+    counts = run_anew("reparse", "--json").document
     assert (counts["pages"], counts["changed"], counts["unreadable"]) == (2, 1, 1)
     assert [reason for _, reason in counts["problems"]] == ["KeyError: 'Ann'"]
     store = tmp_path / "local_data" / "parcelpost.db"

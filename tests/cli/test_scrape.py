@@ -1,4 +1,4 @@
-"""`parcelpost scrape` and `parcelpost platforms`, as processes against a real website."""
+"""`parcelpost scrape` and `parcelpost platforms`, against a real website."""
 
 from __future__ import annotations
 
@@ -6,36 +6,43 @@ import asyncio
 import json
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
+import subprocess
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.support import COMMAND, Run, run_process
 from tests.website import Asked, Reply, Website, website
 
 
 @pytest.fixture
-async def site() -> AsyncIterator[Website]:
-    async with website() as one:
-        answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}]}}}
-        one.page("/robots.txt", b"")
-        one.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
+def site() -> Iterator[Website]:
+    """In a thread of its own, so that commands can run in this one."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    opened = website()
+    one = asyncio.run_coroutine_threadsafe(opened.__aenter__(), loop).result()
+    answer = {"due": {"PPT": {"bills": [{"account_number": "7", "taxYear": 2025}]}}}
+    one.page("/robots.txt", b"")
+    one.page("/api/v2/due/PPT/7", json.dumps(answer).encode(), Content_Type="application/json")
+    try:
         yield one
+    finally:
+        asyncio.run_coroutine_threadsafe(opened.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
 
 
-async def _started(folder: Path, *words: str) -> asyncio.subprocess.Process:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PARCELPOST_")}
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parcelpost", *words, cwd=folder, env=environment,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-
-
-async def _done(folder: Path, *words: str) -> tuple[int | None, str, str]:
-    process = await _started(folder, *words)
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own, with nothing set."""
+    for name in [name for name in os.environ if name.startswith("PARCELPOST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
 
 
 def _entry(folder: Path, site: Website) -> tuple[str, ...]:
@@ -46,20 +53,20 @@ def _entry(folder: Path, site: Website) -> tuple[str, ...]:
     return tuple(word for option in options for word in ("--set", option))
 
 
-async def test_a_record_is_printed_and_what_was_done_told(site: Website, tmp_path: Path) -> None:
+def test_a_record_is_printed_and_what_was_done_told(site: Website, tmp_path: Path, run: Run) -> None:
     where = ("--platform", "mygov_due", "--state", "fl", "--county", "Nowhere")
-    code, out, err = await _done(tmp_path, "scrape", *where, "7", *_entry(tmp_path, site))
-    assert code == 0, err
-    assert json.loads(out)["parcel_id"] == "7"
-    assert f"GET {site.url}/api/v2/due/PPT/7?detail_level=public: 200" in err
+    ran = run("scrape", *where, "7", *_entry(tmp_path, site))
+    assert ran.code == 0, ran.err
+    assert ran.document["parcel_id"] == "7"
+    assert f"GET {site.url}/api/v2/due/PPT/7?detail_level=public: 200" in ran.err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]
-    code, out, err = await _done(tmp_path, "scrape", *where, "8", *_entry(tmp_path, site))
-    assert (code, out) == (1, "")
-    assert "not found" in err
+    ran = run("scrape", *where, "8", *_entry(tmp_path, site))
+    assert (ran.code, ran.out) == (1, "")
+    assert "not found" in ran.err
 
 
-async def test_it_can_be_interrupted(site: Website, tmp_path: Path) -> None:
-    asked = asyncio.Event()
+def test_it_can_be_interrupted(site: Website, tmp_path: Path) -> None:
+    asked = threading.Event()
 
     async def hang(_: Asked) -> Reply:
         asked.set()
@@ -68,41 +75,39 @@ async def test_it_can_be_interrupted(site: Website, tmp_path: Path) -> None:
 
     site.pages["/api/v2/due/PPT/7"] = hang
     where = ("--platform", "mygov_due", "--state", "FL", "--county", "nowhere")
-    process = await _started(tmp_path, "scrape", *where, "7", *_entry(tmp_path, site))
-    await asked.wait()
-    process.send_signal(signal.SIGINT)
-    _, err = await process.communicate()
+    command = [COMMAND, "scrape", *where, "7", *_entry(tmp_path, site)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        asked.wait()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
     assert process.returncode == 130
     assert b"Traceback" not in err
 
 
-async def test_platforms_are_listed_with_their_counties(site: Website, tmp_path: Path) -> None:
-    code, out, _ = await _done(tmp_path, "platforms", "--json", *_entry(tmp_path, site))
-    assert code == 0
-    found = {one["platform"]: one["counties"] for one in json.loads(out)}
+def test_platforms_are_listed_with_their_counties(site: Website, tmp_path: Path, run: Run) -> None:
+    ran = run("platforms", "--json", *_entry(tmp_path, site))
+    assert ran.code == 0
+    found = {one["platform"]: one["counties"] for one in ran.document}
     assert [one["site"] for one in found["mygov_due"]] == [site.url]
     assert {"echo", "vgsi", "realauction"} <= set(found)
-    code, out, _ = await _done(tmp_path, "platforms", "grizzly_gis")
-    assert (code, "columbia.floridapa.com" in out, "vgsi" in out) == (0, True, False)
-    code, _, err = await _done(tmp_path, "platforms", "no_such")
-    assert (code, "no_such" in err) == (1, True)
+    ran = run("platforms", "grizzly_gis")
+    assert (ran.code, "columbia.floridapa.com" in ran.out, "vgsi" in ran.out) == (0, True, False)
+    ran = run("platforms", "no_such")
+    assert (ran.code, "no_such" in ran.err) == (1, True)
 
 
-async def test_a_worker_scrapes_and_asks_the_site_once(site: Website, tmp_path: Path) -> None:
+def test_a_worker_scrapes_and_asks_the_site_once(site: Website, tmp_path: Path, run: Run) -> None:
     settings = _entry(tmp_path, site)
-    out = ""
-    run = ("run", "--mode", "standalone", "--until-empty", *settings)
     for number in ("a", "b"):
-        add = ("add", "mygov_due", "7", "--state", "FL", "--county", "nowhere", "--id", number, *settings)
-        code, _, err = await _done(tmp_path, *add)
-        assert code == 0, err
-        code, out, err = await _done(tmp_path, *run)
-        assert code == 0, err
-    assert "1 completed, 0 failed" in out
+        added = run("add", "mygov_due", "7", "--state", "FL", "--county", "nowhere", "--id", number, *settings)
+        assert added.code == 0, added.err
+        ran = run("run", "--mode", "standalone", "--until-empty", *settings)
+        assert ran.code == 0, ran.err
+        assert "1 completed, 0 failed" in ran.out
     assert [asked.path for asked in site.asked] == ["/robots.txt", "/api/v2/due/PPT/7"]
 
 
-async def test_a_countys_own_field_map_is_used_by_scrape_and_by_a_worker(site: Website, tmp_path: Path) -> None:
+def test_a_countys_own_field_map_is_used_by_scrape_and_by_a_worker(site: Website, tmp_path: Path, run: Run) -> None:
     rows = {"features": [{"attributes": {"ACCOUNT": "A-7", "NAME": "DOE ANN"}}]}
     site.page("/layer/0/query", json.dumps(rows).encode(), Content_Type="application/json")
     (tmp_path / "mine.toml").write_text(
@@ -115,21 +120,20 @@ async def test_a_countys_own_field_map_is_used_by_scrape_and_by_a_worker(site: W
         '[field_maps.rivers.fields]\nparcel_id = { text = ["ACCOUNT"] }\nowner_names = { texts = ["NAME"] }\n'
     )
     where = ("--state", "WI", "--county", "rivers")
-    code, out, err = await _done(tmp_path, "scrape", "--platform", "arcgis", *where, "A-7")
-    assert code == 0, err
-    assert (json.loads(out)["parcel_id"], json.loads(out)["owner_names"]) == ("A-7", ["DOE ANN"])
-    await _done(tmp_path, "add", "arcgis", "A-7", *where)
-    code, out, err = await _done(tmp_path, "run", "--until-empty")
-    assert "1 completed, 0 failed" in out, err
-    (stored,) = json.loads((await _done(tmp_path, "results", "--json"))[1])["results"]
-    code, out, _ = await _done(tmp_path, "results", "show", stored["task_id"], "--json")
-    assert "DOE ANN" in out
+    ran = run("scrape", "--platform", "arcgis", *where, "A-7")
+    assert ran.code == 0, ran.err
+    assert (ran.document["parcel_id"], ran.document["owner_names"]) == ("A-7", ["DOE ANN"])
+    run("add", "arcgis", "A-7", *where)
+    ran = run("run", "--until-empty")
+    assert "1 completed, 0 failed" in ran.out, ran.err
+    (stored,) = run("results", "--json").document["results"]
+    assert "DOE ANN" in run("results", "show", stored["task_id"], "--json").out
 
 
-async def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_parser_that_raises_is_told_in_a_line(tmp_path: Path, run: Run) -> None:
     (tmp_path / "somebodys.py").write_text("def scrape(id):\n    return {}[id]\n")
     (tmp_path / "parcelpost.toml").write_text('[platforms.mine]\nscrape = "somebodys:scrape"\n')
-    code, out, err = await _done(tmp_path, "scrape", "--platform", "mine", "7")
-    assert (code, out, err) == (1, "", "error: KeyError: '7'\n")
-    code, _, err = await _done(tmp_path, "scrape", "--platform", "mone", "7")
-    assert (code, err.startswith("error: there is no platform 'mone'; the nearest is mine")) == (1, True)
+    ran = run_process("scrape", "--platform", "mine", "7")
+    assert (ran.code, ran.out, ran.err) == (1, "", "error: KeyError: '7'\n")
+    ran = run("scrape", "--platform", "mone", "7")
+    assert (ran.code, ran.err.startswith("error: there is no platform 'mone'; the nearest is mine")) == (1, True)

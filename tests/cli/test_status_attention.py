@@ -19,7 +19,7 @@ from parcelpost.storage.opening import live_folder
 from parcelpost.storage.sync_log import SyncRound
 from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
-from tests.cli.support import Run, holder, make_store, task
+from tests.cli.support import Run, held_here, holder, make_store, task
 from tests.storage.crash.sister import Sister
 from tests.storage.making import claim_one, save_one
 
@@ -97,7 +97,7 @@ def obey(store: Path, owner: str, *, paused: bool, platforms: tuple[str, ...] = 
 
 
 def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run) -> None:
-    with holder(store):
+    with held_here(store):
         (worker,) = json.loads(status(run, store, "--json"))["workers"]
         obey(store, worker["id"], paused=True, platforms=("vgsi",))
         out = status(run, store)
@@ -112,7 +112,7 @@ def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run
 
 def test_an_order_ends_with_the_process_that_obeyed_it(store: Path, run: Run) -> None:
     obey(store, "worker-1-00000000", paused=True)
-    with holder(store):
+    with held_here(store):
         assert "paused" not in status(run, store)
 
 
@@ -134,7 +134,7 @@ def strain(store: Path, owner: str, *, starts_tasks: bool, summary: str) -> None
 
 
 def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do(store: Path, run: Run) -> None:
-    with holder(store):
+    with held_here(store):
         (worker,) = json.loads(status(run, store, "--json"))["workers"]
         strain(store, worker["id"], starts_tasks=False, summary="86 % of the memory is used: no task is started")
         out = status(run, store)
@@ -151,7 +151,7 @@ def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do
 
 def test_want_of_memory_ends_with_the_process_that_had_it(store: Path, run: Run) -> None:
     strain(store, "worker-1-00000000", starts_tasks=False, summary="86 % of the memory is used")
-    with holder(store):
+    with held_here(store):
         assert "of the memory" not in status(run, store)
 
 
@@ -171,7 +171,7 @@ def test_results_to_deliver_and_no_worker_need_attention(tmp_path: Path, run: Ru
     out = status(run, store)
     assert out.startswith("Attention: 1 result to deliver and no worker is running. What to do: start one with ")
     assert f"'parcelpost run --mode ondemand --gateway URL --store {store}'" in out
-    with holder(store, claims=0):
+    with held_here(store, claims=0):
         assert status(run, store).startswith("All is well.\n")
 
 
@@ -191,7 +191,7 @@ def test_tasks_of_a_file_are_done_without_a_gateway(tmp_path: Path, run: Run) ->
 
 
 def test_a_death_beside_a_worker_that_lives_is_no_reason_to_start_one(store: Path, run: Run) -> None:
-    with holder(store, claims=1), holder(store, claims=1) as sister:
+    with held_here(store, claims=1), holder(store, claims=1) as sister:
         sister.send_signal(signal.SIGKILL)
         sister.wait()
         out = status(run, store)

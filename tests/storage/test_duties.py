@@ -26,7 +26,7 @@ def has(sister: Sister, duty: str = "sync") -> bool:
     return sister.ask("duty", duty) == ["has"]
 
 
-def test_of_several_processes_one_has_the_duty(store: Path) -> None:
+def test_of_several_processes_one_has_the_duty_and_leaves_it_to_another_when_it_is_killed(store: Path) -> None:
     with ExitStack() as stack:
         sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
         for sister in sisters:
@@ -35,14 +35,9 @@ def test_of_several_processes_one_has_the_duty(store: Path) -> None:
         assert sorted(first) == [["has"], ["has-not"], ["has-not"]]
         again = [sister.ask("duty", "sync") for sister in sisters]
         assert again == first, "to ask again changes nothing"
-
-
-def test_a_process_that_is_killed_leaves_its_duty_to_another(store: Path) -> None:
-    with Sister(store) as mortal, Sister(store) as heir:
-        assert has(mortal)
-        assert not has(heir)
+        mortal = sisters.pop(first.index(["has"]))
         mortal.kill()
-        assert has(heir)
+        assert [has(sister) for sister in sisters] == [True, False]
 
 
 async def test_a_process_that_is_killed_leaves_its_duty_to_this_one(lpm: LocalPersistenceManager, store: Path) -> None:
@@ -93,7 +88,7 @@ async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tas
 
 def test_of_several_that_find_a_process_hanging_one_takes_its_duty(store: Path) -> None:
     with ExitStack() as stack:
-        hung, *others = [stack.enter_context(Sister(store, hung_after=HUNG_AFTER)) for _ in range(4)]
+        hung, *others = [stack.enter_context(Sister(store, hung_after=HUNG_AFTER)) for _ in range(3)]
         assert has(hung)
         hung.suspend()
         having: list[Sister] = []
@@ -143,28 +138,17 @@ async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tm
     assert not watch.is_hung("peer-1-00000000.lock"), "a sign of life, wherever its clock was set to"
 
 
-def test_a_process_that_closes_its_store_gives_up_its_duty(store: Path) -> None:
-    with Sister(store) as first, Sister(store) as second:
-        assert has(first)
-        assert first.leave() == 0
-        assert has(second)
-
-
-def test_a_duty_that_is_given_up_can_be_taken_by_anybody(store: Path) -> None:
-    with Sister(store) as first, Sister(store) as second:
-        assert has(first)
-        assert first.ask("off-duty") == ["off"]
-        assert has(second)
-        assert not has(first)
-
-
-def test_each_duty_stands_by_itself(store: Path) -> None:
+def test_each_duty_stands_by_itself_and_one_that_is_given_up_can_be_taken_by_anybody(store: Path) -> None:
     with Sister(store) as first, Sister(store) as second:
         assert has(first, "sync")
         assert has(second, "janitor")
         assert not has(first, "janitor")
         assert first.ask("off-duty") == ["off"]
         assert not has(first, "janitor")
+        assert has(second, "sync")
+        assert not has(first, "sync")
+        assert second.leave() == 0
+        assert has(first, "sync"), "closing the store gave it up"
 
 
 async def test_two_openers_in_one_process_are_two(lpm: LocalPersistenceManager, store: Path) -> None:

@@ -27,13 +27,25 @@ from tests.storage.making import a_result, a_task, claim_one, everything, save_o
 IMPATIENT = StoreOptions(busy_timeout_seconds=0.2)
 
 
-async def a_store(store: Path, tasks: int = 300) -> Path:
-    """Closed, so that all of it is in the one file."""
-    async with LocalPersistenceManager.open(store) as lpm:
-        await lpm.add_tasks(a_task(f"t{number}", extra={"pad": "x" * 500}) for number in range(tasks))
-        for claim in await lpm.claim(50):
-            await lpm.save_result(claim, a_result({"note": "y" * 500}))
-    return store
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store that was closed, so that all of it is in the one file. Made once: it takes longer than most tests."""
+    store = tmp_path_factory.mktemp("made") / "store.db"
+
+    async def make() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await lpm.add_tasks(a_task(f"t{number}", extra={"pad": "x" * 500}) for number in range(300))
+            for claim in await lpm.claim(50):
+                await lpm.save_result(claim, a_result({"note": "y" * 500}))
+
+    asyncio.run(make())
+    return store.read_bytes()
+
+
+def write(store: Path, content: bytes | bytearray) -> None:
+    store.parent.mkdir(mode=0o700)
+    store.write_bytes(content)
+    store.chmod(0o600)
 
 
 async def use(store: Path) -> None:
@@ -59,35 +71,35 @@ async def refused_as(store: Path, *errors: type[ParcelpostError]) -> ParcelpostE
 
 
 @pytest.mark.parametrize("end", [1, 50, 100, 4_000, 4_096, 10_000, 40_960, -100_000, -4_096])
-async def test_a_truncated_file_is_refused_and_kept(store: Path, end: int) -> None:
-    content = (await a_store(store)).read_bytes()
-    store.write_bytes(content[:end])
+async def test_a_truncated_file_is_refused_and_kept(store: Path, made: bytes, end: int) -> None:
+    write(store, made[:end])
     await refused_as(store, StoreCorrupt, NotAStore)
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 16), (0, 100), (0, 4_096), (16, 8), (100, 3_900)])
-async def test_a_damaged_beginning_is_refused_and_kept(store: Path, start: int, length: int) -> None:
-    content = bytearray((await a_store(store)).read_bytes())
+async def test_a_damaged_beginning_is_refused_and_kept(store: Path, made: bytes, start: int, length: int) -> None:
+    content = bytearray(made)
     content[start : start + length] = b"\xa5" * length
-    store.write_bytes(content)
+    write(store, content)
     await refused_as(store, StoreCorrupt, NotAStore)
 
 
 @pytest.mark.parametrize("seed", range(25))
-async def test_damage_in_the_middle_never_gives_another_error_than_ours(store: Path, seed: int) -> None:
-    content = bytearray((await a_store(store)).read_bytes())
+async def test_damage_in_the_middle_never_gives_another_error_than_ours(store: Path, made: bytes, seed: int) -> None:
+    content = bytearray(made)
     pick = random.Random(seed)
     for _ in range(pick.randrange(1, 6)):
         start = pick.randrange(4_096, len(content) - 600)
         length = pick.randrange(1, 600)
         content[start : start + length] = pick.randbytes(length)
-    store.write_bytes(content)
+    write(store, content)
     with contextlib.suppress(StoreError):
         await use(store)
 
 
-async def test_a_page_of_zeros_in_a_table_is_said_to_be_corrupt(store: Path) -> None:
-    content = bytearray((await a_store(store)).read_bytes())
+async def test_a_page_of_zeros_in_a_table_is_said_to_be_corrupt(store: Path, made: bytes) -> None:
+    content = bytearray(made)
+    write(store, made)
     with contextlib.closing(sqlite3.connect(store)) as db:
         (page,) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'tasks'").fetchone()
         (size,) = db.execute("PRAGMA page_size").fetchone()
@@ -158,14 +170,14 @@ async def test_our_mark_without_our_tables_is_said_to_be_no_store_of_ours(tmp_pa
     await refused_as(file, NotAStore, StoreCorrupt)
 
 
-async def test_a_newer_schema_is_refused_and_kept(store: Path) -> None:
-    await a_store(store)
+async def test_a_newer_schema_is_refused_and_kept(store: Path, made: bytes) -> None:
+    write(store, made)
     change(store, "INSERT INTO schema_version VALUES (999, '2030-01-01T00:00:00.000Z', 'future', 'x')")
     await refused_as(store, StoreTooNew)
 
 
-async def test_an_edited_migration_is_noticed_and_the_file_kept(store: Path) -> None:
-    await a_store(store)
+async def test_an_edited_migration_is_noticed_and_the_file_kept(store: Path, made: bytes) -> None:
+    write(store, made)
     change(store, "UPDATE schema_version SET checksum = 'x' WHERE version = 1")
     await refused_as(store, MigrationEdited)
 
@@ -206,8 +218,10 @@ async def test_a_store_held_by_another_program_is_busy_and_works_again_after(sto
         assert await lpm.save_result(claim, a_result(body=b"<p>page</p>")) is not None
 
 
-async def test_a_store_that_is_opened_while_another_program_holds_it_says_so_and_opens_after(store: Path) -> None:
-    await a_store(store)
+async def test_a_store_that_is_opened_while_another_program_holds_it_says_so_and_opens_after(
+    store: Path, made: bytes
+) -> None:
+    write(store, made)
     with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(StoreBusy):

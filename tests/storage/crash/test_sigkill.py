@@ -18,7 +18,7 @@ from tests.storage.crash.agreement import assert_whole
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@short_and_long("kills", (10,), (50,))
+@short_and_long("kills", (5,), (50,))
 async def test_nothing_acknowledged_is_missing_after_many_kills(store: Path, kills: int) -> None:
     pick = random.Random()
     acknowledged = Acknowledged()

@@ -15,11 +15,10 @@ from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.filtering import Selection
+from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_task, look
-
-TASKS = 600
 
 
 async def fill(store: Path, count: int) -> None:
@@ -33,23 +32,25 @@ async def held(lpm: LocalPersistenceManager) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_three_processes_share_the_tasks_and_none_is_given_twice(store: Path) -> None:
-    await fill(store, TASKS)
+@short_and_long("tasks", (200,), (600,))
+async def test_three_processes_share_the_tasks_and_none_is_given_twice(store: Path, tasks: int) -> None:
+    await fill(store, tasks)
     with ExitStack() as stack:
         sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
         for sister in sisters:
             sister.tell("work")
         done = [task_id for sister in sisters for task_id in sister.answer()]
         assert [sister.leave() for sister in sisters] == [0, 0, 0]
-    assert sorted(done) == [f"t{number:04}" for number in range(TASKS)]
-    assert look(store, "SELECT status, count(*) FROM tasks GROUP BY status") == [("completed", TASKS)]
-    assert look(store, "SELECT count(*) FROM results") == [(TASKS,)]
+    assert sorted(done) == [f"t{number:04}" for number in range(tasks)]
+    assert look(store, "SELECT status, count(*) FROM tasks GROUP BY status") == [("completed", tasks)]
+    assert look(store, "SELECT count(*) FROM results") == [(tasks,)]
     assert_whole(store)
 
 
 @pytest.mark.slow
-async def test_processes_that_are_killed_in_mid_work_leave_every_task_done_once(store: Path) -> None:
-    await fill(store, TASKS)
+@short_and_long("tasks", (200,), (600,))
+async def test_processes_that_are_killed_in_mid_work_leave_every_task_done_once(store: Path, tasks: int) -> None:
+    await fill(store, tasks)
     with ExitStack() as stack:
         sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
         for sister in sisters:
@@ -57,14 +58,14 @@ async def test_processes_that_are_killed_in_mid_work_leave_every_task_done_once(
         async with LocalPersistenceManager.open(store) as lpm:
             pick = random.Random()
             for sister in sisters[1:]:
-                level = pick.randrange(TASKS // 4)
+                level = pick.randrange(tasks // 4)
                 while (await lpm.queue_depth()).completed < level:
                     pass
                 sister.kill()
                 await lpm.recover_abandoned()
             sisters[0].answer()
             depth = await lpm.queue_depth()
-    assert (depth.completed, depth.unsynced, depth.pending, depth.processing) == (TASKS, TASKS, 0, 0)
+    assert (depth.completed, depth.unsynced, depth.pending, depth.processing) == (tasks, tasks, 0, 0)
     assert_whole(store)
 
 
@@ -103,22 +104,17 @@ async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restar
     assert not any(isinstance(event, OwnerDied) for event in events)
 
 
-async def test_a_suspended_process_is_alive(store: Path) -> None:
-    await fill(store, 3)
-    with Sister(store) as sister:
-        hers = sorted(sister.ask("claim", "3"))
-        sister.suspend()
-        async with LocalPersistenceManager.open(store) as lpm:
-            assert await lpm.recover_abandoned() == 0
-            assert await held(lpm) == hers
-
-
-async def test_what_a_process_held_when_it_left_is_pending_again_at_once(store: Path) -> None:
+async def test_a_suspended_process_is_alive_and_what_it_holds_when_it_leaves_is_pending_at_once(store: Path) -> None:
     await fill(store, 3)
     async with LocalPersistenceManager.open(store) as lpm:
         with Sister(store) as sister:
-            sister.ask("claim", "3")
-            assert len(await held(lpm)) == 3
+            hers = sorted(sister.ask("claim", "3"))
+            sister.suspend()
+            async with LocalPersistenceManager.open(store) as opened_meanwhile:
+                assert await opened_meanwhile.recover_abandoned() == 0
+                assert await held(opened_meanwhile) == hers
+            assert await held(lpm) == hers
+            sister.resume()
             assert sister.leave() == 0
         assert len(await lpm.claim(3)) == 3
         assert {info.recoveries for info in await lpm.list_tasks()} == {0}
@@ -164,11 +160,12 @@ async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_lock
     assert look(store, "SELECT count(*) FROM tasks") == [(3,)]
 
 
-async def test_many_processes_may_make_the_same_store_at_once(store: Path) -> None:
+@short_and_long("count", (4,), (6,))
+async def test_many_processes_may_make_the_same_store_at_once(store: Path, count: int) -> None:
     with ExitStack() as stack:
-        made = [Sister(store) for _ in range(6)]
+        made = [Sister(store) for _ in range(count)]
         sisters = [stack.enter_context(sister) for sister in made]
-        assert [sister.leave() for sister in sisters] == [0] * 6
+        assert [sister.leave() for sister in sisters] == [0] * count
     known = [(migration.version,) for migration in migrations.load()]
     assert look(store, "SELECT version FROM schema_version ORDER BY version") == known
     assert_whole(store)
