@@ -173,7 +173,7 @@ async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkey
 
 
 def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> None:
-    store = make_store(here / "parcelpost.db", tasks=20_000)
+    store = make_store(here / "parcelpost.db", tasks=5_000)
     found = look(config=None, environment=os.environ, flags={})
     case = examining.case_of(store, found, deep=False)
     with using(found.partly):

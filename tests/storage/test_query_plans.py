@@ -90,7 +90,7 @@ async def _fill(store: Path) -> None:
         await lpm.mark_rejected([entry.result_id for entry in waiting[20:25]], "no")
         await lpm.pause_platform("beacon")
         upload = SyncRound(direction="upload", record_type="results", record_count=1, success=True)
-        for n in range(300):
+        for n in range(100):
             await lpm.cache.put(f"k{n}", b"x", ttl=timedelta(minutes=n))
             await lpm.sync_log.record(upload)
             await lpm.metrics.record(Sample())
