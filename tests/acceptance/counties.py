@@ -6,20 +6,19 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from parcelpost.model import OutboxEntry, Target, Task
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.processes import FAST, PATIENCE_SECONDS
+from tests.acceptance.forked import Forked, run_forked
+from tests.acceptance.processes import FAST, PATIENCE_SECONDS, given
 
 STANDALONE = ("--mode", "standalone", "--store", "store.db")
 _OWN = ("platform", "parcel_id", "state", "county", "url")
@@ -73,11 +72,10 @@ class Simulated:
 def simulated(folder: Path, *arguments: str) -> Iterator[Simulated]:
     """On any port. Ended by Ctrl-C, and must have ended well."""
     files = ["--counties-file", str(folder / "counties.toml"), "--tasks-file", str(folder / "tasks.csv")]
-    with starting("simulate", "county", "--port", "0", *files, *arguments, folder=folder) as process:
-        assert process.stdout is not None
+    with starting("simulate", "county", "--port", "0", *files, *arguments, folder=folder) as (process, printed):
         lines: list[str] = []
         while not lines or LAST_LINE not in lines[-1]:
-            lines.append(process.stdout.readline())
+            lines.append(printed.readline())
             assert lines[-1], "it ended before it served"
         address = lines[-1].removeprefix("Faults: ").partition("/_control/")[0]
         yield Simulated(address, folder)
@@ -86,23 +84,23 @@ def simulated(folder: Path, *arguments: str) -> Iterator[Simulated]:
 
 
 @contextmanager
-def starting(*arguments: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """`parcelpost ...`; killed at the end if it still runs."""
-    command = [sys.executable, "-m", "parcelpost", *arguments]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=_environment()) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+def starting(*arguments: str, folder: Path) -> Iterator[tuple[Forked, TextIO]]:
+    """`parcelpost ...`, and what it prints; killed at the end if it still runs."""
+    output, prints = os.pipe()
+    with (
+        os.fdopen(output) as printed,
+        Forked(*arguments, folder=folder, environment=_environment(), stdout=prints, stderr=2) as process,
+    ):
+        os.close(prints)
+        yield process, printed
 
 
 @contextmanager
 def gateway(folder: Path) -> Iterator[str]:
     """The address of a `parcelpost gateway serve` that serves this machine without tokens."""
     settings = ("--set", "server.requests_per_second=100000")
-    with starting("gateway", "serve", "--port", "0", *settings, folder=folder) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
+    with starting("gateway", "serve", "--port", "0", *settings, folder=folder) as (_, printed):
+        for line in printed:
             if line.startswith("dashboard"):
                 yield line.split()[1].rstrip("/")
                 return
@@ -114,16 +112,10 @@ def ask(address: str) -> Any:
         return json.load(answer)
 
 
-def parcelpost(
-    folder: Path, *arguments: str, settings: Mapping[str, str] = {}, environment: Mapping[str, str] = {}
-) -> str:
+def parcelpost(folder: Path, *arguments: str, settings: Mapping[str, str] = {}) -> str:
     """What a command that must end well prints."""
-    given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "parcelpost", *arguments, *given]
-    variables = {**_environment(), **environment}
-    ran = subprocess.run(
-        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
-    )
+    words = (*arguments, *given(settings))
+    ran = run_forked(*words, folder=folder, environment=_environment(), timeout=PATIENCE_SECONDS)
     assert ran.returncode == 0, ran.stderr[-3_000:]
     return ran.stdout
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.acceptance.processes import FAST, command
+from tests.acceptance.forked import Forked
+from tests.acceptance.processes import FAST, given
 
 GATEWAY_SETTINGS = {
     "server.lease_seconds": "5",
@@ -32,24 +31,22 @@ class Member:
 
     def __init__(self, arguments: list[str], settings: Mapping[str, str], folder: Path) -> None:
         folder.mkdir(parents=True)
-        self._command = command(*arguments, settings=settings)
+        self._words = (*arguments, *given(settings))
         self._folder = folder
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Forked | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         with (self._folder / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, cwd=self._folder, env={**os.environ}, stdout=log, stderr=log
-            )
+            self._process = Forked(*self._words, folder=self._folder, stdout=log.fileno(), stderr=log.fileno())
 
     async def kill(self) -> None:
-        if self._process and self._process.returncode is None:
+        if self._process:
             self._process.kill()
-            await self._process.wait()
+            await self._process.ended()
 
     async def ended(self) -> int:
         assert self._process is not None
-        return await self._process.wait()
+        return await self._process.ended()
 
     @property
     def log(self) -> str:
@@ -68,7 +65,7 @@ class Fleet:
 
     async def __aenter__(self) -> Fleet:
         for gateway, port in zip(self.gateways, self._ports, strict=True):
-            await gateway.start()
+            gateway.start()
             await _listening(port)
         return self
 
@@ -83,9 +80,10 @@ class Fleet:
 
     async def add(self, tasks: Path) -> None:
         """`parcelpost gateway add`."""
-        arguments = ["gateway", "add", str(tasks), "--database", self._database]
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "parcelpost", *arguments)
-        assert await process.wait() == 0
+        with Forked(
+            "gateway", "add", str(tasks), "--database", self._database, folder=self._folder, stdout=1, stderr=2
+        ) as it:
+            assert await it.ended() == 0
 
     def _gateway(self, number: int) -> Member:
         place = ["--database", self._database, "--raw", str(self._folder / "raw")]

@@ -1,14 +1,15 @@
-"""Real worker processes, started as an operator starts them."""
+"""Real worker processes, and how a test waits for them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from tests.acceptance.forked import Forked
 
 PATIENCE_SECONDS = 120
 
@@ -30,7 +31,7 @@ FAST = {
 class WorkerProcess:
     """`parcelpost run`, and what it says."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Forked) -> None:
         self._process = process
         self._lines: list[bytes] = []
         self._news = asyncio.Condition()
@@ -43,27 +44,36 @@ class WorkerProcess:
 
     async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Its exit code."""
-        return await asyncio.wait_for(self._process.wait(), seconds)
+        return await asyncio.wait_for(self._process.ended(), seconds)
 
     async def said(self, text: str, times: int = 1) -> None:
         """Waits for that many lines that hold the text."""
         async with asyncio.timeout(PATIENCE_SECONDS), self._news:
             await self._news.wait_for(lambda: sum(text.encode() in line for line in self._lines) >= times)
 
-    async def listen(self, log: Path) -> None:
+    async def listen(self, output: int, log: Path) -> None:
         """Until it ends. What it says goes into the log, too."""
-        assert self._process.stdout is not None
+        heard = asyncio.StreamReader(limit=2**20)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(heard), os.fdopen(output, "rb", buffering=0)
+        )
         with log.open("ab", buffering=0) as file:
-            async for line in self._process.stdout:
+            async for line in heard:
                 file.write(line)
                 async with self._news:
                     self._lines.append(line)
                     self._news.notify_all()
+        transport.close()
+
+
+def given(settings: Mapping[str, str]) -> list[str]:
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
 
 
 def command(*arguments: str, settings: Mapping[str, str] = FAST) -> list[str]:
-    given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "parcelpost", *arguments, *given]
+    """As an operator starts it."""
+    return [sys.executable, "-m", "parcelpost", *arguments, *given(settings)]
 
 
 @asynccontextmanager
@@ -71,23 +81,18 @@ async def worker(
     *arguments: str, folder: Path, token: str = "", settings: Mapping[str, str] = FAST
 ) -> AsyncIterator[WorkerProcess]:
     """`parcelpost run ...` in its folder; killed at the end if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        *command("run", *arguments, settings=settings),
-        cwd=folder,
-        env={**os.environ, "PARCELPOST_GATEWAY_TOKEN": token},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        limit=2**20,
-    )
-    running = WorkerProcess(process)
-    listening = asyncio.create_task(running.listen(folder / "worker.log"))
-    try:
-        yield running
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGKILL)
-        await process.wait()
-        await listening
+    output, says = os.pipe()
+    environment = {**os.environ, "PARCELPOST_GATEWAY_TOKEN": token}
+    words = ("run", *arguments, *given(settings))
+    with Forked(*words, folder=folder, environment=environment, stdout=says, stderr=says) as process:
+        os.close(says)
+        running = WorkerProcess(process)
+        listening = asyncio.create_task(running.listen(output, folder / "worker.log"))
+        try:
+            yield running
+        finally:
+            process.kill()
+            await listening
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = PATIENCE_SECONDS) -> None:

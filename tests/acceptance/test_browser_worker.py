@@ -48,7 +48,7 @@ async def without_browser(folder: Path, county: Simulated) -> tuple[str, str]:
     given = [part for key, value in settings for part in ("--set", f"{key}={value}")]
     async with LocalPersistenceManager.open(folder / "store.db") as lpm:
         assert await lpm.browsers.all() == []
-        with starting("run", *STANDALONE, *given, folder=folder) as process:
+        with starting("run", *STANDALONE, *given, folder=folder) as (process, _):
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (error := (await lpm.list_tasks())[-1].error):
                     await asyncio.sleep(0.05)

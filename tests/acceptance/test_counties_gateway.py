@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from tests.acceptance.counties import (
     simulated,
     written,
 )
+from tests.acceptance.processes import command
 
 pytestmark = pytest.mark.xdist_group("counties at a gateway")
 
@@ -151,7 +153,8 @@ def reparsed(tmp_path_factory: pytest.TempPathFactory, stage: Stage) -> Reparsed
     (folder / "sitecustomize.py").write_text(OLDER_PARSER)
     asyncio.run(add(folder, [*county.tasks("vgsi", first=3), *county.tasks("govease", first=1)]))
     deliver = ("run", *STANDALONE, "--gateway", upstream, "--until-empty")
-    parcelpost(folder, *deliver, settings=county.settings, environment={"PYTHONPATH": str(folder)})
+    older = command(*deliver, settings=county.settings)
+    subprocess.run(older, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)}, check=True, capture_output=True)
     signals = sent_signals(folder / "store.db")
     parcel = parcels(upstream, "vgsi")["2"]
     before, asked = one_parcel(upstream, parcel), county.answers()

@@ -18,7 +18,7 @@ from tests.lengths import short_and_long
 
 
 @pytest.mark.slow
-@short_and_long("count, kills", (300, 3), (2_000, 10))
+@short_and_long("count, kills", (150, 3), (2_000, 10))
 async def test_tasks_survive_kills_and_a_gateway_that_comes_and_goes(tmp_path: Path, count: int, kills: int) -> None:
     tasks = [a_task(f"t{number:04}", target={"note": f"n{number}", "delay_ms": number % 7}) for number in range(count)]
     async with HostileGateway(many_at_once=True) as gateway:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.forked import forked_worker
 from tests.acceptance.processes import FAST, eventually, worker
 from tests.firestore.server import FirestoreServer
 from tests.lengths import short_and_long
@@ -37,7 +36,7 @@ SETTINGS = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@short_and_long("tasks, kills", (200, 3), (1_000, 10))
+@short_and_long("tasks, kills", (100, 2), (1_000, 10))
 async def test_tasks_survive_kills_and_a_firestore_that_is_away_half_of_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: int, kills: int
 ) -> None:
@@ -47,8 +46,7 @@ async def test_tasks_survive_kills_and_a_firestore_that_is_away_half_of_the_time
         moods = asyncio.create_task(_come_and_go(server))
         try:
             for kill in range(kills):
-                start = forked_worker if kill else worker
-                async with start(*COMMAND, folder=tmp_path, settings=SETTINGS) as process:
+                async with worker(*COMMAND, folder=tmp_path, settings=SETTINGS) as process:
                     await _enough(server, wanted=(kill + 1) * tasks // (kills + 2))
                     assert process.returncode is None, _said(tmp_path)
         finally:

@@ -72,7 +72,7 @@ async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
     async with Fleet(database, tmp_path, gateways=3, workers=workers) as fleet:
         await fleet.add(write_tasks(tmp_path / "tasks.jsonl", tasks))
         for worker in fleet.workers:
-            await worker.start()
+            worker.start()
         lost, restarted, *others = fleet.workers
         await until_done(ledger, tasks // 10)
         await lost.kill()  # never comes back: what it held does, when its leases end
@@ -80,8 +80,8 @@ async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
         await fleet.gateways[1].kill()
         await until_done(ledger, tasks * 3 // 10)
         await restarted.kill()
-        await restarted.start()
-        await fleet.gateways[1].start()  # the workers that call it have scraped on meanwhile
+        restarted.start()
+        fleet.gateways[1].start()  # the workers that call it have scraped on meanwhile
         assert [await worker.ended() for worker in (restarted, *others)] == [0] * (workers - 1)
         await finish(fleet, ledger, tasks)
     assert [tuple(row) for row in await ledger.fetch(RESULTS_OF_A_TASK)] == [(1, tasks)]
@@ -97,5 +97,5 @@ async def finish(fleet: Fleet, ledger: asyncpg.Connection, tasks: int) -> None:
     late = fleet.worker(len(fleet.workers))
     fleet.workers.append(late)
     while await ledger.fetchval(DONE) < tasks:
-        await late.start()
+        late.start()
         assert await late.ended() == 0

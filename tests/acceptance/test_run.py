@@ -6,12 +6,9 @@ import asyncio
 import json
 import os
 import pty
-import resource
 import select
 import signal
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +17,8 @@ import pytest
 
 from parcelpost.model import Source, Target, Task
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command, eventually, worker
+from tests.acceptance.forked import run_forked
+from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command, eventually, given, worker
 from tests.hostile import HostileGateway, a_task
 
 
@@ -308,9 +306,8 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
     assert (await counts(tmp_path))["unsynced"] == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_what_cannot_be_run_is_refused_with_what_to_do(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for arguments, message in (
         (["--mode", "ondemand"], "needs gateway.url"),
         (["--mode", "sometimes"], "worker.mode"),
         (["--mode", "standalone", "--slots", "many"], "executor.slots"),
@@ -318,19 +315,13 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
         (["--gateway", "ftp://example.org"], "gateway.url"),
         (["--gateway", "http://gateway.example.org"], "no token is"),
         (["--mode", "standalone", "--platforms", "ecko"], "not installed"),
-    ],
-)
-async def test_what_cannot_be_run_is_refused_with_what_to_do(
-    tmp_path: Path, arguments: list[str], message: str
-) -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "parcelpost", "run", *arguments, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
-    )
-    _, errors = await process.communicate()
-    assert process.returncode == 2
-    assert message in errors.decode()
-    assert "hint: " in errors.decode()
-    assert list(tmp_path.iterdir()) == []
+    ):
+        with subtests.test(arguments=arguments):
+            ran = run_forked("run", *arguments, folder=tmp_path, timeout=PATIENCE_SECONDS)
+            assert ran.returncode == 2
+            assert message in ran.stderr
+            assert "hint: " in ran.stderr
+            assert list(tmp_path.iterdir()) == []
 
 
 def _free_port() -> int:
@@ -364,15 +355,7 @@ async def test_a_worker_whose_store_is_moved_away_says_so_saves_nothing_and_goes
 
 def test_too_low_a_limit_of_open_files_is_told_with_the_number_that_is_needed(tmp_path: Path) -> None:
     for arguments, needed in ((("run", "--mode", "standalone", "--slots", "4"), 224), (("gateway", "serve"), 128)):
-        ran = subprocess.run(
-            [sys.executable, "-m", "parcelpost", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)),
-        )
+        ran = run_forked(*arguments, folder=tmp_path, open_files=(40, 40), timeout=PATIENCE_SECONDS)
         assert ran.returncode == 2
         assert f"needs {needed} open files, and the system allows this process only 40" in ran.stderr
         assert "LimitNOFILE" in ran.stderr
@@ -381,14 +364,6 @@ def test_too_low_a_limit_of_open_files_is_told_with_the_number_that_is_needed(tm
 
 async def test_a_soft_limit_of_open_files_is_raised_to_the_hard_one(tmp_path: Path) -> None:
     await add(tmp_path, "a")
-    ran = await asyncio.to_thread(
-        subprocess.run,
-        command("run", "--mode", "standalone", "--store", "store.db", "--until-empty"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 400)),
-    )
+    words = ("run", "--mode", "standalone", "--store", "store.db", "--until-empty", *given(FAST))
+    ran = run_forked(*words, folder=tmp_path, open_files=(40, 400), timeout=PATIENCE_SECONDS)
     assert ran.returncode == 0, ran.stderr
