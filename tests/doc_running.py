@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 import shlex
@@ -11,13 +12,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 import pytest
 
 from parcelpost.cli.main import main
+from tests.acceptance.forked import Forked
 from tests.cli.support import Ran
 
 _SHELL = re.compile(r"[|&;<>$]|^(?!parcelpost )")
+
+
+class _Running(NamedTuple):
+    process: Forked
+    output: TextIO
+
+    def hears_the_rest(self) -> None:
+        """Until it ends."""
+        with self.output:
+            self.output.read()
 
 
 class Reader:
@@ -28,28 +41,24 @@ class Reader:
         self._capsys = capsys
         self._ports = ports
         """A port of the page -> the free one that takes its place."""
-        self._running: list[subprocess.Popen[str]] = []
+        self._running: list[_Running] = []
 
     def types(self, line: str, *, is_asked: bool = False) -> Ran:
         """What is asked is answered with yes."""
         line = self._here(line)
-        return self._in_shell(line) if is_asked or _SHELL.search(line) else self._in_process(line)
+        return self._in_shell(line) if _SHELL.search(line) else self._in_process(line, "y\n" if is_asked else "")
 
     def leaves_running(self, line: str, ready: str) -> str:
         """Returns when it has said that: with all that it has said."""
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {self._here(line)}"],
-            cwd=self._folder,
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._running.append(process)
-        assert process.stdout is not None
+        output, says = os.pipe()
+        words = shlex.split(self._here(line))[1:]
+        process = Forked(*words, folder=self._folder, environment=self._environment(), stdout=says, stderr=says)
+        os.close(says)
+        running = _Running(process, os.fdopen(output))
+        self._running.append(running)
         said = ""
         while ready not in said:
-            heard = process.stdout.readline()
+            heard = running.output.readline()
             assert heard, f"{line}: {said}"
             said += heard
         return said
@@ -57,17 +66,18 @@ class Reader:
     def interrupts_all(self) -> list[int]:
         """Ctrl-C, the last one first. Their exit codes."""
         codes = []
-        for process in reversed(self._running):
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=60)
-            codes.append(process.returncode)
+        for running in reversed(self._running):
+            running.process.send_signal(signal.SIGINT)
+            running.hears_the_rest()
+            codes.append(running.process.wait(60))
         self._running.clear()
         return codes
 
     def kills_all(self) -> None:
-        for process in self._running:
-            process.kill()
-            process.communicate()
+        for running in self._running:
+            running.process.kill()
+            running.hears_the_rest()
+            running.process.wait()
 
     def _here(self, line: str) -> str:
         for port, free in self._ports.items():
@@ -89,9 +99,10 @@ class Reader:
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
-    def _in_process(self, line: str) -> Ran:
+    def _in_process(self, line: str, answer: str) -> Ran:
         self._capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", io.StringIO(answer))
             main(shlex.split(line)[1:])
         out, err = self._capsys.readouterr()
         return Ran(end.value.code if isinstance(end.value.code, int) else 1, out, err)

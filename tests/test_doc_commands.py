@@ -75,6 +75,7 @@ def test_the_quickstart_and_every_other_command_that_can_be_run_here_is_run(
             while differences(one.shown, in_the_pages_words(printed, ports)) and time.monotonic() < give_up_at:
                 if one.line != "parcelpost gateway status":  # its counts of what happened are written every two seconds
                     break
+                time.sleep(0.2)
                 printed = somebody_types(somebody, one.line)
             assert differences(one.shown, in_the_pages_words(printed, ports)) == [], one.line
         assert set(somebody.interrupts_all()) == {0}
