@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,9 @@ from parcelpost.scrapers.offered import usable
 from parcelpost.scrapers.sites import Sites
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.stage import Stage
-from tests.cli.support import run_process
+from tests.acceptance.forked import run_forked
+from tests.acceptance.processes import PATIENCE_SECONDS
+from tests.cli.support import Ran
 from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
 from tests.website import Website, website
@@ -49,9 +52,9 @@ def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "page.json").write_text(json.dumps({"features": [{"attributes": ROW}]}))
     parse = ("parse", "page.json", "--platform", "arcgis", "--state", "WI", "--county", "rivers")
-    assert "no field map fits these columns" in run_process(*parse).err
+    assert "no field map fits these columns" in forked(*parse).err
     (tmp_path / "parcelpost.toml").write_text(FIELD_MAP)
-    in_settings = run_process(*parse)
+    in_settings = forked(*parse)
     assert in_settings.code == 0, in_settings.err
     record = in_settings.document
     assert (record["parcel_id"], record["owner_names"], record["assessed_value"]) == ("7-1", ["DOE ANN"], 120500)
@@ -61,7 +64,7 @@ def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "maps").mkdir()
     alone = FIELD_MAP.replace("[field_maps.rivers]\n", "").replace("field_maps.rivers.", "")
     (tmp_path / "maps" / "rivers.toml").write_text(alone)
-    assert run_process(*parse, "--set", "fetch.field_maps_folder=maps").document == record
+    assert forked(*parse, "--set", "fetch.field_maps_folder=maps").document == record
 
 
 async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,8 +72,8 @@ async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monk
     (tmp_path / "old_parser.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
     for platform in tomllib.loads(SETTINGS)["platforms"]:
-        assert run_process("add", platform, "11-2S", "--state", "FL", "--county", "columbia").code == 0
-    ran = run_process("run", "--mode", "standalone", "--until-empty")
+        assert forked("add", platform, "11-2S", "--state", "FL", "--county", "columbia").code == 0
+    ran = forked("run", "--mode", "standalone", "--until-empty")
     assert ran.code == 0, ran.err
     async with LocalPersistenceManager.open("local_data/parcelpost.db", create=False) as lpm:
         results = {entry.platform: entry for entry in await lpm.get_unsynced_results()}
@@ -85,11 +88,11 @@ async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monk
     assert results["pages"].html_path
     assert results["lookup"].data is None
     (tmp_path / "old_parser.py").write_text(PARSER.replace('split("</b>")[0]', 'split("</b>")[0].lower()'))
-    again = run_process("reparse", "--json").document
+    again = forked("reparse", "--json").document
     assert (again["changed"], again["skipped"]) == (1, 0)
     raw = tmp_path / "local_data" / "data" / results["pages"].html_path
     where = ("--state", "FL", "--county", "columbia", "--parcel", "11-2S")
-    parsed = run_process("parse", raw, "--platform", "pages", *where)
+    parsed = forked("parse", raw, "--platform", "pages", *where)
     assert parsed.document == {**pages, "owner": "11-2s"}
 
 
@@ -107,9 +110,11 @@ async def test_a_function_that_asks_for_a_fetcher_gets_one(site: Website) -> Non
     assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
 
 
-@pytest.mark.parametrize("example", [MARK, TWO_FUNCTIONS, HTML, BROWSER])
-def test_an_example_runs(tmp_path: Path, example: str) -> None:
-    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_the_examples_run(tmp_path: Path) -> None:
+    """One after the other, each with names of its own."""
+    each = "import sys\nfor example in sys.argv[1:]:\n    exec(example, {'__name__': '__main__'})"
+    command = [sys.executable, "-c", each, MARK, TWO_FUNCTIONS, HTML, BROWSER]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -148,16 +153,57 @@ def test_a_package_that_is_installed_is_found_listed_and_used(tmp_path: Path) ->
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[{GROUP}]\nmycounty = {place}\n")
     environment = {"PYTHONPATH": str(tmp_path / "site"), "PARCELPOST_STORE": str(tmp_path / "parcelpost.db")}
-    (listed,) = run_process("platforms", "mycounty", "--json", environment=environment).document
-    assert (listed["origin"], listed["counties"]) == ("my-package", [])
-    added = run_process("add", "mycounty", "7", "--state", "FL", "--county", "x", environment=environment)
+    listed, added, ran, scraped, again = in_one_process(
+        environment,
+        ["platforms", "mycounty", "--json"],
+        ["add", "mycounty", "7", "--state", "FL", "--county", "x"],
+        ["run", "--mode", "standalone", "--until-empty"],
+        ["scrape", "--platform", "mycounty", "8"],
+        ["reparse", "--json"],
+    )
+    assert [(one["origin"], one["counties"]) for one in listed.document] == [("my-package", [])]
     assert added.code == 0, added.err
-    ran = run_process("run", "--mode", "standalone", "--until-empty", environment=environment)
     assert "1 completed, 0 failed" in ran.out, ran.err
-    scraped = run_process("scrape", "--platform", "mycounty", "8", environment=environment)
     assert scraped.document["owner"] == "8", scraped.err
-    again = run_process("reparse", "--json", environment=environment).document
-    assert (again["pages"], again["unchanged"], again["skipped"]) == (1, 1, 0)
+    counts = again.document
+    assert (counts["pages"], counts["unchanged"], counts["skipped"]) == (1, 1, 0)
+
+
+IN_TURN = """
+import contextlib, io, json, sys
+from parcelpost.cli.main import main
+
+ran = []
+for words in json.loads(sys.argv[1]):
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as end:
+            out, err = (stream.buffer.getvalue().decode() for stream in (out, err))
+            ran.append({"code": end.code, "out": out, "err": err})
+print(json.dumps(ran))
+"""
+
+
+def in_one_process(environment: dict[str, str], *commands: list[str]) -> list[Ran]:
+    """One after the other."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_TURN, json.dumps(commands)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ran(**ran) for ran in json.loads(done.stdout)]
+
+
+def forked(*arguments: object) -> Ran:
+    """In the folder where the test is."""
+    ran = run_forked(*map(str, arguments), folder=Path.cwd(), timeout=PATIENCE_SECONDS)
+    return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
 def test_the_components_of_the_scrapy_settings_are_there() -> None:

@@ -18,8 +18,6 @@ GATEWAY_SETTINGS = {
 }
 WORKER_SETTINGS = {
     **FAST,
-    "collector.low_water": "200",
-    "collector.high_water": "400",
     "executor.slots": "8",
     "sync.batch_size": "100",
     "log.level": "warning",
@@ -54,11 +52,12 @@ class Member:
 
 
 class Fleet:
-    """Kills what still runs when it is left."""
+    """Kills what still runs when it is left. A worker has so many tasks at most."""
 
-    def __init__(self, database: str, folder: Path, *, gateways: int, workers: int) -> None:
+    def __init__(self, database: str, folder: Path, *, gateways: int, workers: int, at_most: int) -> None:
         self._database = database
         self._folder = folder
+        self._water = {"collector.low_water": str(at_most // 2), "collector.high_water": str(at_most)}
         self._ports = [free_port() for _ in range(gateways)]
         self.gateways = [self._gateway(number) for number in range(gateways)]
         self.workers = [self.worker(number) for number in range(workers)]
@@ -76,7 +75,8 @@ class Fleet:
     def worker(self, number: int) -> Member:
         url = f"http://127.0.0.1:{self._ports[number % len(self._ports)]}"
         arguments = ["run", "--gateway", url, "--store", "store.db", "--until-empty"]
-        return Member(arguments, WORKER_SETTINGS | {"worker.id": f"w{number}"}, self._folder / f"worker-{number}")
+        settings = WORKER_SETTINGS | self._water | {"worker.id": f"w{number}"}
+        return Member(arguments, settings, self._folder / f"worker-{number}")
 
     async def add(self, tasks: Path) -> None:
         """`parcelpost gateway add`."""

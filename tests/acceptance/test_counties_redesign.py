@@ -22,33 +22,36 @@ from tests.acceptance.counties import (
     simulated,
 )
 from tests.acceptance.processes import eventually, worker
+from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import wrong
 from tests.storage.making import look
 
-WORLD = World(seed=1, county="invented", size=220)
-HALF, ALL = 100, 200
+FURTHER = 20
 FAILING = "#MainContent_lblPid"
 FAILING_TABLES = (("sales", "#MainContent_grdSales"), ("buildings", "[id$='tblBldg']"))
 FAILING_AT_LEEPA = "#parcelLabel"
 TRIES_THAT_FAILED = "SELECT count(*) FROM learning_signals WHERE selector IN (?, ?) AND NOT success"
 
 
-async def test_a_redesign_half_way_costs_hardly_a_record_a_field_and_is_told_to_everybody(tmp_path: Path) -> None:
-    sites = ("--platform", "vgsi", "--platform", "leepa", "--parcels", str(WORLD.size))
+@short_and_long("parcels", (120,), (200,))
+async def test_a_redesign_half_way_costs_hardly_a_record_a_field_and_is_told_to_everybody(
+    tmp_path: Path, parcels: int
+) -> None:
+    sites = ("--platform", "vgsi", "--platform", "leepa", "--parcels", str(parcels + FURTHER))
     with simulated(tmp_path, *sites) as county:
         tasks = county.tasks("vgsi")
         county.fault("redesign", 0, "leepa")  # as a county that nobody has seen before
-        await add(tmp_path, [*tasks[:HALF], *county.tasks("leepa", first=60)])
+        await add(tmp_path, [*tasks[: parcels // 2], *county.tasks("leepa", first=60)])
         async with worker(*STANDALONE, folder=tmp_path, settings=county.settings) as process:
             await worked_off(tmp_path)
             county.fault("redesign", 1)
-            await add(tmp_path, tasks[HALF:ALL])
+            await add(tmp_path, tasks[parcels // 2 : parcels])
             await worked_off(tmp_path)
             process.send_signal(signal.SIGTERM)
             assert await process.ended() == 0
-        lost = losing(await results(tmp_path))
-        assert len(lost) < ALL * 0.02, lost
+        lost = losing(await results(tmp_path), parcels)
+        assert len(lost) < parcels * 0.02, lost
         named = broken(tmp_path)
         check(named, tmp_path)
         with gateway(tmp_path) as upstream:
@@ -65,7 +68,7 @@ async def known_after_a_restart(folder: Path, county: Simulated, upstream: str) 
         await eventually(lambda: names_it(upstream))
         async with LocalPersistenceManager.open(folder / "store.db") as lpm:
             await eventually(lambda: has_sent_its_signals(lpm))
-        await add(folder, county.tasks("vgsi")[ALL:])
+        await add(folder, county.tasks("vgsi")[-FURTHER:])
         await worked_off(folder)
         process.kill()  # it may still be delivering: of no use here
     ranked = ask(f"{upstream}/internal/selectors?platform=vgsi")["selectors"]
@@ -104,11 +107,12 @@ async def worked_off(folder: Path) -> None:
         await eventually(lambda: is_worked_off(lpm))
 
 
-def losing(entries: list[Any]) -> dict[str, list[str]]:
+def losing(entries: list[Any], parcels: int) -> dict[str, list[str]]:
     """Records that say of a field, or of a table, something else than their page shows, and of which."""
     found = {entry.parcel_id: data(entry) for entry in entries if entry.platform == "vgsi"}
-    assert len(found) == ALL
-    wrongs = {one: wrong(shown, facts.of_parcel("vgsi", WORLD.at(int(one)))) for one, shown in found.items()}
+    assert len(found) == parcels
+    world = World(seed=1, county="invented", size=parcels + FURTHER)
+    wrongs = {one: wrong(shown, facts.of_parcel("vgsi", world.at(int(one)))) for one, shown in found.items()}
     return {one: list(fields) for one, fields in wrongs.items() if fields}
 
 

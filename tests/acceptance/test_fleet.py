@@ -65,11 +65,11 @@ async def until_done(ledger: asyncpg.Connection, tasks: int) -> None:
         await asyncio.sleep(0.1)
 
 
-@short_and_long("tasks, workers", (1_000, 3), (20_000, 8))
+@short_and_long("tasks, workers, at_most", (400, 3, 100), (20_000, 8, 400))
 async def test_every_task_has_one_result_and_no_two_workers_held_one_at_a_time(
-    tmp_path: Path, database: str, ledger: asyncpg.Connection, tasks: int, workers: int
+    tmp_path: Path, database: str, ledger: asyncpg.Connection, tasks: int, workers: int, at_most: int
 ) -> None:
-    async with Fleet(database, tmp_path, gateways=3, workers=workers) as fleet:
+    async with Fleet(database, tmp_path, gateways=3, workers=workers, at_most=at_most) as fleet:
         await fleet.add(write_tasks(tmp_path / "tasks.jsonl", tasks))
         for worker in fleet.workers:
             worker.start()

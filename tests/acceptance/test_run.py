@@ -20,6 +20,7 @@ from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.forked import run_forked
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command, eventually, given, worker
 from tests.hostile import HostileGateway, a_task
+from tests.lengths import short_and_long
 
 
 def log(folder: Path) -> list[dict[str, Any]]:
@@ -101,16 +102,17 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
         assert gateway.count("work") == 0
 
 
-async def test_standalone_goes_on_after_a_kill(tmp_path: Path) -> None:
-    await add(tmp_path, *(f"t{number:03}" for number in range(200)), delay_ms=20)
+@short_and_long("tasks", (80,), (200,))
+async def test_standalone_goes_on_after_a_kill(tmp_path: Path, tasks: int) -> None:
+    await add(tmp_path, *(f"t{number:03}" for number in range(tasks)), delay_ms=20)
     async with worker("--mode", "standalone", "--store", "store.db", folder=tmp_path) as process:
         async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
-            await eventually(lambda: _has_results(lpm, 20))
+            await eventually(lambda: _has_results(lpm, tasks // 10))
         process.kill()
         await process.ended()
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
         assert await process.ended() == 0
-    assert (await counts(tmp_path))["completed"] == 200
+    assert (await counts(tmp_path))["completed"] == tasks
 
 
 async def test_a_person_who_waits_at_a_terminal_sees_progress(tmp_path: Path) -> None:
@@ -201,9 +203,10 @@ async def test_the_gateways_commands_are_obeyed(tmp_path: Path) -> None:
             assert await process.ended() == 0
 
 
-async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: Path) -> None:
+@short_and_long("tasks", (60,), (120,))
+async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: Path, tasks: int) -> None:
     async with HostileGateway(many_at_once=True) as gateway:
-        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(120)))
+        gateway.offer(*(a_task(f"t{number:03}", target={"delay_ms": 5}) for number in range(tasks)))
         arguments = ("--gateway", gateway.url, "--store", "store.db", "--until-empty")
         async with (
             worker(*arguments, folder=tmp_path, token=gateway.token) as one,
@@ -211,7 +214,7 @@ async def test_three_processes_share_one_store_and_do_every_task_once(tmp_path: 
             worker(*arguments, folder=tmp_path, token=gateway.token) as three,
         ):
             assert [await process.ended() for process in (one, two, three)] == [0, 0, 0]
-        assert len(gateway.submissions) == 120
+        assert len(gateway.submissions) == tasks
         assert {len({entry["idempotency_key"] for entry in sent}) for sent in gateway.submissions.values()} == {1}
         ids = {request.headers["x-worker-id"] for request in gateway.requests}
         assert len(ids) == 1, "one store is one worker upstream"
