@@ -12,6 +12,7 @@ from parcelpost.model import Done, Outcome, Page, Retry, Target
 from parcelpost.scrapers.platform import Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.reparsing import Filters
+from parcelpost.worker import reparse
 from parcelpost.worker.reparse import Counts, Reparse
 
 
@@ -31,7 +32,8 @@ def reading(version: int) -> Parse:
     return parse
 
 
-async def main(store: Path) -> None:
+async def main(store: Path, a_look: int) -> None:
+    reparse._A_LOOK = a_look
     async with LocalPersistenceManager.open(store) as lpm:
         work = Reparse(lpm, lambda _: reading(2), Filters(), SystemClock())
         await work.run("killed", say)
@@ -42,4 +44,4 @@ def say(counts: Counts) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -41,16 +41,22 @@ class Rig:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def claim(self, task_id: str, parcel_id: str = "") -> Claim:
-        target = Target(parcel_id=parcel_id or f"parcel-{task_id}", state="CT", county="hartford")
-        await self.lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.GATEWAY))
+        await self.lpm.add_task(self._task(task_id, parcel_id))
         (claim,) = await self.lpm.claim(1)
         self.gateway.handed_out.append(task_id)
         return claim
 
+    def _task(self, task_id: str, parcel_id: str) -> Task:
+        target = Target(parcel_id=parcel_id or f"parcel-{task_id}", state="CT", county="hartford")
+        return Task(task_id=task_id, platform="echo", target=target, source=Source.GATEWAY)
+
     async def save(self, *task_ids: str, parcel_id: str = "", page: bytes | None = None, fill: int = 0) -> None:
-        """Results of finished tasks, waiting to be sent."""
+        """Results of finished tasks, waiting to be sent in this order."""
+        await self.lpm.add_tasks([self._task(task_id, parcel_id) for task_id in task_ids])
+        claims = {claim.task.task_id: claim for claim in await self.lpm.claim(len(task_ids))}
+        self.gateway.handed_out += task_ids
         for task_id in task_ids:
-            claim = await self.claim(task_id, parcel_id)
+            claim = claims[task_id]
             data = {"task": task_id, "fill": "x" * fill}
             kept = None if page is None else Page(body=page)
             await self.lpm.save_result(claim, Result(data=data, scraped_at=self.clock.now(), page=kept))

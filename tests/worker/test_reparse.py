@@ -17,7 +17,9 @@ from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.listing import listed
 from parcelpost.storage.reparsing import Filters, NewRecord
+from parcelpost.worker import reparse
 from parcelpost.worker.reparse import Counts, Reparse
+from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.making import a_task, deliver, everything, look, the_result
@@ -289,8 +291,10 @@ async def test_a_platform_that_cannot_read_pages_is_passed_over(rig: Rig) -> Non
     assert [(one.platform, one.pages, one.reason) for one in counts.not_readable] == [("echo", 1, "it cannot")]
 
 
-async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig) -> None:
-    for number in range(450):
+@short_and_long("a_look", (20,), (200,))
+async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch, a_look: int) -> None:
+    monkeypatch.setattr(reparse, "_A_LOOK", a_look)
+    for number in range(2 * a_look + 5):
         await save(rig.lpm, f"t{number}", b"ann")
     rig.clock.advance(60)
     work = Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock)
@@ -301,19 +305,23 @@ async def test_an_interrupted_run_goes_on_where_it_was(rig: Rig) -> None:
     with pytest.raises(KeyboardInterrupt):
         await work.run("same", stop)
     rest = await Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock).run("same")
-    assert (rest.resumed, rest.pages, rest.changed) == (True, 250, 250)
+    assert (rest.resumed, rest.pages, rest.changed) == (True, a_look + 5, a_look + 5)
     assert not (await Reparse(rig.lpm, lambda _: reading(2), Filters(), rig.clock).run("same")).resumed
 
 
-async def test_after_a_kill_every_record_is_the_old_or_the_new_one_and_the_next_run_finishes(tmp_path: Path) -> None:
+@short_and_long("a_look", (40,), (200,))
+async def test_after_a_kill_every_record_is_the_old_or_the_new_one_and_the_next_run_finishes(
+    tmp_path: Path, a_look: int
+) -> None:
     """I2, I3, I5, I6"""
-    store = tmp_path / "store.db"
+    store, pages = tmp_path / "store.db", 5 * a_look // 2
+    command = [sys.executable, "-m", "tests.worker.reparsing", str(store), str(a_look)]
     async with LocalPersistenceManager.open(store) as lpm:
-        for number in range(500):
-            await save(lpm, f"t{number}", b"ann;bo" if number % 5 == 0 else b"ann", parcel_id=f"p{number % 50}")
+        for number in range(pages):
+            body = b"ann;bo" if number % 5 == 0 else b"ann"
+            await save(lpm, f"t{number}", body, parcel_id=f"p{number % (pages // 10)}")
         await deliver_all(lpm)
     for said in (1, 2):
-        command = [sys.executable, "-m", "tests.worker.reparsing", str(store)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             for _ in range(said):
@@ -321,13 +329,13 @@ async def test_after_a_kill_every_record_is_the_old_or_the_new_one_and_the_next_
             process.kill()
         assert_whole(store)
         assert rows_without_file(store) == []
-        assert look(store, "SELECT count(*) FROM results") == [(600,)]
+        assert look(store, "SELECT count(*) FROM results") == [(pages * 6 // 5,)]
         assert look(store, "SELECT task_id FROM results WHERE synced = 1 AND data ->> 'owner' IN ('ANN', 'BO')") == []
         for task_id, key, data in look(store, "SELECT task_id, idempotency_key, data FROM results"):
             assert key == f"{task_id}:{sha256(data.encode()).hexdigest()}"
-    done = subprocess.run([sys.executable, "-m", "tests.worker.reparsing", str(store)], cwd=ROOT, check=False)
+    done = subprocess.run(command, cwd=ROOT, check=False)
     assert done.returncode == 0
     assert look(store, "SELECT DISTINCT data ->> 'owner' FROM results ORDER BY 1") == [("ANN",), ("BO",)]
-    assert look(store, "SELECT count(*) FROM results WHERE synced = 0") == [(600,)]
+    assert look(store, "SELECT count(*) FROM results WHERE synced = 0") == [(pages * 6 // 5,)]
     for path, data in look(store, "SELECT json_path, data FROM results WHERE json_path IS NOT NULL"):
         assert (tmp_path / "data" / path).read_text() == data

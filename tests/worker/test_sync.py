@@ -19,6 +19,7 @@ from parcelpost.storage.filtering import Delivery, Selection
 from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
 from tests import traps
 from tests.hostile import HostileGateway, Trap
+from tests.lengths import short_and_long
 from tests.worker.rig import Rig, rigged
 
 MANY = [f"t{number:03}" for number in range(60)]
@@ -66,16 +67,27 @@ PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", PASSING_TRAPS)
-async def test_when_it_is_over_every_result_is_upstream_once(rig: Rig, name: str) -> None:
-    trap, times = PASSING_TRAPS[name]
-    await rig.save(*MANY)
-    rig.gateway.play("results", trap, times=times)
-    await rig.settle()
-    assert sorted(rig.gateway.submissions) == MANY
-    assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(MANY)
-    assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
-    assert rig.seen(EntryRefused) == []
+@short_and_long(("number", "batch_size"), (12, 10), (60, 50))
+async def test_when_it_is_over_every_result_is_upstream_once(
+    subtests: pytest.Subtests, rig: Rig, number: int, batch_size: int
+) -> None:
+    saved: list[str] = []
+    for name, (trap, times) in PASSING_TRAPS.items():
+        with subtests.test(name):
+            rig.gateway.behave()
+            await rig.lpm.state.put(SLOWNESS_STATE, Slowness(since=rig.clock.now(), batch_size=0))
+            rig.sync = rig.new_sync(batch_size=batch_size)
+            some = [f"{name} {place:03}" for place in range(number)]
+            saved += some
+            await rig.save(*some)
+            calls = rig.gateway.count("results")
+            rig.gateway.play("results", trap, times=times)
+            await rig.settle()
+            assert rig.gateway.count("results") - calls > times
+            assert sorted(rig.gateway.submissions) == sorted(saved)
+            assert {entry["data"]["task"] for entry in rig.gateway.results.values()} == set(saved)
+            assert await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED)) == []
+            assert rig.seen(EntryRefused) == []
 
 
 async def test_a_saved_result_is_sent_with_all_that_the_contract_asks_for(rig: Rig) -> None:
@@ -322,28 +334,29 @@ REFUSALS_OF_ALL: dict[str, tuple[str, Trap]] = {
 }
 
 
-async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path) -> None:
+@short_and_long(("number", "steps"), (20, 10), (20, 20))
+async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path, number: int, steps: int) -> None:
     """Whether or not it has ever stored anything before, and nothing of that is sent again."""
     for name, (path, trap) in REFUSALS_OF_ALL.items():
         async with HostileGateway() as gateway, rigged(tmp_path / name, gateway) as rig:
             rig.sync = rig.new_sync(batch_size=5)
             await rig.save("before")
             await rig.settle()
-            await rig.save(*MANY[:20], page=b"<html></html>")
+            await rig.save(*MANY[:number], page=b"<html></html>")
             await rig.lpm.give_up(await rig.claim("failed"), "no such street")
             gateway.play(path, trap, times=None)
             calls = len(gateway.requests)
-            for _ in range(20):
+            for _ in range(steps):
                 rig.clock.advance(await rig.sync.step())
             assert rig.sync.away is not None, name
             assert rig.sync.away.takes_nothing, name
             assert "as the test wants" in rig.sync.away.reason or "could not be stored" in rig.sync.away.reason, name
-            assert len(gateway.requests) - calls < 20 * 12, name
+            assert len(gateway.requests) - calls < steps * 12, name
             assert rig.seen(EntryRefused) == [], name
             assert await rejected(rig) == set(), name
             gateway.behave()
             await rig.settle()
-            assert sorted(gateway.submissions) == ["before", *MANY[:20]], name
+            assert sorted(gateway.submissions) == ["before", *MANY[:number]], name
             assert len(gateway.submissions["before"]) == 1, name
             assert [task_id for task_id, _ in gateway.failed] == ["failed"], name
 
@@ -601,12 +614,13 @@ async def test_what_the_last_process_was_denied_is_forgotten_when_this_one_gets_
     assert (now.denied, now.failures) == (False, 0)
 
 
-@pytest.mark.parametrize("html_path", ["../elsewhere.html.gz", "/etc/hostname", "", "."])
-async def test_an_entry_whose_page_cannot_be_named_harms_no_other(rig: Rig, html_path: str) -> None:
-    await rig.save("bad", "good", page=b"<html></html>")
+async def test_an_entry_whose_page_cannot_be_named_harms_no_other(rig: Rig) -> None:
+    bad = {"elsewhere": "../elsewhere.html.gz", "rooted": "/etc/hostname", "empty": "", "here": "."}
+    await rig.save(*bad, "good", page=b"<html></html>")
     with contextlib.closing(sqlite3.connect(rig.lpm.path)) as db, db:
-        db.execute("UPDATE results SET html_path = ? WHERE task_id = 'bad'", (html_path,))
+        for name, html_path in bad.items():
+            db.execute("UPDATE results SET html_path = ? WHERE task_id = ?", (html_path, name))
     await rig.sync.step()
     assert sorted(rig.gateway.submissions) == ["good"]
-    (left,) = await rig.lpm.get_unsynced_results(10)
-    assert (left.task_id, left.sync_attempts) == ("bad", 1)
+    left = await rig.lpm.get_unsynced_results(10)
+    assert {entry.task_id: entry.sync_attempts for entry in left} == dict.fromkeys(bad, 1)
