@@ -1,6 +1,7 @@
 """A gateway process of its own, for tests: `python -m tests.gateway.sister DATABASE DUTY NAME`.
 
-It says a line for everything that the ledger has answered.
+It says a line when it has opened the ledger, begins at a line of its input, and says one for everything that the ledger
+has answered.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ async def store(ledger: Ledger, name: str) -> None:
 
 async def main(database: str, duty: str, name: str) -> None:
     async with open_ledger(database, 3, _clock) as ledger:
+        say("open")
+        await asyncio.to_thread(sys.stdin.readline)
         await {"grant": grant, "store": store}[duty](ledger, name)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import httpx2
@@ -16,6 +17,7 @@ from parcelpost.gateway.exporting import Form, ParcelCsv, ParcelJsonl, parcel_pa
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.sql.bounding import PAGE_CHARS
 from parcelpost.gateway.words import ParcelFilter, ParcelRecord
+from tests.gateway.conftest import fresh_schema
 from tests.gateway.making import NOON, arrival, parcel
 from tests.gateway.stage import a_client, some_parts
 
@@ -26,14 +28,31 @@ PARCELS = 16
 ALL = [f"P{number:02}" for number in range(PARCELS)]
 
 
-@pytest.fixture
-async def parts(database: str, tmp_path: Path, now: datetime) -> AsyncIterator[Parts]:
-    """Parcels of 4 MiB each, and one with as many scrapes of that size."""
-    async with some_parts(tmp_path, database=database) as parts:
+pytestmark = pytest.mark.xdist_group("large records")
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database that every test only reads: parcels of 4 MiB each, and one with as many scrapes of that size."""
+    folder = tmp_path_factory.mktemp("large")
+    database = str(folder / "gateway.db")
+    if request.param == "postgres":
+        database = asyncio.run(fresh_schema(request.getfixturevalue("postgres_server")))
+    asyncio.run(_fill(folder, database))
+    return database
+
+
+async def _fill(folder: Path, database: str) -> None:
+    async with some_parts(folder, database=database) as parts:
         for number, name in enumerate(ALL):
             at = NOON + timedelta(hours=number)
-            await parts.ledger.store([arrival(name, name, pad="x" * LARGE)], "w1", now)
-            await parts.ledger.store([arrival(name, "often", at, pad=f"{number:02}" * (LARGE // 2))], "w1", now)
+            await parts.ledger.store([arrival(name, name, pad="x" * LARGE)], "w1", NOON)
+            await parts.ledger.store([arrival(name, "often", at, pad=f"{number:02}" * (LARGE // 2))], "w1", NOON)
+
+
+@pytest.fixture
+async def parts(filled: str, tmp_path: Path) -> AsyncIterator[Parts]:
+    async with some_parts(tmp_path, database=filled) as parts:
         yield parts
 
 

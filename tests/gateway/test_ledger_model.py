@@ -181,7 +181,7 @@ def _check(database: Callable[[], Any], examples: int) -> None:
     )
 
 
-@short_and_long("examples", (15,), (300,))
+@short_and_long("examples", (6,), (300,))
 def test_sqlite_does_as_the_model(examples: int) -> None:
     with TemporaryDirectory() as folder:
         numbers = iter(range(1_000_000))
@@ -193,7 +193,7 @@ def test_sqlite_does_as_the_model(examples: int) -> None:
 
 
 @pytest.mark.slow
-@short_and_long("examples", (10,), (200,))
+@short_and_long("examples", (5,), (200,))
 def test_postgres_does_as_the_model(postgres_server: PostgresServer, examples: int) -> None:
     async def database() -> str:
         return await fresh_schema(postgres_server)

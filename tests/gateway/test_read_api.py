@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
 from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_parts
 
 TOKENS = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
+
+
+no_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+"""For what is answered before either ledger is asked."""
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -47,6 +51,12 @@ async def store(parts: Parts, *records: dict[str, Any], page: bytes | None = Non
     for number, record in enumerate(records):
         at = parts.clock.now() + timedelta(days=number)
         await parts.ledger.store([an_arrival({**given, **record}, at, f"t{number}", page)], "w-1", at)
+
+
+async def store_at_once(parts: Parts, records: Iterable[dict[str, Any]]) -> None:
+    given, now = {"platform": "vgsi", "state": "CT", "county": "hartford"}, parts.clock.now()
+    arrivals = [an_arrival({**given, **record}, now, f"t{number}") for number, record in enumerate(records)]
+    await parts.ledger.store(arrivals, "w-1", now)
 
 
 async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
@@ -85,9 +95,9 @@ FILTERS = [
 async def test_parcels_are_found_by_what_is_asked(
     subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
 ) -> None:
+    await store(parts, *RECORDS)
     for query, expected in FILTERS:
         with subtests.test(query=query, expected=expected):
-            await store(parts, *RECORDS)
             assert await ids(client, query) == expected
 
 
@@ -165,6 +175,7 @@ BAD = [
 ]
 
 
+@no_ledger
 async def test_a_bad_parameter_is_named(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
     for path in ["/v1/parcels", "/v1/liens", "/v1/parcels/latest", "/v1/liens/latest"]:
         for query, named in BAD:
@@ -242,26 +253,27 @@ async def test_a_page_is_a_download_that_no_browser_renders(parts: Parts, client
     assert (await client.get("/v1/parcels/vgsi/CT/hartford/2/raw")).status_code == 404
 
 
-@pytest.mark.parametrize("kind", ["parcels", "liens"])
 async def test_an_export_holds_every_row_once_in_either_form(
-    parts: Parts, client: httpx2.AsyncClient, kind: str
+    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
 ) -> None:
     lien = [{"certificate_number": "7", "face_amount": 5}]
-    await store(parts, *({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
-    table = await client.get(f"/v1/export/{kind}.csv")
-    lines = await client.get(f"/v1/export/{kind}.jsonl")
-    rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
+    await store_at_once(parts, ({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
     expected = [f"{number:04}" for number in range(601)]
-    assert [row["parcel_id"] for row in rows] == expected
-    assert [json.loads(line)["parcel_id"] for line in lines.text.splitlines()] == expected
-    assert table.headers["content-disposition"] == f'attachment; filename="{kind}.csv"'
-    narrow = await client.get(f"/v1/export/{kind}.csv?q=0007")
-    assert len(narrow.text.splitlines()) == 2
-    assert (await client.get(f"/v1/export/{kind}.csv?limit=5")).status_code == 422
+    for kind in ("parcels", "liens"):
+        with subtests.test(kind=kind):
+            table = await client.get(f"/v1/export/{kind}.csv")
+            lines = await client.get(f"/v1/export/{kind}.jsonl")
+            rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
+            assert [row["parcel_id"] for row in rows] == expected
+            assert [json.loads(line)["parcel_id"] for line in lines.text.splitlines()] == expected
+            assert table.headers["content-disposition"] == f'attachment; filename="{kind}.csv"'
+            narrow = await client.get(f"/v1/export/{kind}.csv?q=0007")
+            assert len(narrow.text.splitlines()) == 2
+            assert (await client.get(f"/v1/export/{kind}.csv?limit=5")).status_code == 422
 
 
 async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: Parts) -> None:
-    await store(parts, *({"parcel_id": f"{number:04}"} for number in range(1_000)))
+    await store_at_once(parts, ({"parcel_id": f"{number:04}"} for number in range(1_000)))
     app = make_app(parts)
     scope = {
         "type": "http",
@@ -411,6 +423,7 @@ async def test_a_task_that_can_be_added_can_be_delivered(parts: Parts, client: h
     assert row is not None and row.state == "done"
 
 
+@no_ledger
 async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(client: httpx2.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     for path, methods in document["paths"].items():
@@ -420,6 +433,7 @@ async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(cl
         assert set(answer.headers["allow"].split(", ")) == {method.upper() for method in methods} | also, path
 
 
+@no_ledger
 async def test_nothing_that_a_client_says_of_our_name_is_repeated(client: httpx2.AsyncClient) -> None:
     for path in ("/v1/parcels/", "/internal/work/", "/health/", "/docs/"):
         answer = await client.get(path, headers={"Host": "elsewhere.example"})
@@ -427,6 +441,7 @@ async def test_nothing_that_a_client_says_of_our_name_is_repeated(client: httpx2
         assert "elsewhere" not in f"{answer.headers} {answer.text}"
 
 
+@no_ledger
 async def test_the_document_says_which_token_each_route_takes(client: httpx2.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     schemes = document["components"]["securitySchemes"]
@@ -465,25 +480,28 @@ READS = ["/v1/parcels", "/v1/parcels/a/b/c/d", "/v1/parcels/a/b/c/d/raw", "/v1/l
 READS += ["/v1/queue", "/v1/tasks/a", "/v1/export/parcels.csv", "/v1/export/liens.jsonl", "/v1/parcels?limit=x"]
 
 
-@pytest.mark.parametrize("path", READS)
-async def test_readers_need_a_token_where_there_is_one(tmp_path: Path, path: str) -> None:
+async def test_readers_need_a_token_where_there_is_one(subtests: pytest.Subtests, tmp_path: Path) -> None:
     async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
-        assert (await client.get(path)).status_code == 401
-        assert (await client.get(path, headers=bearer("wrong"))).status_code == 401
-        for token in ("reading", "ruling"):
-            assert (await client.get(path, headers=bearer(token))).status_code in {200, 404, 422}
+        for path in READS:
+            with subtests.test(path=path):
+                assert (await client.get(path)).status_code == 401
+                assert (await client.get(path, headers=bearer("wrong"))).status_code == 401
+                for token in ("reading", "ruling"):
+                    assert (await client.get(path, headers=bearer(token))).status_code in {200, 404, 422}
 
 
-@pytest.mark.parametrize("path", ["/v1/commands", "/v1/tasks", "/v1/tasks/requeue"])
-async def test_orders_need_an_admin_token(tmp_path: Path, path: str) -> None:
+async def test_orders_need_an_admin_token(subtests: pytest.Subtests, tmp_path: Path) -> None:
     async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
-        for headers in ({}, bearer("wrong")):
-            assert (await client.post(path, json={}, headers=headers)).status_code == 401
-        refused = await client.post(path, json={}, headers=bearer("reading"))
-        assert (refused.status_code, "needs an admin token" in refused.text) == (403, True)
-        assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
+        for path in ("/v1/commands", "/v1/tasks", "/v1/tasks/requeue"):
+            with subtests.test(path=path):
+                for headers in ({}, bearer("wrong")):
+                    assert (await client.post(path, json={}, headers=headers)).status_code == 401
+                refused = await client.post(path, json={}, headers=bearer("reading"))
+                assert (refused.status_code, "needs an admin token" in refused.text) == (403, True)
+                assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
 
 
+@no_ledger
 async def test_the_dashboards_files_are_strict_and_lead_nowhere_else(client: httpx2.AsyncClient) -> None:
     page = await client.get("/")
     assert "default-src 'self'" in page.headers["content-security-policy"]
