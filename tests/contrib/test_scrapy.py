@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -18,10 +19,19 @@ from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.making import look
 
+pytestmark = pytest.mark.xdist_group("scrapy")
+ROOT = Path(__file__).parents[2]
 SPIDER = Path(__file__).with_name("county_spider.py")
 PARCELS = 30
 MIDDLEWARE = 'SPIDER_MIDDLEWARES={"parcelpost.contrib.scrapy.KeepPages": 10}'
-FIELDS = 'PARCELPOST_FIELDS={"parcel_id": "folio", "html": "page"}'
+SETTINGS: dict[str, Any] = {
+    "ITEM_PIPELINES": {"parcelpost.contrib.scrapy.ParcelpostPipeline": 300},
+    "PARCELPOST_STORE": "store.db",
+    "PARCELPOST_STATE": "FL",
+    "PARCELPOST_COUNTY": "columbia",
+    "PARCELPOST_FIELDS": {"parcel_id": "folio", "html": "page"},
+    "TELNETCONSOLE_ENABLED": False,
+}
 SELECT = "TWISTED_REACTOR=twisted.internet.selectreactor.SelectReactor"
 ASYNCIO = "TWISTED_REACTOR=twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 
@@ -31,12 +41,20 @@ def page_of(number: int) -> bytes:
     return f"<html><table><tr>{cells}</tr></table></html>".encode()
 
 
+_turn = threading.Lock()
+
+
 class _County(BaseHTTPRequestHandler):
-    parcels = PARCELS
+    left = 1_000
+    """How many pages of parcels it shows. Who asks for more waits until `released`, for nothing."""
+    released = threading.Event()
 
     def do_GET(self) -> None:
         if self.path == "/list":
-            body = "".join(f'<a href="/parcel/{number}">' for number in range(self.parcels)).encode()
+            body = "".join(f'<a href="/parcel/{number}">' for number in range(PARCELS)).encode()
+        elif not self._may():
+            self.released.wait(240)
+            return
         else:
             body = page_of(int(self.path.rpartition("/")[2]))
         self.send_response(200)
@@ -45,11 +63,16 @@ class _County(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def _may(self) -> bool:
+        with _turn:
+            _County.left -= 1
+            return _County.left >= 0
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nobody reads it."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def site() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _County) as server:
         serving = threading.Thread(target=server.serve_forever)
@@ -65,25 +88,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def command(site: str, *settings: str, carries_page: bool = False) -> list[str]:
-    given = (
-        'ITEM_PIPELINES={"parcelpost.contrib.scrapy.ParcelpostPipeline": 300}',
-        "PARCELPOST_STORE=store.db",
-        "PARCELPOST_STATE=FL",
-        "PARCELPOST_COUNTY=columbia",
-        FIELDS,
-        "TELNETCONSOLE_ENABLED=False",
-        *settings,
-    )
-    options = [part for setting in given for part in ("-s", setting)]
-    spider = ["runspider", str(SPIDER), "-a", f"site={site}", *(["-a", "carries_page=yes"] if carries_page else [])]
-    return [sys.executable, "-m", "scrapy", *spider, *options]
+def command(site: str, *settings: str) -> list[str]:
+    given = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in SETTINGS.items()]
+    options = [part for setting in (*given, *settings) for part in ("-s", setting)]
+    return [sys.executable, "-m", "scrapy", "runspider", str(SPIDER), "-a", f"site={site}", *options]
 
 
-def crawl(site: str, *settings: str, carries_page: bool = False) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run(
-        command(site, *settings, carries_page=carries_page), capture_output=True, text=True, timeout=120, check=False
-    )
+def crawl(site: str, *settings: str) -> subprocess.CompletedProcess[str]:
+    ran = subprocess.run(command(site, *settings), capture_output=True, text=True, timeout=120, check=False)
     assert "ScrapyDeprecationWarning" not in ran.stderr
     return ran
 
@@ -122,9 +134,42 @@ async def test_every_item_is_in_the_outbox_with_its_page(folder: Path, site: str
     assert list((folder / "store.db-live").glob("scrapy*")) == []  # it left, and did not die
 
 
-async def test_an_item_may_carry_its_page_which_is_no_part_of_the_record(folder: Path, site: str) -> None:
+class Crawls:
+    """Several crawls of one process, each with a store of its own unless it names that of another."""
+
+    def __init__(self, site: str, folder: Path, asked: dict[str, dict[str, Any]]) -> None:
+        self.folder = folder
+        given = [
+            {**SETTINGS, "PARCELPOST_STORE": str(folder / name / "store.db"), **settings}
+            for name, settings in asked.items()
+        ]
+        for name in asked:
+            (folder / name).mkdir()
+        command = [sys.executable, "-m", "tests.contrib.crawls", site, json.dumps(given)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=True)
+        assert "ScrapyDeprecationWarning" not in ran.stderr
+        self.said = dict(zip(asked, re.split(r"^--- .*\n", ran.stdout, flags=re.MULTILINE)[1:], strict=True))
+        self.log = dict(zip(asked, re.split(r"^--- .*\n", ran.stderr, flags=re.MULTILINE)[1:], strict=True))
+
+
+@pytest.fixture(scope="module")
+def crawls(site: str, tmp_path_factory: pytest.TempPathFactory) -> Crawls:
+    folder = tmp_path_factory.mktemp("crawls")
+    same = {"PARCELPOST_STORE": str(folder / "first" / "store.db")}
+    asked: dict[str, dict[str, Any]] = {
+        "first": {},
+        "again": same,
+        "other content": {**same, "PARCELPOST_COUNTY": "union"},
+        "carries its page": {"CARRIES_PAGE": "yes"},
+        "no number": {"PARCELPOST_FIELDS": {}},
+        "no such field": {"PARCELPOST_FIELDS": {"parcel": "folio"}},
+    }
+    return Crawls(site, folder, asked)
+
+
+async def test_an_item_may_carry_its_page_which_is_no_part_of_the_record(crawls: Crawls) -> None:
     """As text, as bytes or as the response, by turns."""
-    assert crawl(site, carries_page=True).returncode == 0
+    folder = crawls.folder / "carries its page"
     found = await entries(folder / "store.db")
     assert len(found) == PARCELS
     for entry in found:
@@ -133,36 +178,47 @@ async def test_an_item_may_carry_its_page_which_is_no_part_of_the_record(folder:
         assert body == page_of(int(entry.parcel_id))
 
 
-async def test_the_same_content_again_changes_nothing_and_other_content_is_another_result(
-    folder: Path, site: str
-) -> None:
-    crawl(site)
-    before = await entries(folder / "store.db")
-    again = crawl(site)
-    assert f"'parcelpost/items_known': {PARCELS}" in again.stderr
-    assert await entries(folder / "store.db") == before
-    crawl(site, "PARCELPOST_COUNTY=union")
-    assert len(await entries(folder / "store.db")) == 2 * PARCELS
+async def test_the_same_content_again_changes_nothing_and_other_content_is_another_result(crawls: Crawls) -> None:
+    assert f"'parcelpost/items_stored': {PARCELS}" in crawls.log["first"]
+    assert f"'parcelpost/items_known': {PARCELS}" in crawls.log["again"]
+    assert "'parcelpost/items_stored'" not in crawls.log["again"]
+    assert f"'parcelpost/items_stored': {PARCELS}" in crawls.log["other content"]
+    found = await entries(crawls.folder / "first" / "store.db")
+    assert [entry.county for entry in found] == ["columbia"] * PARCELS + ["union"] * PARCELS
+
+
+def test_an_item_that_cannot_be_stored_is_an_error_and_the_others_go_on(crawls: Crawls) -> None:
+    assert crawls.said["no number"] == ""
+    assert f"'parcelpost/items_refused': {PARCELS}" in crawls.log["no number"]
+    assert "the item has no parcel_id" in crawls.log["no number"]
+
+
+def test_a_field_that_is_none_of_ours_is_refused_at_the_start(crawls: Crawls) -> None:
+    assert crawls.said["no such field"] == "did not begin\n"
+    assert "PARCELPOST_FIELDS names parcel" in crawls.log["no such field"]
 
 
 async def test_what_was_confirmed_survives_kill_9(folder: Path, site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_County, "parcels", 150)
+    """The site answers for some of the parcels only, until the crawl is killed."""
+    monkeypatch.setattr(_County, "left", PARCELS - 10)
     confirmed: set[str] = set()
     with subprocess.Popen(command(site, MIDDLEWARE), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         for line in process.stdout:
             confirmed.add(line.decode().strip())
-            if len(confirmed) == 40:
+            if len(confirmed) == 10:
                 process.kill()
-    assert 40 <= len(confirmed) < 150
+    assert 10 <= len(confirmed) < PARCELS
     found = await entries(folder / "store.db")
     assert confirmed <= {entry.parcel_id for entry in found}
     for entry in found:
         assert gzip.decompress((folder / "data" / (entry.html_path or "")).read_bytes()) == page_of(
             int(entry.parcel_id)
         )
+    _County.released.set()
+    monkeypatch.setattr(_County, "left", 1_000)
     assert crawl(site, MIDDLEWARE).returncode == 0
-    assert len(await entries(folder / "store.db")) == 150
+    assert len(await entries(folder / "store.db")) == PARCELS
 
 
 def test_a_store_that_cannot_be_opened_ends_the_crawl_before_it_begins(folder: Path, site: str) -> None:
@@ -184,16 +240,3 @@ def test_a_store_that_fails_closes_the_crawl_and_every_lost_item_is_named(
     lost = ran.stderr.count("StoreFull: store.db has reached its cap")
     assert lost >= 1
     assert f"'parcelpost/items_not_stored': {lost}" in ran.stderr
-
-
-def test_an_item_that_cannot_be_stored_is_an_error_and_the_others_go_on(folder: Path, site: str) -> None:
-    ran = crawl(site, "PARCELPOST_FIELDS={}")
-    assert ran.returncode == 0
-    assert f"'parcelpost/items_refused': {PARCELS}" in ran.stderr
-    assert "the item has no parcel_id" in ran.stderr
-
-
-def test_a_field_that_is_none_of_ours_is_refused_at_the_start(folder: Path, site: str) -> None:
-    ran = crawl(site, 'PARCELPOST_FIELDS={"parcel": "folio"}')
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "PARCELPOST_FIELDS names parcel" in ran.stderr
