@@ -10,8 +10,9 @@ import resource
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,13 +31,43 @@ ENVIRONMENT = {"PARCELPOST_WORKER_TOKENS": TOKEN}
 GOOD = {"X-Worker-Token": TOKEN, "X-Worker-ID": "good"}
 
 
-@pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NO_PROXY", "*")
+MOST_BODY = 8 * 1024 * 1024
+pytestmark = pytest.mark.xdist_group("hostile clients")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_proxy() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_PROXY", "*")
+        yield
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A gateway that waits a second for what a client has begun, and its log."""
+    folder = tmp_path_factory.mktemp("impatient")
+    with a_gateway(folder, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
+        yield address, folder / "log"
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """A gateway, and the most memory it had when it had been asked for little."""
+    folder = tmp_path_factory.mktemp("usual")
+    with a_gateway(folder, ENVIRONMENT, requests_per_second=1_000_000, max_body_bytes=MOST_BODY) as address:
+        asyncio.run(_asked_a_little(address))
+        yield address, most_memory(process_at(address))
+
+
+async def _asked_a_little(address: str) -> None:
+    async with working(address):
+        """It is served."""
 
 
 class Worker:
     """Sends results one after the other, and must never be turned away."""
+
+    _numbers = count()
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self._client = client
@@ -46,12 +77,13 @@ class Worker:
 
     async def _run(self) -> None:
         while True:
-            answer = await self._client.post("/internal/results", json=[a_result(f"t{self._sent}")])
+            answer = await self._client.post("/internal/results", json=[a_result(f"t{next(self._numbers)}")])
             assert answer.status_code == 200, answer.text
             assert answer.json()["inserted"] == 1
             async with self._news:
                 self._sent += 1
                 self._news.notify_all()
+            await asyncio.sleep(0.01)  # it has other things to do
 
     async def goes_on(self, times: int = 5) -> None:
         """Returns when it has been served that often from now on."""
@@ -108,32 +140,32 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
 
-async def test_strange_requests_harm_nobody(tmp_path: Path) -> None:
-    bomb = gzip.compress(b"0" * 100_000_000)
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
-        async with working(address) as worker:
-            wrong = [exchange(address, post("/internal/results", b"[]", token=f"guess{n}")) for n in range(50)]
-            assert {status(answer) for answer in await asyncio.gather(*wrong)} == {401}
-            cut = [exchange(address, post("/internal/results", b"[", length=1_000), cut=True) for _ in range(50)]
-            await asyncio.gather(*cut)
-            for path in ("/internal/results", "/internal/raw-files", "/internal/heartbeat"):
-                kind = "Content-Type: multipart/form-data; boundary=x"
-                assert status(await exchange(address, post(path, b"", kind, length=1_000_000_000))) == 413
-            deep = b"[" * 1_000_000
-            assert status(await exchange(address, post("/internal/results", deep))) == 400
-            assert status(await exchange(address, post("/internal/heartbeat", b'{"a":' + deep))) == 413
-            packed = post("/internal/results", bomb, "Content-Encoding: gzip")
-            assert status(await exchange(address, packed)) == 413
-            assert status(await exchange(address, b"\x16\x03\x01 not http\r\n\r\n")) == 400
-            await exchange(address, b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n")
-            await exchange(address, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", cut=True)
-            slow = await exchange(address, post("/internal/results", b"[", length=100))
-            assert status(slow) == 408
-            await worker.goes_on()
-    assert "500" not in (tmp_path / "log").read_text()
+async def test_strange_requests_harm_nobody(impatient: tuple[str, Path]) -> None:
+    bomb = gzip.compress(b"0" * 100_000_000, 1)
+    address, log = impatient
+    async with working(address) as worker:
+        wrong = [exchange(address, post("/internal/results", b"[]", token=f"guess{n}")) for n in range(50)]
+        assert {status(answer) for answer in await asyncio.gather(*wrong)} == {401}
+        cut = [exchange(address, post("/internal/results", b"[", length=1_000), cut=True) for _ in range(50)]
+        await asyncio.gather(*cut)
+        for path in ("/internal/results", "/internal/raw-files", "/internal/heartbeat"):
+            kind = "Content-Type: multipart/form-data; boundary=x"
+            assert status(await exchange(address, post(path, b"", kind, length=1_000_000_000))) == 413
+        deep = b"[" * 1_000_000
+        assert status(await exchange(address, post("/internal/results", deep))) == 400
+        assert status(await exchange(address, post("/internal/heartbeat", b'{"a":' + deep))) == 413
+        packed = post("/internal/results", bomb, "Content-Encoding: gzip")
+        assert status(await exchange(address, packed)) == 413
+        assert status(await exchange(address, b"\x16\x03\x01 not http\r\n\r\n")) == 400
+        await exchange(address, b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n")
+        await exchange(address, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", cut=True)
+        slow = await exchange(address, post("/internal/results", b"[", length=100))
+        assert status(slow) == 408
+        await worker.goes_on()
+    assert "500" not in log.read_text()
 
 
-async def test_requests_that_never_end_are_hung_up_on(tmp_path: Path) -> None:
+async def test_requests_that_never_end_are_hung_up_on(impatient: tuple[str, Path]) -> None:
     """Slowloris: headers, or a body, a byte at a time."""
 
     async def trickle(address: str, start: bytes) -> None:
@@ -149,10 +181,10 @@ async def test_requests_that_never_end_are_hung_up_on(tmp_path: Path) -> None:
 
     starts = [b"GET /internal/work HTTP/1.1\r\nX-Slow: ", post("/internal/results", b"[", length=1_000_000), b""]
     starts.append(post("/internal/results", b"[", length=1_000_000, token="wrong").replace(b"close", b"keep-alive"))
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
-        async with working(address) as worker:
-            await asyncio.gather(*(trickle(address, start) for start in starts for _ in range(25)))
-            await worker.goes_on()
+    address, _ = impatient
+    async with working(address) as worker:
+        await asyncio.gather(*(trickle(address, start) for start in starts for _ in range(25)))
+        await worker.goes_on()
 
 
 CHUNKED = b"POST /internal/results HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
@@ -186,16 +218,14 @@ def _pour(address: str, start: bytes, piece: bytes) -> bool:
     return False
 
 
-async def test_what_has_no_end_is_hung_up_on_before_it_is_kept(tmp_path: Path) -> None:
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
-        process = process_at(address)
-        async with working(address) as worker:
-            before = most_memory(process)
-            for name, (start, piece) in ENDLESS.items():
-                poured = await asyncio.gather(*(asyncio.to_thread(_pour, address, start, piece) for _ in range(2)))
-                assert poured == [True, True], name
-                await worker.goes_on(1)
-            assert most_memory(process) - before < 24_000_000
+async def test_what_has_no_end_is_hung_up_on_before_it_is_kept(usual: tuple[str, int]) -> None:
+    address, before = usual
+    async with working(address) as worker:
+        for name, (start, piece) in ENDLESS.items():
+            poured = await asyncio.gather(*(asyncio.to_thread(_pour, address, start, piece) for _ in range(2)))
+            assert poured == [True, True], name
+            await worker.goes_on(1)
+        assert most_memory(process_at(address)) - before < 24_000_000
 
 
 async def test_a_head_that_is_too_long_is_told_so(tmp_path: Path) -> None:
@@ -209,14 +239,11 @@ async def test_a_head_that_is_too_long_is_told_so(tmp_path: Path) -> None:
         assert status(await exchange(address, long)) == 200
 
 
-MOST_BODY = 8 * 1024 * 1024
-
-
 def _filled(start: bytes, piece: bytes, end: bytes, most: int = MOST_BODY) -> bytes:
     return start + piece * ((most - len(start) - len(end)) // len(piece)) + end
 
 
-async def test_no_body_takes_more_than_ten_times_the_memory_that_a_body_may_have(tmp_path: Path) -> None:
+async def test_no_body_takes_more_than_ten_times_the_memory_that_a_body_may_have(usual: tuple[str, int]) -> None:
     """Some kilobytes of gzip, and lists of millions of values."""
     before_data, after_data = json.dumps([a_result(data={"x": "here"})]).encode().split(b'"here"')
     rows = b"".join(
@@ -234,16 +261,14 @@ async def test_no_body_takes_more_than_ten_times_the_memory_that_a_body_may_have
         "names that pass": ("results", _filled(before_data + b"[", b'"a",', b"0]" + after_data, MOST_BODY // 3), 200),
         "an honest record": ("results", before_data + b"[" + rows + b"0]" + after_data, 200),
     }
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, max_body_bytes=MOST_BODY) as address:
-        process = process_at(address)
-        async with working(address) as worker, httpx2.AsyncClient(base_url=address, headers=GOOD, timeout=60) as client:
-            before = most_memory(process)
-            for name, (path, body, code) in bodies.items():
-                packed = gzip.compress(body, 1)
-                answer = await client.post(f"/internal/{path}", content=packed, headers={"Content-Encoding": "gzip"})
-                assert answer.status_code == code, (name, answer.text)
-                await worker.goes_on(1)
-            assert most_memory(process) - before < 10 * MOST_BODY
+    address, before = usual
+    async with working(address) as worker, httpx2.AsyncClient(base_url=address, headers=GOOD, timeout=60) as client:
+        for name, (path, body, code) in bodies.items():
+            packed = gzip.compress(body, 1)
+            answer = await client.post(f"/internal/{path}", content=packed, headers={"Content-Encoding": "gzip"})
+            assert answer.status_code == code, (name, answer.text)
+            await worker.goes_on(1)
+        assert most_memory(process_at(address)) - before < 10 * MOST_BODY
 
 
 async def test_a_trailer_does_not_say_who_asks(tmp_path: Path) -> None:
@@ -344,15 +369,15 @@ async def test_with_tls_too_those_that_never_greet_give_way(tmp_path: Path) -> N
             await _leave(crowd)
 
 
-async def test_an_answer_that_nobody_reads_ends_with_its_connection(tmp_path: Path) -> None:
+async def test_an_answer_that_nobody_reads_ends_with_its_connection(usual: tuple[str, int]) -> None:
     """A client that only ever asks does not fill our memory."""
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
-        async with working(address) as worker:
-            reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
-            reader._transport.pause_reading()  # type: ignore[attr-defined]
-            body = json.dumps([{"task_id": "x" * 500}] * 100).encode()
-            request = post("/internal/results", body).replace(b"close", b"keep-alive")
-            for _ in range(200):
-                writer.write(request)
-            await worker.goes_on(20)
-            writer.transport.abort()
+    address, _ = usual
+    async with working(address) as worker:
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        body = json.dumps([{"task_id": "x" * 500}] * 100).encode()
+        request = post("/internal/results", body).replace(b"close", b"keep-alive")
+        for _ in range(200):
+            writer.write(request)
+        await worker.goes_on(20)
+        writer.transport.abort()
