@@ -53,7 +53,7 @@ def _gateway(folder: Path, database: str) -> contextlib.AbstractContextManager[s
 
 
 @pytest.mark.slow
-@short_and_long("examples", (3,), (100,))
+@short_and_long("examples", (2,), (100,))
 def test_no_answer_is_a_surprise(subtests: pytest.Subtests, addresses: tuple[str, ...], examples: int) -> None:
     document: Any = schemathesis.openapi.from_url(f"{addresses[0]}/openapi.json")
     for mode in schemathesis.GenerationMode:

@@ -26,7 +26,7 @@ from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_part
 TOKENS = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
 
 
-no_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+one_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """For what is answered before either ledger is asked."""
 
 
@@ -175,7 +175,7 @@ BAD = [
 ]
 
 
-@no_ledger
+@one_ledger
 async def test_a_bad_parameter_is_named(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
     for path in ["/v1/parcels", "/v1/liens", "/v1/parcels/latest", "/v1/liens/latest"]:
         for query, named in BAD:
@@ -423,7 +423,7 @@ async def test_a_task_that_can_be_added_can_be_delivered(parts: Parts, client: h
     assert row is not None and row.state == "done"
 
 
-@no_ledger
+@one_ledger
 async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(client: httpx2.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     for path, methods in document["paths"].items():
@@ -433,7 +433,7 @@ async def test_a_path_that_is_asked_in_the_wrong_way_says_how_it_can_be_asked(cl
         assert set(answer.headers["allow"].split(", ")) == {method.upper() for method in methods} | also, path
 
 
-@no_ledger
+@one_ledger
 async def test_nothing_that_a_client_says_of_our_name_is_repeated(client: httpx2.AsyncClient) -> None:
     for path in ("/v1/parcels/", "/internal/work/", "/health/", "/docs/"):
         answer = await client.get(path, headers={"Host": "elsewhere.example"})
@@ -441,7 +441,7 @@ async def test_nothing_that_a_client_says_of_our_name_is_repeated(client: httpx2
         assert "elsewhere" not in f"{answer.headers} {answer.text}"
 
 
-@no_ledger
+@one_ledger
 async def test_the_document_says_which_token_each_route_takes(client: httpx2.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     schemes = document["components"]["securitySchemes"]
@@ -501,7 +501,7 @@ async def test_orders_need_an_admin_token(subtests: pytest.Subtests, tmp_path: P
                 assert (await client.post(path, json={}, headers=bearer("ruling"))).status_code in {200, 422}
 
 
-@no_ledger
+@one_ledger
 async def test_the_dashboards_files_are_strict_and_lead_nowhere_else(client: httpx2.AsyncClient) -> None:
     page = await client.get("/")
     assert "default-src 'self'" in page.headers["content-security-policy"]

@@ -67,7 +67,7 @@ PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
 }
 
 
-@short_and_long(("number", "batch_size"), (12, 10), (60, 50))
+@short_and_long("number, batch_size", (12, 10), (60, 50))
 async def test_when_it_is_over_every_result_is_upstream_once(
     subtests: pytest.Subtests, rig: Rig, number: int, batch_size: int
 ) -> None:
@@ -334,7 +334,7 @@ REFUSALS_OF_ALL: dict[str, tuple[str, Trap]] = {
 }
 
 
-@short_and_long(("number", "steps"), (20, 10), (20, 20))
+@short_and_long("number, steps", (20, 10), (20, 20))
 async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Path, number: int, steps: int) -> None:
     """Whether or not it has ever stored anything before, and nothing of that is sent again."""
     for name, (path, trap) in REFUSALS_OF_ALL.items():
