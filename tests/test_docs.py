@@ -18,9 +18,9 @@ from docs.reference import pages
 from parcelpost import errors, events
 from parcelpost.cli.later import Later
 from parcelpost.cli.main import app
-from parcelpost.settings.forms import KEYS, from_text
+from parcelpost.settings.schema import KEYS, from_text
 from parcelpost.settings.sources import check_runnable, load
-from parcelpost.settings.writing import meanings
+from parcelpost.settings.toml import meanings
 from parcelpost.storage import StoreOptions, migrations
 from parcelpost.telemetry import Telemetry
 from tests.doc_commands import leaf

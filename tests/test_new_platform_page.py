@@ -21,7 +21,7 @@ from parcelpost.scrapers.factory import GROUP, ScraperFactory
 from parcelpost.scrapers.offered import usable
 from parcelpost.scrapers.sites import Sites
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.acceptance.forked import run_forked
 from tests.acceptance.processes import PATIENCE_SECONDS
 from tests.cli.support import Ran
@@ -215,7 +215,7 @@ def test_the_components_of_the_scrapy_settings_are_there() -> None:
 
 async def scraped(offered: object, url: str = "") -> Outcome:
     """As a worker does it: on a stage, with a fetcher."""
-    stage = Stage("test")
+    stage = Sandbox("test")
     async with fetching(ManualClock()) as one:
         factory = ScraperFactory(sites=Sites(sessions=one.fetcher.session), installed=list)
         factory.register("mine", offered)  # type: ignore[arg-type]

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parcelpost import wire
-from parcelpost.errors import InvalidInput, NotNow
+from parcelpost.errors import InvalidInput, Unavailable
 from parcelpost.model import Broken, Priority, QueueDepth, Signal
-from tests.client.making import NOW, an_entry
+from parcelpost.protocol import client, payloads, server
 from tests.hostile import a_task, batch_problem
 from tests.traps import ABSURD_TASKS
+from tests.upstream.making import NOW, an_entry
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -55,8 +55,8 @@ BODIES = (
 )
 
 
-def work(tasks: Any, **more: Any) -> wire.WorkAnswer:
-    return wire.read_work(json.dumps({"tasks": tasks, **more}).encode())
+def work(tasks: Any, **more: Any) -> client.WorkAnswer:
+    return client.read_work(json.dumps({"tasks": tasks, **more}).encode())
 
 
 def the_problem(**changes: Any) -> str:
@@ -76,7 +76,7 @@ def test_a_task_is_read_whole() -> None:
 
 @pytest.mark.parametrize("body", [b'{"tasks":null,"retry_after":30}', b'{"tasks":[],"retry_after":30}'])
 def test_no_tasks_are_no_trouble(body: bytes) -> None:
-    assert wire.read_work(body) == wire.WorkAnswer(tasks=[], bad=[], retry_after=30.0)
+    assert client.read_work(body) == client.WorkAnswer(tasks=[], bad=[], retry_after=30.0)
 
 
 def test_absurd_tasks_are_named_and_the_good_ones_between_them_kept() -> None:
@@ -93,7 +93,7 @@ def test_no_neighbour_costs_a_good_task(others: list[Any], place: int, retry_aft
     answer = work([*others[:place], a_task("good"), *others[place:]], retry_after=retry_after)
     assert "good" in [task.task_id for task in answer.tasks]
     assert len(answer.tasks) + len(answer.bad) == len(others) + 1
-    assert 0.0 <= answer.retry_after <= wire.LONGEST_WAIT_SECONDS
+    assert 0.0 <= answer.retry_after <= payloads.LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_no_neighbour_costs_a_good_task(others: list[Any], place: int, retry_aft
 )
 def test_a_neighbour_that_is_hardly_json_costs_no_task(neighbour: bytes) -> None:
     good = json.dumps(a_task("good")).encode()
-    answer = wire.read_work(b'{"tasks": [' + neighbour + b" , " + good + b'], "retry_after": NaN}')
+    answer = client.read_work(b'{"tasks": [' + neighbour + b" , " + good + b'], "retry_after": NaN}')
     assert [task.task_id for task in answer.tasks] == ["good"]
     assert (len(answer.bad), answer.retry_after) == (1, 0.0)
 
@@ -133,8 +133,8 @@ def test_an_answer_without_tasks_to_read_is_not_now(subtests: pytest.Subtests) -
         b'{"x": "' + b'\\"' * 1_000_000,
         b"{" + b"," * 2_000_000 + b"}",
     ]:
-        with subtests.test(body=body), pytest.raises(NotNow):
-            wire.read_work(body)
+        with subtests.test(body=body), pytest.raises(Unavailable):
+            client.read_work(body)
 
 
 def test_an_odd_priority_is_the_normal_one(subtests: pytest.Subtests) -> None:
@@ -180,7 +180,7 @@ def test_retry_after_is_bounded(said: Any, read: float) -> None:
 def test_results_are_a_bare_array_that_the_go_one_takes() -> None:
     entries = [an_entry("t1", page=True), an_entry("t2", lease_expires_at=NOW)]
     late = NOW + timedelta(seconds=1)
-    first, second = json.loads(wire.results_body(entries, late))
+    first, second = json.loads(client.results_body(entries, late))
     assert batch_problem([first, second]) == ""
     assert first == {
         "task_id": "t1",
@@ -193,7 +193,7 @@ def test_results_are_a_bare_array_that_the_go_one_takes() -> None:
         "parse_duration_ms": 12,
         "raw_html_hash": entries[0].raw_sha256,
         "idempotency_key": "t1:abc",
-        "raw_file": wire.raw_file_name(entries[0]),
+        "raw_file": payloads.raw_file_name(entries[0]),
         "listed": False,
     }
     assert second["late"] is True
@@ -202,21 +202,21 @@ def test_results_are_a_bare_array_that_the_go_one_takes() -> None:
 
 def test_the_record_travels_byte_for_byte() -> None:
     data = b'{"b":1.10,"a":"\\u00e9", "b2":12345678901234567890}'
-    assert data in wire.results_body([an_entry(data=data)], NOW)
+    assert data in client.results_body([an_entry(data=data)], NOW)
 
 
 def test_a_result_on_time_is_not_late() -> None:
-    assert b"late" not in wire.results_body([an_entry(lease_expires_at=NOW)], NOW)
+    assert b"late" not in client.results_body([an_entry(lease_expires_at=NOW)], NOW)
 
 
 def test_an_entry_without_a_record_is_not_sent_as_one() -> None:
     with pytest.raises(InvalidInput, match="t1 has no record"):
-        wire.results_body([an_entry(data=None)], NOW)
+        client.results_body([an_entry(data=None)], NOW)
 
 
-def batch(count: int = 3, **answer: Any) -> wire.BatchAnswer:
+def batch(count: int = 3, **answer: Any) -> client.BatchAnswer:
     task_ids = [f"t{number}" for number in range(count)]
-    return wire.read_results(json.dumps({"inserted": 0, "updated": 0, "failed": 0, **answer}).encode(), task_ids)
+    return client.read_results(json.dumps({"inserted": 0, "updated": 0, "failed": 0, **answer}).encode(), task_ids)
 
 
 def test_counts_and_errors_are_read() -> None:
@@ -234,7 +234,7 @@ def test_counts_that_make_no_sense_are_not_now(subtests: pytest.Subtests) -> Non
     senseless: list[Any] = [None, -1, "3", 1.5, True, [], 10**20, 4]
     for nonsense in senseless:
         for name in ["inserted", "updated", "failed"]:
-            with subtests.test(nonsense=nonsense, name=name), pytest.raises(NotNow):
+            with subtests.test(nonsense=nonsense, name=name), pytest.raises(Unavailable):
                 batch(**{name: nonsense})
 
 
@@ -246,9 +246,9 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
         {"task_id": "t9", "status": "stored"},
     ]
     assert batch(receipts=receipts).receipts == {
-        "t0": wire.EntryReceipt(True, ""),
-        "t1": wire.EntryReceipt(True, ""),
-        "t2": wire.EntryReceipt(False, "no good"),
+        "t0": client.EntryReceipt(True, ""),
+        "t1": client.EntryReceipt(True, ""),
+        "t2": client.EntryReceipt(False, "no good"),
     }
 
 
@@ -264,36 +264,38 @@ def test_receipts_that_make_no_sense_or_contradict_each_other_decide_nothing() -
     "body", [b'{"success":true}', b'{"success":false}', b'{"status":"reported"}', b'{"status":"x","success":false}']
 )
 def test_an_end_is_noted_even_for_an_unknown_task(body: bytes) -> None:
-    wire.read_end(body)
+    client.read_end(body)
 
 
 @pytest.mark.parametrize("body", [b"{}", b'{"success":"no"}', b'{"status":"error"}', b'{"error":"x"}', b"true"])
 def test_an_end_is_not_noted_without_a_word_on_it(body: bytes) -> None:
-    with pytest.raises(NotNow):
-        wire.read_end(body)
+    with pytest.raises(Unavailable):
+        client.read_end(body)
 
 
 def test_commands_are_kept_as_written_and_nonsense_left_out() -> None:
     given = ["pause", None, 7, "platforms:a,b", "", "a\nb", "x" * 2_000, ["stop"]]
     body = json.dumps({"acknowledged": True, "commands": given}).encode()
-    assert wire.read_heard(body).commands == ["pause", "platforms:a,b"]
-    assert wire.read_heard(b'{"acknowledged":true,"commands":null}') == wire.Heard(commands=[])
-    assert len(wire.read_heard(json.dumps({"commands": ["x"] * 1_000}).encode()).commands) == 32
+    assert client.read_heartbeat_reply(body).commands == ["pause", "platforms:a,b"]
+    assert client.read_heartbeat_reply(b'{"acknowledged":true,"commands":null}') == client.HeartbeatReply(commands=[])
+    assert len(client.read_heartbeat_reply(json.dumps({"commands": ["x"] * 1_000}).encode()).commands) == 32
 
 
 def test_leases_are_extended_by_a_whole_word_only() -> None:
     until, since = "2026-11-16T09:00:00+01:00", "2026-11-16T00:00:00Z"
-    heard = wire.read_heard(
+    heard = client.read_heartbeat_reply(
         json.dumps({"acknowledged": True, "lease_expires_at": until, "leases_since": since}).encode()
     )
     assert heard.lease_expires_at == datetime(2026, 11, 16, 8, tzinfo=UTC)
     assert heard.leases_since == datetime(2026, 11, 16, tzinfo=UTC)
     for half in ({"lease_expires_at": until}, {"leases_since": since}, {"lease_expires_at": 7, "leases_since": since}):
-        assert wire.read_heard(json.dumps({"acknowledged": True, **half}).encode()) == wire.Heard(commands=[])
+        assert client.read_heartbeat_reply(
+            json.dumps({"acknowledged": True, **half}).encode()
+        ) == client.HeartbeatReply(commands=[])
 
 
 def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
-    body = wire.heartbeat_body(
+    body = client.heartbeat_body(
         active_tasks=1,
         completed_last_minute=2,
         failed_last_minute=3,
@@ -310,14 +312,14 @@ def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
     beat = json.loads(body)
     assert (beat["cpu_percent"], beat["memory_percent"], beat["oldest_unsynced_seconds"]) == (0.0, 0.0, 2.5)
     assert beat["blocked"] == ["vgsi"]
-    assert wire.read_beat(body).broken == (BROKEN,)
+    assert server.read_heartbeat(body).broken == (BROKEN,)
     assert beat["queue"].keys() == {"pending", "processing", "completed", "failed", "expired", "unsynced", "rejected"}
 
 
 def test_signals_and_metrics_are_bare_arrays() -> None:
     signal = Signal(platform="p", field="f", selector="s", selector_type="css", success=True)
-    assert json.loads(wire.signals_body([signal]))[0]["selector"] == "s"
-    assert json.loads(wire.metrics_body([("2026", {"a": 1})])) == [{"timestamp": "2026", "a": 1}]
+    assert json.loads(client.signals_body([signal]))[0]["selector"] == "s"
+    assert json.loads(client.metrics_body([("2026", {"a": 1})])) == [{"timestamp": "2026", "a": 1}]
 
 
 def test_selectors_are_taken_one_by_one() -> None:
@@ -330,23 +332,23 @@ def test_selectors_are_taken_one_by_one() -> None:
         {**good, "platform": "q"},
         {**good, "field": ""},
     ]
-    found = wire.read_selectors(json.dumps({"selectors": [*bad, good]}).encode(), "p")
+    found = client.read_selectors(json.dumps({"selectors": [*bad, good]}).encode(), "p")
     assert [selector.selector for selector in found] == ["s"]
 
 
 @given(BODIES)
 def test_any_answer_is_read_or_not_now(body: bytes) -> None:
     readers: list[Callable[[bytes], object]] = [
-        wire.read_work,
-        lambda body: wire.read_results(body, ["t1", "t2"]),
-        wire.read_raw_file,
-        wire.read_end,
-        wire.read_heard,
-        wire.read_receipt,
-        lambda body: wire.read_selectors(body, "p"),
+        client.read_work,
+        lambda body: client.read_results(body, ["t1", "t2"]),
+        payloads.read_raw_file,
+        client.read_end,
+        client.read_heartbeat_reply,
+        client.read_receipt,
+        lambda body: client.read_selectors(body, "p"),
     ]
     for reader in readers:
         try:
             reader(body)
-        except NotNow as error:
+        except Unavailable as error:
             assert len(str(error)) < 200

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcelpost import wire
 from parcelpost.errors import InvalidInput
-from parcelpost.wire import BadEntry, ReadResult
-from tests.client.making import NOW, a_beat, an_entry
+from parcelpost.protocol import client, payloads, server
+from parcelpost.protocol.server import BadEntry, ReadResult
+from tests.upstream.making import NOW, a_beat, an_entry
 
 GOOD = {
     "task_id": "t1",
@@ -28,7 +28,7 @@ GOOD = {
 
 
 def read(*entries: Any) -> list[ReadResult | BadEntry]:
-    return list(wire.read_batch(json.dumps(entries).encode(), NOW))
+    return list(server.read_batch(json.dumps(entries).encode(), NOW))
 
 
 def problem_of(entry: dict[str, Any]) -> str:
@@ -41,7 +41,7 @@ def problem_of(entry: dict[str, Any]) -> str:
 
 def test_what_a_worker_writes_is_read_as_it_was_meant() -> None:
     entry = an_entry(page=True, data=b'{"x": [1, 2.50]}')
-    (found,) = wire.read_batch(wire.results_body([entry], NOW), NOW)
+    (found,) = server.read_batch(client.results_body([entry], NOW), NOW)
     assert isinstance(found, ReadResult)
     assert bytes(found.sent.data) == b'{"x": [1, 2.50]}'
     assert found.record == {"x": [1, 2.50]}
@@ -96,7 +96,7 @@ def test_what_may_be_left_out_or_is_unknown_is_no_fault(change: dict[str, Any]) 
 def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
     good = json.dumps(GOOD).encode()
     bad = good.replace(b'{"a": 1}', data).replace(b'"t1"', b'"t2"')
-    before, found, after = wire.read_batch(b"[" + good + b"," + bad + b"," + good + b"]", NOW)
+    before, found, after = server.read_batch(b"[" + good + b"," + bad + b"," + good + b"]", NOW)
     assert isinstance(before, ReadResult) and isinstance(after, ReadResult)
     assert isinstance(found, BadEntry)
     assert found.task_id == "t2"
@@ -104,14 +104,14 @@ def test_data_that_is_no_json_spoils_no_neighbour(data: bytes) -> None:
 
 def test_deep_data_is_refused_alone() -> None:
     deep = json.dumps(GOOD).encode().replace(b'{"a": 1}', b'{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}")
-    found = wire.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]", NOW)
+    found = server.read_batch(b"[" + deep + b"," + json.dumps(GOOD).encode() + b"]", NOW)
     assert [type(one) for one in found] == [BadEntry, ReadResult]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"[1,", b"null", b"[" * 100_000, b"[{}]]", b"\x00"])
 def test_what_is_no_array_is_refused_whole(body: bytes) -> None:
     with pytest.raises(InvalidInput):
-        wire.read_batch(body, NOW)
+        server.read_batch(body, NOW)
 
 
 def test_a_batch_has_its_bounds() -> None:
@@ -128,32 +128,32 @@ json_values = st.recursive(
 
 @given(st.lists(st.dictionaries(st.sampled_from(sorted(GOOD)) | st.text(), json_values, max_size=9), max_size=4))
 def test_whatever_comes_is_read_or_told_apart(entries: list[dict[str, Any]]) -> None:
-    found = list(wire.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW))
+    found = list(server.read_batch(json.dumps([{**GOOD, **entry} for entry in entries]).encode(), NOW))
     assert len(found) == len(entries)
 
 
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused(body: bytes) -> None:
-    for reader in (wire.read_beat, wire.read_signals, lambda given: list(wire.read_batch(given, NOW))):
+    for reader in (server.read_heartbeat, server.read_signals, lambda given: list(server.read_batch(given, NOW))):
         try:
             reader(body)
         except InvalidInput:
             continue
-    wire.read_failure(body)
+    server.read_failure(body)
 
 
 def test_a_heartbeat_is_read_as_it_was_meant() -> None:
     beat = a_beat()
     told = set(beat.__struct_fields__) - {"leases"}  # a gateway's have no names
-    body = wire.heartbeat_body(**{name: getattr(beat, name) for name in told})
-    found = wire.read_beat(body)
+    body = client.heartbeat_body(**{name: getattr(beat, name) for name in told})
+    found = server.read_heartbeat(body)
     for name in ("active_tasks", "cpu_percent", "version", "paused", "disk_free_bytes"):
         assert getattr(found, name) == getattr(beat, name)
     assert found.queue is not None and found.queue["pending"] == beat.queue.pending
 
 
 def test_a_heartbeat_of_nonsense_says_nothing() -> None:
-    found = wire.read_beat(
+    found = server.read_heartbeat(
         json.dumps(
             {
                 "active_tasks": -1,
@@ -173,9 +173,9 @@ def test_a_heartbeat_of_nonsense_says_nothing() -> None:
 
 
 def test_a_failure_needs_no_words() -> None:
-    assert wire.read_failure(b"") == wire.SentEnd("the worker gave no reason", True)
-    assert wire.read_failure(wire.failure_body("no\0luck", 3)) == wire.SentEnd("no?luck", True)
-    assert wire.read_failure(b'{"permanent": false}').permanent is False
+    assert server.read_failure(b"") == server.SentEnd("the worker gave no reason", True)
+    assert server.read_failure(client.failure_body("no\0luck", 3)) == server.SentEnd("no?luck", True)
+    assert server.read_failure(b'{"permanent": false}').permanent is False
 
 
 def test_samples_with_odd_times_or_figures_are_told_apart() -> None:
@@ -185,7 +185,7 @@ def test_samples_with_odd_times_or_figures_are_told_apart() -> None:
         {"timestamp": "2026-01-01T12:00:00"},
         17,
     ]
-    found, bad = wire.read_samples(json.dumps(samples).encode(), NOW)
+    found, bad = server.read_samples(json.dumps(samples).encode(), NOW)
     assert bad == 3
     assert found[0].at == datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert found[0].figures == {"cpu_percent": 1, "nothing": None}
@@ -199,7 +199,7 @@ METADATA = {
 
 
 def test_the_metadata_of_a_worker_is_read() -> None:
-    found = wire.read_raw_metadata(wire.raw_file_metadata(an_entry(page=True)).decode())
+    found = server.read_raw_metadata(payloads.raw_file_metadata(an_entry(page=True)).decode())
     assert found.content_encoding == "gzip"
 
 
@@ -208,4 +208,4 @@ def test_the_metadata_of_a_worker_is_read() -> None:
 )
 def test_metadata_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="metadata"):
-        wire.read_raw_metadata(json.dumps({**METADATA, **change}))
+        server.read_raw_metadata(json.dumps({**METADATA, **change}))

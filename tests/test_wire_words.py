@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parcelpost import wire
-from parcelpost.errors import NotNow
-from tests.client.making import NOW, an_entry
+from parcelpost.errors import Unavailable
+from parcelpost.protocol import payloads
+from tests.upstream.making import NOW, an_entry
 
 BODIES = st.binary(max_size=200) | st.dictionaries(
     st.sampled_from(["retry_after", "error", "message", "detail"]),
@@ -22,7 +22,7 @@ BODIES = st.binary(max_size=200) | st.dictionaries(
 
 
 def test_a_plain_name_says_everything() -> None:
-    name = wire.raw_file_name(an_entry(page=True, parcel_id="12-34.5"))
+    name = payloads.raw_file_name(an_entry(page=True, parcel_id="12-34.5"))
     assert re.fullmatch(r"echo_CT_hartford_12-34\.5_[0-9a-f]{12}\.html\.gz", name)
 
 
@@ -36,7 +36,7 @@ NAMES = st.text(max_size=100) | st.sampled_from(["", "..", "a_b", "a", "b", "b_c
 def test_names_of_raw_files_are_safe_and_never_shared(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     fields = ("platform", "state", "county", "parcel_id")
     first, second = (
-        wire.raw_file_name(an_entry(page=True, **dict(zip(fields, key, strict=True)))) for key in (one, other)
+        payloads.raw_file_name(an_entry(page=True, **dict(zip(fields, key, strict=True)))) for key in (one, other)
     )
     assert re.fullmatch(r"[A-Za-z0-9._~-]{1,240}", first)
     assert ".." not in first
@@ -45,12 +45,14 @@ def test_names_of_raw_files_are_safe_and_never_shared(one: tuple[str, ...], othe
 
 
 def test_another_page_of_the_same_parcel_has_another_name() -> None:
-    assert wire.raw_file_name(an_entry(raw_sha256="a" * 64)) != wire.raw_file_name(an_entry(raw_sha256="b" * 64))
+    assert payloads.raw_file_name(an_entry(raw_sha256="a" * 64)) != payloads.raw_file_name(
+        an_entry(raw_sha256="b" * 64)
+    )
 
 
 def test_what_is_told_about_a_raw_file() -> None:
     entry = an_entry(page=True)
-    assert json.loads(wire.raw_file_metadata(entry)) == {
+    assert json.loads(payloads.raw_file_metadata(entry)) == {
         "task_id": "t1",
         "parcel_id": "parcel-t1",
         "platform": "echo",
@@ -64,14 +66,14 @@ def test_what_is_told_about_a_raw_file() -> None:
 
 
 def test_only_ok_means_that_a_raw_file_is_kept() -> None:
-    wire.read_raw_file(b'{"status":"ok","path":"x"}')
+    payloads.read_raw_file(b'{"status":"ok","path":"x"}')
     for body in (b'{"status":"error","message":"full"}', b"{}", b'{"status":true}'):
-        with pytest.raises(NotNow):
-            wire.read_raw_file(body)
+        with pytest.raises(Unavailable):
+            payloads.read_raw_file(body)
 
 
 def wait(body: bytes = b"", **headers: str) -> float:
-    return wire.wait_seconds({name.replace("_", "-"): value for name, value in headers.items()}, body, NOW)
+    return payloads.wait_seconds({name.replace("_", "-"): value for name, value in headers.items()}, body, NOW)
 
 
 def date(seconds: float) -> str:
@@ -83,7 +85,7 @@ def test_retry_after_in_seconds_and_as_a_date() -> None:
     assert wait(retry_after=date(90)) == 90.0
     assert wait(retry_after=date(90), date=date(60)) == 30.0, "by the gateway's own clock"
     assert wait(retry_after=date(-90)) == 0.0
-    assert wait(retry_after="99999999") == wire.LONGEST_WAIT_SECONDS
+    assert wait(retry_after="99999999") == payloads.LONGEST_WAIT_SECONDS
 
 
 def test_a_rate_limit_counts_when_nothing_remains() -> None:
@@ -105,7 +107,7 @@ def test_the_longest_wish_wins() -> None:
 @example("Mon, 01 Jan 0001 00:00:00 +1400", "Fri, 31 Dec 9999 23:59:59 -1400", "", "", b"")
 def test_a_wait_is_always_a_sane_number(date: str, after: str, reset: str, remaining: str, body: bytes) -> None:
     seconds = wait(body, date=date, retry_after=after, x_ratelimit_reset=reset, x_ratelimit_remaining=remaining)
-    assert 0.0 <= seconds <= wire.LONGEST_WAIT_SECONDS
+    assert 0.0 <= seconds <= payloads.LONGEST_WAIT_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -122,9 +124,9 @@ def test_a_wait_is_always_a_sane_number(date: str, after: str, reset: str, remai
     ],
 )
 def test_the_words_of_an_error(body: bytes, text: str) -> None:
-    assert wire.error_text(body) == text
+    assert payloads.error_text(body) == text
 
 
 @given(BODIES)
 def test_words_are_always_one_printable_line(body: bytes) -> None:
-    assert wire.error_text(body).isprintable()
+    assert payloads.error_text(body).isprintable()

@@ -10,13 +10,12 @@ from bench.store.ours import OPTIONS, store_path
 from bench.store.work import PLATFORM, Work
 from bench.timing import Run
 from parcelpost import __version__
-from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import SystemClock
 from parcelpost.events import AttemptEnded, Event, LoopFailed
 from parcelpost.model import Done, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings import Settings
-from parcelpost.settings.keys import (
+from parcelpost.settings.schema import (
     CollectorSettings,
     ExecutorSettings,
     GatewaySettings,
@@ -25,9 +24,10 @@ from parcelpost.settings.keys import (
     WorkerSettings,
 )
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.worker.control import Control
-from parcelpost.worker.runner_ondemand import OndemandRunner
-from parcelpost.worker.worker import Tools, Worker
+from parcelpost.worker.runner import OndemandRunner
+from parcelpost.worker.worker import Context, Worker
 
 SLOTS = 8
 PLATFORM_SECONDS = 0.020
@@ -68,7 +68,7 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
         LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=tally.emit) as lpm,
         GatewayClient.open(wanted.gateway, "token", "bench", clock.now) as upstream,
     ):
-        tools = Tools(
+        tools = Context(
             lpm=lpm,
             upstream=upstream,
             delivers=True,

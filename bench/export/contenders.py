@@ -28,11 +28,11 @@ def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
         from parcelpost.cli import export_run
         from parcelpost.export.planning import plan
-        from parcelpost.storage.selecting import Wanted
+        from parcelpost.storage.export_queries import ExportFilter
 
         one_table = form is Format.GEOJSON
         what = plan(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
-        wanted = Wanted(counties=(county,) if county else ())
+        wanted = ExportFilter(counties=(county,) if county else ())
         order = export_run.Order(what=what, wanted=wanted, receiver="", replace=False)
         return asyncio.run(export_run.run(store, order)).rows["parcels"]
 

@@ -9,7 +9,7 @@ from typing import cast
 from bench.store.ours import OPTIONS
 from parcelpost.clock import SystemClock
 from parcelpost.model import Claim, Encoded, Json, Result, Site, Task, TaskStatus
-from parcelpost.storage import checks
+from parcelpost.storage import validation
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 
@@ -30,7 +30,7 @@ class _Discarding:
         return [] if found is None else [found]
 
     def encode(self, data: Mapping[str, Json]) -> Encoded:
-        return Encoded(checks.json_bytes("data", data, max_bytes=OPTIONS.max_result_bytes))
+        return Encoded(validation.json_bytes("data", data, max_bytes=OPTIONS.max_result_bytes))
 
     async def save_result(self, claim: Claim, result: Result) -> str | None:
         return claim.token

@@ -14,7 +14,7 @@ from parcelpost.events import AttemptEnded, Emit, Event
 from parcelpost.model import Done, Page, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.settings.schema import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.worker.control import Control

@@ -9,13 +9,13 @@ from pathlib import Path
 from bench.store.ours import OPTIONS, store_path
 from bench.store.work import make_tasks, make_work
 from bench.timing import Run, run_coroutines
-from parcelpost import wire
-from parcelpost.client.gateway import GatewayClient
-from parcelpost.client.http import open_client
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
-from parcelpost.settings.keys import GatewaySettings, SyncSettings
+from parcelpost.protocol import client
+from parcelpost.settings.schema import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.upstream.http import open_client
 from parcelpost.worker.sync import SyncManager
 
 _SETTINGS = SyncSettings()
@@ -43,7 +43,7 @@ async def bodies(folder: Path) -> list[bytes]:
     after, now = 0, SystemClock().now()
     async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
         while batch := await lpm.get_unsynced_results(_SETTINGS.batch_size, _SETTINGS.batch_bytes, after=after):
-            made.append(wire.results_body(batch, now))
+            made.append(client.results_body(batch, now))
             after = batch[-1].seq
     return made
 

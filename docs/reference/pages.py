@@ -8,8 +8,8 @@ from docs.reference import commands
 from docs.reference.tables import joined, sections, with_table
 from docs.reference.words import Described, classes
 from parcelpost.gateway.pages import METRICS
-from parcelpost.settings.forms import KEYS, Key, as_text
-from parcelpost.settings.writing import marked_meanings
+from parcelpost.settings.schema import KEYS, Key, as_text
+from parcelpost.settings.toml import marked_meanings
 from parcelpost.telemetry import Telemetry
 
 FOLDER = Path(__file__).parents[1]
@@ -41,9 +41,11 @@ def _events(text: str) -> str:
     header = ("event", "when", "fields")
     middle = "The gateway's own:"
     workers, gateways = text.split(middle, maxsplit=1)
+    found = [event for event in classes("events.py").values() if event.name != "Event"]
+    first = next(number for number, event in enumerate(found) if event.name == "GatewayStarted")
     return middle.join(
-        with_table(part, header, map(_event_row, classes(f"events/{file}").values()))
-        for part, file in ((workers, "of_workers.py"), (gateways, "of_gateways.py"))
+        with_table(part, header, map(_event_row, events))
+        for part, events in ((workers, found[:first]), (gateways, found[first:]))
     )
 
 

@@ -6,8 +6,8 @@ ParcelpostError
 │   ├── AddressNotFree    the address to listen at cannot be used for now
 │   └── TooFewFiles       the limit of open files is too low
 ├── UpstreamError         the gateway did not do it
-│   ├── NotNow            it is away, overloaded or answered nonsense (retry helps, later)
-│   ├── NotAllowed        it does not know us, or is not the gateway (a person must look)
+│   ├── Unavailable       it is away, overloaded or answered nonsense (retry helps, later)
+│   ├── Unauthorized      it does not know us, or is not the gateway (a person must look)
 │   │   └── AnotherGateway    it is not the one that this store works with (a person must look)
 │   ├── Refused           it says that what was sent is bad
 │   ├── TooLarge          it says that what was sent is too large
@@ -93,7 +93,7 @@ class UpstreamError(ParcelpostError):
     """The gateway did not do it."""
 
 
-class NotNow(UpstreamError):
+class Unavailable(UpstreamError):
     """The gateway is away."""
 
     hint = "nothing to do: everything is kept here and sent when the gateway is back"
@@ -117,14 +117,14 @@ class NotNow(UpstreamError):
         """It answers, and stores nothing of all that it is sent."""
 
 
-class NotAllowed(UpstreamError):
+class Unauthorized(UpstreamError):
     """The gateway does not take our token, or its address is wrong."""
 
     hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is kept here meanwhile"
     retry_helps = True
 
 
-class AnotherGateway(NotAllowed):
+class AnotherGateway(Unauthorized):
     """Another gateway answers at the address."""
 
     hint = (

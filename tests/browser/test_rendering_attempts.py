@@ -22,7 +22,7 @@ from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch_errors import BrowserDied, CannotFetch, NoBrowser, NoTurn, TryLater
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.record import Record
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.browser.lending import Renders, rendering
 from tests.scrapers.fetching import fetching
 from tests.test_new_platform_page import BROWSER
@@ -104,7 +104,7 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser
         return await fetcher.rendered(f"{site.url}/hang", until="#never")
 
     async with rendering(guarded) as one:
-        stage = Stage()
+        stage = Sandbox()
         running = asyncio.create_task(stage.run(scraper(one, fetch, Retry("x")), task(), PATIENCE))
         async with asyncio.timeout(PATIENCE):
             while "/" not in site.paths:  # its script runs
@@ -242,7 +242,7 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
 
     async with rendering(guarded) as one:
         adapted = Adapted(later if is_async else plain, How(parse=parse), lambda given: one.fetcher.session(0.0, given))
-        stage = Stage()
+        stage = Sandbox()
         outcome = await stage.run(adapted.scrape, task(), PATIENCE)
         await stage.close()
         await all_back(one)
@@ -271,7 +271,7 @@ async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: 
 
     async with rendering(guarded) as one:
         adapted = Adapted(broken, How(), lambda given: one.fetcher.session(0.0, given))
-        stage = Stage()
+        stage = Sandbox()
         assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
         await stage.close()
         await all_back(one)

@@ -15,7 +15,7 @@ from parcelpost.cli.browser_profiles import PROFILES_EXAMPLES
 from parcelpost.clock import SystemClock
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.browser_waits import BrowserWaits
+from parcelpost.worker.status import BrowserWaits
 from tests.cli.support import Run, holder, run_process, task
 
 SESSION = {

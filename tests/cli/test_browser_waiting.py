@@ -11,7 +11,7 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.browser_waits import STATE, BrowserWait, BrowserWaits
+from parcelpost.worker.status import STATE, BrowserWait, BrowserWaits
 from tests.cli.support import Run, holder, task
 from tests.storage.making import save_one
 

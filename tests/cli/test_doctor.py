@@ -21,10 +21,10 @@ from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import look
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
+from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
-from parcelpost.worker.loop_names import SYNC
-from parcelpost.worker.presence import PRESENCE_STATE, Presence
+from parcelpost.worker.loop import SYNC
+from parcelpost.worker.status import PRESENCE_STATE, Presence
 from tests import traps
 from tests.cli.doctoring import told
 from tests.cli.support import Run, change, damage, holder, make_full_store, make_store, rows
@@ -96,7 +96,7 @@ def test_what_the_gateway_said_last_and_that_it_is_slow_is_told(here: Path, run:
 
     async def write() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.state.put("sync", Away(since=now, until=now, failures=2, reason=said))
+            await lpm.state.put("sync", Offline(since=now, until=now, failures=2, reason=said))
             await lpm.state.put(SLOWNESS_STATE, Slowness(since=now - timedelta(hours=7), batch_size=6))
 
     asyncio.run(write())
@@ -278,7 +278,9 @@ async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = SystemClock().now()
-    refusal = Away(since=now, until=now, failures=1, reason="401 from the gateway", denied=True, remedy="set a token")
+    refusal = Offline(
+        since=now, until=now, failures=1, reason="401 from the gateway", denied=True, remedy="set a token"
+    )
     async with HostileGateway() as gateway:
         monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
         async with a_worker(here / "parcelpost.db", gateway.url) as lpm:

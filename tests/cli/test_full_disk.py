@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.storage import StoreOptions, queue_state
+from parcelpost.storage import StoreOptions, queries
 from parcelpost.storage.db import LocalDatabase
 from tests.cli.support import Run, leave_a_death, make_store
 from tests.storage.crash.loop_disk import LoopDisk, why_not
@@ -36,7 +36,7 @@ async def test_without_room_the_store_is_read_as_it_is(tmp_path: Path, is_left_b
     store = await _made(tmp_path, is_left_by_the_dead)
     before = contents(tmp_path)
     async with LocalDatabase.open_frozen(store, StoreOptions()) as database:
-        depth = await database.read(queue_state.depth, SystemClock().now())
+        depth = await database.read(queries.depth, SystemClock().now())
     assert asyncio.all_tasks() == {asyncio.current_task()}, "nothing of it goes on"
     held = 2 if is_left_by_the_dead else 0
     assert (depth.pending, depth.processing) == (3 - held, held)

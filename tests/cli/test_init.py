@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from parcelpost.settings import Settings
-from parcelpost.settings.forms import KEYS
+from parcelpost.settings.schema import KEYS
 from parcelpost.settings.sources import load
-from parcelpost.settings.writing import settings_file
+from parcelpost.settings.toml import settings_file
 from tests.cli.support import COMMAND, Run
 
 

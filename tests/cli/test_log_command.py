@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.history import SyncRound
 from tests.cli.support import COMMAND, Run, rows
 
 ROUNDS = (

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.model import Broken, Result
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
+from parcelpost.worker.status import BROKEN_STATE, BrokenFields
 from tests.cli.support import Run
 from tests.storage.making import a_task
 

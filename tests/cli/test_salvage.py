@@ -12,7 +12,7 @@ from pathlib import Path
 from parcelpost.clock import SystemClock
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
+from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from tests.cli.support import COMMAND, Run, holder, make_store, task
 from tests.storage.making import a_result
 

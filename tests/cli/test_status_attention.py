@@ -15,10 +15,9 @@ import pytest
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.opening import live_folder
-from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.orders import ORDERS_STATE, Orders
-from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
+from parcelpost.storage.history import SyncRound
+from parcelpost.storage.locks import live_folder
+from parcelpost.worker.status import COMMANDS_STATE, SHORTAGE_STATE, Commands, Shortage
 from tests.cli.support import Run, held_here, holder, make_store, task
 from tests.storage.crash.sister import Sister
 from tests.storage.making import claim_one, save_one
@@ -87,11 +86,11 @@ def test_nothing_failed_in_a_new_store(tmp_path: Path, run: Run) -> None:
 
 
 def obey(store: Path, owner: str, *, paused: bool, platforms: tuple[str, ...] = ()) -> None:
-    orders = Orders(worker_id="w 1", owner=owner, since=SystemClock().now(), paused=paused, platforms=platforms)
+    orders = Commands(worker_id="w 1", owner=owner, since=SystemClock().now(), paused=paused, platforms=platforms)
 
     async def note() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.state.put(f"{ORDERS_STATE}w 1", orders)
+            await lpm.state.put(f"{COMMANDS_STATE}w 1", orders)
 
     asyncio.run(note())
 

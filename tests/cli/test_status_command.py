@@ -21,10 +21,10 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
-from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
-from parcelpost.worker.held import Held, HeldNote
+from parcelpost.storage.history import SyncRound
+from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
+from parcelpost.worker.status import BROKEN_STATE, BrokenFields
+from parcelpost.worker.sync import Held, HeldNote
 from tests.cli.support import COMMAND, Run, damage, held_here, holder, make_old, make_store, rows
 from tests.storage.making import a_result, a_task, save_one
 
@@ -34,7 +34,7 @@ NOW = SystemClock().now()
 def put(
     store: Path,
     *rounds: SyncRound,
-    away: Away | None = None,
+    away: Offline | None = None,
     loop: str = "sync",
     slow: Slowness | None = None,
 ) -> None:
@@ -57,9 +57,9 @@ def a_round(*, direction: str = "upload", success: bool = True, count: int = 50)
     return SyncRound(direction=direction, record_type=kind, record_count=count, success=success)  # type: ignore[arg-type]
 
 
-def an_away(*, denied: bool = False, until: timedelta = timedelta(hours=4), failures: int = 3) -> Away:
+def an_away(*, denied: bool = False, until: timedelta = timedelta(hours=4), failures: int = 3) -> Offline:
     reason = "401: who are you?" if denied else "no route to the gateway"
-    return Away(since=NOW - timedelta(hours=5), until=NOW + until, failures=failures, reason=reason, denied=denied)
+    return Offline(since=NOW - timedelta(hours=5), until=NOW + until, failures=failures, reason=reason, denied=denied)
 
 
 def status(run: Run, store: Path, *arguments: object) -> str:

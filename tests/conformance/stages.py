@@ -14,14 +14,15 @@ from typing import Any, Protocol
 
 from google.cloud.firestore_v1 import AsyncClient
 
-from parcelpost.client.firestore import open_firestore, open_record
-from parcelpost.client.gateway import GatewayClient
-from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.words import AWAY_AFTER, ParcelKey
 from parcelpost.model import Task
 from parcelpost.raw_store import open_any_raw_store
-from parcelpost.settings.keys import FirestoreSettings, GatewaySettings
+from parcelpost.settings.schema import FirestoreSettings, GatewaySettings
+from parcelpost.upstream.base import Upstream
+from parcelpost.upstream.firestore.client import open_firestore
+from parcelpost.upstream.firestore.results import open_record
+from parcelpost.upstream.gateway import GatewayClient
 from tests.firestore.server import FirestoreServer
 from tests.gateway.served import Served, served
 

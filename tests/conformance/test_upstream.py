@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.client.upstream import MetricsSample
-from parcelpost.errors import NotNow, Refused
+from parcelpost.errors import Refused, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
-from tests.client.making import PAGE, a_beat, an_end, an_entry
+from parcelpost.upstream.base import MetricsSample
 from tests.conformance.stages import Place, UpstreamStage
+from tests.upstream.making import PAGE, a_beat, an_end, an_entry
 
 PLACE: Place = ("echo", "CT", "hartford", "P1")
 SOON = timedelta(minutes=1)
@@ -65,7 +65,7 @@ async def test_no_task_is_given_to_two_workers(stage: UpstreamStage) -> None:
             while True:
                 try:
                     tasks = (await worker.get_work(3, ["echo"])).tasks
-                except NotNow:  # others took each task that this one tried for: there may be more
+                except Unavailable:  # others took each task that this one tried for: there may be more
                     continue
                 if not tasks:
                     return found

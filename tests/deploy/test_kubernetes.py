@@ -13,7 +13,7 @@ import pytest
 from parcelpost import __version__
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
-from parcelpost.worker.crew import LAST_WORDS_SECONDS
+from parcelpost.worker.loop import LAST_WORDS_SECONDS
 from tests.deploy.files import DEPLOY, container_settings, documents, manifest, manifests
 
 NOT_KUBERNETES = {"ScaledObject"}

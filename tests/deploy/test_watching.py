@@ -21,7 +21,7 @@ from parcelpost.cli.working import working
 from parcelpost.gateway.pages import metrics_page
 from parcelpost.settings.sources import load
 from parcelpost.worker.control import Control
-from parcelpost.worker.runner_ondemand import OndemandRunner
+from parcelpost.worker.runner import OndemandRunner
 from tests.acceptance.processes import FAST, eventually
 from tests.deploy.alert_cases import CASES, promtool_file
 from tests.deploy.files import DEPLOY, ROOT, documents

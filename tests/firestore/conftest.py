@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parcelpost.client.firestore import FirestoreClient, open_firestore
 from parcelpost.clock import SystemClock
-from parcelpost.settings.keys import FirestoreSettings
+from parcelpost.settings.schema import FirestoreSettings
+from parcelpost.upstream.firestore.client import FirestoreClient, open_firestore
 from tests.firestore.server import FirestoreServer
 
 ROOT = "projects/p/databases/(default)/documents/parcelpost/main"

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from parcelpost.client.upstream import Beat
 from parcelpost.model import Lease, Task
-from tests.client.making import a_beat
+from parcelpost.upstream.base import Heartbeat
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
+from tests.upstream.making import a_beat
 
 BEGIN = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -43,5 +43,5 @@ def lease_of(task: Task) -> Lease:
     return Lease(task_id=task.task_id, lease_id=task.lease_id, expires_at=task.lease_expires_at)
 
 
-def a_beat_with(leases: Iterable[Lease]) -> Beat:
+def a_beat_with(leases: Iterable[Lease]) -> Heartbeat:
     return msgspec.structs.replace(a_beat(), leases=list(leases))

@@ -16,8 +16,8 @@ import grpc
 from google.cloud.firestore_v1 import types
 from google.protobuf import empty_pb2
 
-from parcelpost.client.firestore.calls import put
-from parcelpost.client.firestore.values import Plain, decode
+from parcelpost.upstream.firestore.calls import put
+from parcelpost.upstream.firestore.encoding import Plain, decode
 from tests.firestore.documents import MOST_WRITES, Code, Documents, Problem
 
 Message = Any

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient
-from parcelpost.client.firestore.experience import SHARDS
-from parcelpost.errors import NotNow
+from parcelpost.errors import Unavailable
 from parcelpost.model import Signal
+from parcelpost.upstream.firestore.client import FirestoreClient
+from parcelpost.upstream.firestore.fleet import SHARDS
 from tests.firestore.conftest import ROOT, Open
 from tests.firestore.documents import Code
 from tests.firestore.server import FirestoreServer, fails, lost
@@ -30,7 +30,7 @@ async def _samples(client: FirestoreClient) -> int:
 
 async def test_signals_whose_receipt_was_lost_count_once(server: FirestoreServer, client: FirestoreClient) -> None:
     server.play("Commit", lost())
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await client.submit_signals(_signals(5), FIRST)
     await client.submit_signals(_signals(5), FIRST)
     assert await _samples(client) == 5
@@ -41,7 +41,7 @@ async def test_what_came_since_is_counted_too_when_a_batch_is_sent_again(
 ) -> None:
     async with open_worker("w-1") as client, open_worker("w-2") as sister:
         server.play("Commit", lost())
-        with pytest.raises(NotNow):
+        with pytest.raises(Unavailable):
             await client.submit_signals(_signals(5), FIRST)
         await sister.submit_signals(_signals(8), FIRST)  # a process on the same store
         await client.submit_signals(_signals(8), FIRST)
@@ -55,7 +55,7 @@ async def test_a_batch_that_failed_halfway_is_counted_to_its_end(
 ) -> None:
     signals = _signals(600, selectors=300)
     server.meanwhile("Commit", lambda: server.play("Commit", fails(Code.UNAVAILABLE)))
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await client.submit_signals(signals, FIRST)
     assert 0 < await _samples(client) < 600
     await client.submit_signals(signals, FIRST)

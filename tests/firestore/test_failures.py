@@ -13,36 +13,36 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from parcelpost.client.firestore import FirestoreClient
-from parcelpost.client.firestore.failures import QUOTA_REST_SECONDS
-from parcelpost.client.upstream import Upstream
-from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge, UpstreamError
+from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable, UpstreamError
 from parcelpost.model import Signal
-from tests.client.making import a_beat, an_end, an_entry
+from parcelpost.upstream.base import Upstream
+from parcelpost.upstream.firestore.client import FirestoreClient
+from parcelpost.upstream.firestore.errors import QUOTA_REST_SECONDS
 from tests.firestore.conftest import ROOT, Open
 from tests.firestore.documents import Code
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer, fails, hangs, lost
+from tests.upstream.making import a_beat, an_end, an_entry
 
 TABLE: list[tuple[grpc.StatusCode, str, type[UpstreamError]]] = [
-    (Code.UNAVAILABLE, "", NotNow),
-    (Code.DEADLINE_EXCEEDED, "", NotNow),
-    (Code.INTERNAL, "", NotNow),
-    (Code.UNKNOWN, "", NotNow),
-    (Code.CANCELLED, "", NotNow),
-    (Code.DATA_LOSS, "", NotNow),
-    (Code.RESOURCE_EXHAUSTED, "Quota exceeded.", NotNow),
-    (Code.RESOURCE_EXHAUSTED, "Write rate exceeds the limit for this project", NotNow),
-    (Code.RESOURCE_EXHAUSTED, "Bandwidth exceeds the maximum allowed", NotNow),
+    (Code.UNAVAILABLE, "", Unavailable),
+    (Code.DEADLINE_EXCEEDED, "", Unavailable),
+    (Code.INTERNAL, "", Unavailable),
+    (Code.UNKNOWN, "", Unavailable),
+    (Code.CANCELLED, "", Unavailable),
+    (Code.DATA_LOSS, "", Unavailable),
+    (Code.RESOURCE_EXHAUSTED, "Quota exceeded.", Unavailable),
+    (Code.RESOURCE_EXHAUSTED, "Write rate exceeds the limit for this project", Unavailable),
+    (Code.RESOURCE_EXHAUSTED, "Bandwidth exceeds the maximum allowed", Unavailable),
     (Code.RESOURCE_EXHAUSTED, "CLIENT: Sent message larger than max (9 vs. 4)", TooLarge),
     (Code.INVALID_ARGUMENT, "Request payload size exceeds the limit: 10485760 bytes.", TooLarge),
     (Code.INVALID_ARGUMENT, "Transaction too big. Decrease transaction size.", TooLarge),
     (Code.INVALID_ARGUMENT, "Property array contains an invalid nested entity.", Refused),
-    (Code.PERMISSION_DENIED, "Missing or insufficient permissions.", NotAllowed),
-    (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", NotAllowed),
-    (Code.NOT_FOUND, "The database (default) does not exist for project p", NotAllowed),
-    (Code.FAILED_PRECONDITION, "The query requires an index.", NotAllowed),
-    (Code.UNIMPLEMENTED, "", NotAllowed),
+    (Code.PERMISSION_DENIED, "Missing or insufficient permissions.", Unauthorized),
+    (Code.UNAUTHENTICATED, "Request had invalid authentication credentials.", Unauthorized),
+    (Code.NOT_FOUND, "The database (default) does not exist for project p", Unauthorized),
+    (Code.FAILED_PRECONDITION, "The query requires an index.", Unauthorized),
+    (Code.UNIMPLEMENTED, "", Unauthorized),
 ]
 
 
@@ -64,7 +64,7 @@ async def test_a_missing_index_is_told_with_what_to_do(server: FirestoreServer, 
     link = f"https://console.firebase.google.com/project/p/firestore/indexes?create_composite={'C' * 600}-its-end"
     said = f"The query requires an index. You can create it here: {link}"
     server.play("RunQuery", fails(Code.FAILED_PRECONDITION, said))
-    with pytest.raises(NotAllowed, match="requires an index") as error:
+    with pytest.raises(Unauthorized, match="requires an index") as error:
         await client.get_work(1, ["echo"])
     assert str(error.value).endswith(link), "a part of it leads nowhere"
     assert f"{server.host} (FIRESTORE_EMULATOR_HOST)" in str(error.value)
@@ -76,7 +76,7 @@ async def test_a_failed_precondition_of_anything_but_a_query_is_no_missing_index
 ) -> None:
     said = "The query requires an index, said a database in Datastore mode."
     server.play("BatchGetDocuments", fails(Code.FAILED_PRECONDITION, said))
-    with pytest.raises(NotAllowed) as error:
+    with pytest.raises(Unauthorized) as error:
         await client.get_work(1, ["echo"])
     assert "native mode" in error.value.hint
     assert "indexes" not in error.value.hint
@@ -84,7 +84,7 @@ async def test_a_failed_precondition_of_anything_but_a_query_is_no_missing_index
 
 async def test_a_quota_that_is_used_up_gets_a_longer_rest(server: FirestoreServer, client: FirestoreClient) -> None:
     server.play("Commit", fails(Code.RESOURCE_EXHAUSTED, "Quota exceeded."))
-    with pytest.raises(NotNow) as error:
+    with pytest.raises(Unavailable) as error:
         await client.submit_results([an_entry()])
     assert error.value.retry_after == QUOTA_REST_SECONDS
 
@@ -94,7 +94,7 @@ async def test_firestore_may_ask_for_a_rest(server: FirestoreServer, client: Fir
     asked.Pack(RetryInfo(retry_delay=Duration(seconds=42)))
     details = Status(code=14, message="busy", details=[asked]).SerializeToString()
     server.play("Commit", fails(Code.UNAVAILABLE, "busy", grpc_status_details_bin=details))
-    with pytest.raises(NotNow) as error:
+    with pytest.raises(Unavailable) as error:
         await client.submit_results([an_entry()])
     assert error.value.retry_after == 42
 
@@ -114,7 +114,7 @@ CALLS: list[tuple[str, Callable[[Upstream], Awaitable[object]]]] = [
 async def test_every_call_may_fail(
     server: FirestoreServer, client: FirestoreClient, method: str, call: Callable[[Upstream], Awaitable[object]]
 ) -> None:
-    for code, meaning in ((Code.UNAVAILABLE, NotNow), (Code.INVALID_ARGUMENT, NotAllowed)):
+    for code, meaning in ((Code.UNAVAILABLE, Unavailable), (Code.INVALID_ARGUMENT, Unauthorized)):
         server.play(method, fails(code))
         with pytest.raises(meaning):
             await call(client)
@@ -134,14 +134,14 @@ async def test_a_server_that_does_not_answer_is_waited_for_no_longer_than_we_wan
 ) -> None:
     async with open_worker(timeout_seconds=0.3) as client:
         server.play("BeginTransaction", hangs())
-        with pytest.raises(NotNow, match="deadline exceeded"):
+        with pytest.raises(Unavailable, match="deadline exceeded"):
             await client.submit_results([an_entry()])
 
 
 async def test_a_server_that_is_away_and_comes_back(server: FirestoreServer, client: FirestoreClient) -> None:
     assert (await client.submit_results([an_entry("t1")])).stored == 1
     await server.stop()
-    with pytest.raises(NotNow, match="unavailable"):
+    with pytest.raises(Unavailable, match="unavailable"):
         await client.submit_results([an_entry("t2")])
     await server.start()
     async with asyncio.timeout(30):
@@ -149,7 +149,7 @@ async def test_a_server_that_is_away_and_comes_back(server: FirestoreServer, cli
             try:
                 assert (await client.submit_results([an_entry("t2")])).stored == 1
                 break
-            except NotNow:
+            except Unavailable:
                 await asyncio.sleep(0.05)
     assert len(server.all(f"{ROOT}/results")) == 2
 
@@ -158,7 +158,7 @@ async def test_a_conflict_is_tried_again_a_few_times(server: FirestoreServer, cl
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=2)
     assert (await client.submit_results([an_entry()])).stored == 1
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=100)
-    with pytest.raises(NotNow, match="contention"):
+    with pytest.raises(Unavailable, match="contention"):
         await client.submit_results([an_entry("t2")])
 
 
@@ -220,7 +220,7 @@ async def test_a_result_whose_receipt_was_lost_is_there_once(server: FirestoreSe
     add_tasks(server, "t1")
     await client.get_work(1, ["echo"])
     server.play("Commit", lost())
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await client.submit_results([an_entry()])
     before = server.all(f"{ROOT}/results")
     assert task(server, "t1")["status"] == "done"
@@ -233,7 +233,7 @@ async def test_a_command_is_heard_though_the_answer_was_lost(server: FirestoreSe
     command = {"command": "pause", "ordered_at": server.documents.now()}
     server.put({f"{ROOT}/workers/w-1/commands/c1": command})
     server.play("Commit", lost())
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await client.heartbeat(a_beat())
     assert server.all(f"{ROOT}/workers/w-1/commands") == {}
     assert (await client.heartbeat(a_beat())).commands == ["pause"]

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotNow
+from parcelpost.errors import Unavailable
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, TaskStatus
-from tests.client.making import a_beat, an_end, an_entry
+from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open, ServersClock
 from tests.firestore.documents import Code
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
+from tests.upstream.making import a_beat, an_end, an_entry
 
 NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
 MINUTE = timedelta(minutes=1)
@@ -55,7 +55,7 @@ async def test_what_was_claimed_and_never_arrived_is_not_extended(server: Firest
     add_tasks(server, "lost")
     async with open_worker("w-1") as busy, open_worker("w-2") as other:
         server.play("Commit", lost())
-        with pytest.raises(NotNow):
+        with pytest.raises(Unavailable):
             await busy.get_work(1, ["echo"])
         assert (task(server, "lost")["status"], task(server, "lost")["worker"]) == ("leased", "w-1")
         add_tasks(server, "here")
@@ -128,7 +128,7 @@ async def test_an_end_whose_receipt_was_lost_does_not_end_the_task_again(
     add_tasks(server, "t1")
     (lease,) = await _take(client)
     server.play("Commit", lost())
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await client.report_end(_expired(lease))
     assert task(server, "t1")["status"] == "queued"
     (again,) = await _take(client)
@@ -223,7 +223,7 @@ async def test_what_was_claimed_and_never_arrived_is_given_back_at_the_next_beat
     here = await _take(client)
     add_tasks(server, "t1", "t2")
     server.play("Commit", lost())
-    with pytest.raises(NotNow):
+    with pytest.raises(Unavailable):
         await _ids(client)
     assert task(server, "t1")["status"] == "leased"
     server.play("Commit", fails(Code.ABORTED), times=4)
@@ -242,7 +242,7 @@ async def test_what_others_have_by_now_is_not_given_back(server: FirestoreServer
     add_tasks(server, "t1")
     async with open_worker("w-1") as client:
         server.play("Commit", lost())
-        with pytest.raises(NotNow):
+        with pytest.raises(Unavailable):
             await _ids(client)
         taken = {**task(server, "t1"), "worker": "w-2", "lease_id": "another"}
         server.put({f"{ROOT}/tasks/t1": taken})

@@ -14,13 +14,13 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from parcelpost.client.firestore import FirestoreClient, open_firestore
 from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.keys import FirestoreSettings
-from tests.client.making import an_entry
+from parcelpost.settings.schema import FirestoreSettings
+from parcelpost.upstream.firestore.client import FirestoreClient, open_firestore
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
+from tests.upstream.making import an_entry
 
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 PAGE = Path(__file__).parents[2] / "docs" / "firestore.md"

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient, open_record
 from parcelpost.errors import InvalidInput, RawFileDamaged
 from parcelpost.raw_store import RawStore, open_any_raw_store
-from tests.client.making import an_entry
+from parcelpost.upstream.firestore.client import FirestoreClient
+from parcelpost.upstream.firestore.results import open_record
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
+from tests.upstream.making import an_entry
 
 RECORD = {"text": "é" * 700_000, "lists": [[1]], "large": 2**70}
 

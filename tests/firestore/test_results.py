@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient
-from parcelpost.client.upstream import MetricsSample
-from parcelpost.errors import NotAllowed, NotNow
+from parcelpost.errors import Unauthorized, Unavailable
 from parcelpost.model import OutboxEntry, Signal
-from tests.client.making import NOW, PAGE, a_beat, an_entry
+from parcelpost.upstream.base import MetricsSample
+from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
+from tests.upstream.making import NOW, PAGE, a_beat, an_entry
 
 
 def _result(task_id: str, data: Any, **changes: Any) -> OutboxEntry:
@@ -91,7 +91,7 @@ async def test_a_raw_store_that_cannot_be_written_is_told(open_worker: Open, tmp
     async with open_worker() as client:
         (tmp_path / "raw" / "staging").rmdir()
         (tmp_path / "raw" / "staging").write_text("in the way")
-        with pytest.raises((NotNow, NotAllowed)) as error:
+        with pytest.raises((Unavailable, Unauthorized)) as error:
             await client.upload_raw_file(an_entry(page=True), page)
         assert "firestore.raw" in error.value.hint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.client.firestore.calls import change, count, put, query, remove
+from parcelpost.upstream.firestore.calls import change, count, put, query, remove
 from tests.firestore.documents import Code, Documents, Problem
 
 PARENT = "projects/p/databases/d/documents"

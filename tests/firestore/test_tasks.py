@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient
-from parcelpost.client.firestore.values import size
 from parcelpost.model import Source
-from tests.client.making import an_entry
+from parcelpost.upstream.firestore.client import FirestoreClient
+from parcelpost.upstream.firestore.encoding import size
 from tests.firestore.conftest import Open
 from tests.firestore.documents import MOST_DOCUMENT_BYTES
 from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer
+from tests.upstream.making import an_entry
 
 MINUTE = timedelta(minutes=1)
 

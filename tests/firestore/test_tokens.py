@@ -13,10 +13,10 @@ from google.auth import exceptions
 from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
 from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
 
-from parcelpost.client.firestore.calls import Calls
-from parcelpost.client.firestore.tokens import Tokens
 from parcelpost.clock import SystemClock
-from parcelpost.errors import NotAllowed, NotNow, UpstreamError
+from parcelpost.errors import Unauthorized, Unavailable, UpstreamError
+from parcelpost.upstream.firestore.calls import Calls
+from parcelpost.upstream.firestore.client import Tokens
 from tests.firestore.server import FirestoreServer
 
 GoogleAuthError: Any = exceptions.GoogleAuthError
@@ -54,12 +54,12 @@ async def _call(server: FirestoreServer, error: Exception | None) -> None:
 
 
 FAULTS: list[tuple[Exception, type[UpstreamError], str]] = [
-    (TransportError(SECRET), NotNow, "could not be renewed (TransportError)"),
-    (RefreshError(SECRET, retryable=True), NotNow, "could not be renewed (RefreshError)"),
-    (OSError(SECRET), NotNow, "could not be renewed (OSError)"),
-    (RefreshError(f"invalid_grant: {SECRET}", {"error": SECRET}), NotAllowed, "are not taken (RefreshError)"),
-    (GoogleAuthError(SECRET), NotAllowed, "are not taken (GoogleAuthError)"),
-    (ValueError(SECRET), NotAllowed, "are not taken (ValueError)"),
+    (TransportError(SECRET), Unavailable, "could not be renewed (TransportError)"),
+    (RefreshError(SECRET, retryable=True), Unavailable, "could not be renewed (RefreshError)"),
+    (OSError(SECRET), Unavailable, "could not be renewed (OSError)"),
+    (RefreshError(f"invalid_grant: {SECRET}", {"error": SECRET}), Unauthorized, "are not taken (RefreshError)"),
+    (GoogleAuthError(SECRET), Unauthorized, "are not taken (GoogleAuthError)"),
+    (ValueError(SECRET), Unauthorized, "are not taken (ValueError)"),
 ]
 
 

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parcelpost.client.firestore.calls import put
-from parcelpost.client.firestore.layout import Layout, document_id
-from parcelpost.client.firestore.values import MOST_DOCUMENT_BYTES, Unfit, burden, decode, encode
+from parcelpost.upstream.firestore.calls import put
+from parcelpost.upstream.firestore.encoding import (
+    MOST_DOCUMENT_BYTES,
+    Layout,
+    Unfit,
+    burden,
+    decode,
+    document_id,
+    encode,
+)
 from tests.firestore.documents import Documents, Problem
 
 PATH = "projects/p/databases/d/documents/results/t1"

@@ -9,30 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.client.firestore import FirestoreClient
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreBusy
 from parcelpost.model import TaskStatus
-from parcelpost.settings.keys import CollectorSettings, HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.settings.schema import CollectorSettings, HeartbeatSettings, ResourcesSettings, SyncSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.firestore.client import FirestoreClient
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
-from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.resources import Resources
-from tests.client.making import an_end
 from tests.firestore.conftest import Open, ServersClock
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
 from tests.storage.making import a_result
+from tests.upstream.making import an_end
 from tests.worker.rig import SOON_BUSY
 
 MINUTE = timedelta(minutes=1)
 
 
-def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock, active: int = 1) -> Heartbeat:
+def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock, active: int = 1) -> HeartbeatLoop:
     resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=lambda _: None)
-    return Heartbeat(
+    return HeartbeatLoop(
         lpm,
         client,
         HeartbeatSettings(),

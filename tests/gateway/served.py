@@ -17,7 +17,7 @@ from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.serving import serve
 from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 
 
 class Served(Struct, frozen=True, kw_only=True):

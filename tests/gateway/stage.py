@@ -23,7 +23,7 @@ from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
 from parcelpost.model import Target, Task
 from parcelpost.raw_store import open_raw_store
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 
 PAGE = b"<html>" + b"a page " * 200 + b"</html>"
 WORKER = {"X-Worker-ID": "w-1"}

@@ -13,7 +13,7 @@ from parcelpost.events import AccessDenied, Event, TokensNotRead
 from parcelpost.gateway.access import is_loopback
 from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.tokens import TokenBook, read_tokens
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_parts
 
 LONG = "a token of many characters".replace(" ", "-")

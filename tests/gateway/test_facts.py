@@ -11,7 +11,7 @@ from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.words import Facts
-from parcelpost.wire import BadEntry, read_batch
+from parcelpost.protocol.server import BadEntry, read_batch
 from tests.gateway.making import NOON, facts_in
 from tests.gateway.stage import a_result
 

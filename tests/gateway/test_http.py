@@ -17,12 +17,12 @@ import httpx2
 import pytest
 import zstandard
 
-from parcelpost import wire
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import ParcelFilter
-from parcelpost.storage.listing import child_id
+from parcelpost.protocol.client import not_found_body
+from parcelpost.storage.results import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
 
 one_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -263,7 +263,7 @@ async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
 async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(parts: Parts, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a"), a_task("b"))
     await client.get("/internal/work?platforms=echo&capacity=2")
-    await client.post("/internal/tasks/a/complete", content=wire.not_found_body("no such parcel"))
+    await client.post("/internal/tasks/a/complete", content=not_found_body("no such parcel"))
     await client.post("/internal/tasks/b/complete")
     rows = [await parts.ledger.task(name) for name in ("a", "b")]
     assert [(row.state, row.error) for row in rows if row] == [("not_found", "no such parcel"), ("done", None)]

@@ -23,19 +23,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import ManualClock, SystemClock
-from parcelpost.errors import InvalidSettings, NotAllowed, Refused
+from parcelpost.errors import InvalidSettings, Refused, Unauthorized
 from parcelpost.events import Event
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.serving import serve
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.model import Signal
-from parcelpost.settings.keys import GatewaySettings, ServerSettings, Settings
+from parcelpost.settings.schema import GatewaySettings, ServerSettings, Settings
 from parcelpost.settings.secrets import without_password
-from tests.client.making import a_beat, an_end, an_entry
+from parcelpost.upstream.gateway import GatewayClient
 from tests.gateway.process import a_certificate, a_gateway
 from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_parts
+from tests.upstream.making import a_beat, an_end, an_entry
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ async def test_the_workers_client_is_content(tmp_path: Path) -> None:
                 with pytest.raises(Refused):
                     await client.upload_raw_file(replace(entry, raw_sha256="0" * 64), raw)
             async with GatewayClient.open(settings, "wrong", "w-1", clock.now) as client:
-                with pytest.raises(NotAllowed):
+                with pytest.raises(Unauthorized):
                     await client.get_work(1, ["echo"])
         states = [row.state if (row := await ledger.task(f"t/{number}")) else None for number in range(3)]
     assert states == ["done", "failed", "leased"]

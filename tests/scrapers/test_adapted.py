@@ -16,7 +16,7 @@ from parcelpost.scrapers import as_platform
 from parcelpost.scrapers.adapted import Adapted, How
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
 from tests.website import Website
@@ -308,7 +308,7 @@ FETCHED = "<html><b>Ann</b> and more</html>"
 
 async def fetched(site: Website, offered: Any, *, cache: Any = None, times: int = 1, **how: Any) -> list[Outcome]:
     """As a worker does it: each attempt on a stage, with a session of its own."""
-    stage, found = Stage("test"), []
+    stage, found = Sandbox("test"), []
     async with fetching(cache=cache) as one:
         adapted = Adapted(offered, How(**how), lambda task: one.fetcher.session())
         for _ in range(times):

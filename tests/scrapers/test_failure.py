@@ -14,7 +14,7 @@ import requests
 
 from parcelpost.model import Blocked, NotFound, Outcome, Retry, Task
 from parcelpost.scrapers.adapted import Adapted
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.storage.making import a_task
 
 
@@ -61,7 +61,7 @@ def scrape_in_vain(raises: Callable[..., None], status: int, headers: dict[str, 
 
 
 async def staged(scrape: Callable[..., object]) -> Outcome | None:
-    stage = Stage()
+    stage = Sandbox()
     try:
         return await stage.run(Adapted(scrape).scrape, a_task(), 10)
     finally:

@@ -16,7 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry
 from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.tcp_server import tcp_server
+from parcelpost.system import tcp_server
 from tests.scrapers.fetching import fetching
 from tests.storage.making import a_result, a_task
 from tests.website import Asked, Reply, Website

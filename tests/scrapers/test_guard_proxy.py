@@ -16,7 +16,7 @@ from parcelpost.scrapers.browsers.dialing import Dialer
 from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
 from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
 from parcelpost.scrapers.guard import Guard, Resolve, resolve
-from parcelpost.tcp_server import tcp_server
+from parcelpost.system import tcp_server
 from tests.website import Asked, Reply, Website
 
 HERE = ("127.0.0.1",)

@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
-from parcelpost.settings.keys import GatewaySettings, WorkerSettings
+from parcelpost.settings.schema import GatewaySettings, WorkerSettings
 from parcelpost.settings.sources import Loaded, check_runnable
 
 Load = Callable[..., Loaded]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcelpost.settings.forms import KEYS, Key, as_text, form, from_text, from_toml, shown
+from parcelpost.settings.schema import KEYS, Key, as_text, form, from_text, from_toml, shown
 
 GIB = 1024**3
 

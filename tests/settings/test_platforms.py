@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from parcelpost.settings.keys import PlatformSettings
+from parcelpost.settings.schema import PlatformSettings
 from parcelpost.settings.sources import Loaded
 
 Load = Callable[..., Loaded]

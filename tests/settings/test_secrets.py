@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.keys import GatewaySettings
+from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import Secret, read_token
 
 TOKEN = "s3cret-Token_1.2~/+="

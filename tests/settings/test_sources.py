@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
-from parcelpost.settings.forms import KEYS
+from parcelpost.settings.schema import KEYS
 from parcelpost.settings.sources import Loaded, load, look, pairs
 
 Load = Callable[..., Loaded]

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.sources import Loaded, load, look
-from parcelpost.settings.toml_file import lines
+from parcelpost.settings.sources import Loaded, lines, load, look
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]

@@ -15,9 +15,8 @@ from msgspec.structs import replace
 from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState, Page, Result, Signal, Source
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.listing import listed
-from parcelpost.storage.metrics import Sample
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.history import Sample, SyncRound
+from parcelpost.storage.results import listed
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
 
 OPEN = ["later", "other", "urgent", "held"]

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.adding import Added
+from parcelpost.storage.tasks import Added
 from tests.storage.making import NOW, a_result, a_task, claim_one, everything, look, the_task
 
 

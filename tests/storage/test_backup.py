@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import BackupFailed
 from parcelpost.events import BackupMade, Event
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
-from parcelpost.storage.snapshot import integrity_problems, snapshot
+from parcelpost.storage.snapshot import file_problems, snapshot
 from tests.storage.making import NOW, a_result, a_task, everything, look, save_one, the_result
 
 
@@ -26,7 +26,7 @@ async def test_a_backup_is_a_whole_store_of_its_own(
     assert path == store.parent / "backups" / "parcelpost_20260101T000000.db"
     assert made.bytes == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
-    assert integrity_problems(path) == []
+    assert file_problems(path) == []
     assert everything(path) == everything(store)
     assert events[-1] == BackupMade(path=made.path, bytes=made.bytes, removed=0)
     assert [child.name for child in path.parent.iterdir()] == [path.name], "one file: no WAL, nothing half"
@@ -100,7 +100,7 @@ async def test_a_backup_made_while_others_write_is_one_moment_of_the_store(
     saved = sum(await asyncio.gather(*workers))
     assert saved > 0
     path = Path(made.path)
-    assert integrity_problems(path) == []
+    assert file_problems(path) == []
     wrong = """SELECT count(*) FROM tasks LEFT JOIN results USING (task_id)
                WHERE (tasks.status = 'completed') != (results.task_id IS NOT NULL)"""
     assert look(path, wrong) == [(0,)]
@@ -142,7 +142,7 @@ async def test_a_partial_copy_of_an_earlier_try_is_not_in_the_way(lpm: LocalPers
     folder.mkdir()
     (folder / "parcelpost_20260101T000000.db.partial").write_bytes(b"half")
     made = await lpm.janitor.backup()
-    assert integrity_problems(Path(made.path)) == []
+    assert file_problems(Path(made.path)) == []
     assert len(list(folder.iterdir())) == 1
 
 
@@ -158,12 +158,12 @@ def test_the_check_tells_a_whole_file_from_a_damaged_one(tmp_path: Path) -> None
         db.execute("CREATE TABLE t (a UNIQUE)")
         db.executemany("INSERT INTO t VALUES (?)", [("x" * 200 + str(n),) for n in range(500)])
         db.commit()
-    assert integrity_problems(path) == []
-    assert integrity_problems(path, quick=True) == []
+    assert file_problems(path) == []
+    assert file_problems(path, quick=True) == []
     content = bytearray(path.read_bytes())
     content[4096 * 5 : 4096 * 9] = bytes(4096 * 4)
     path.write_bytes(content)
-    assert integrity_problems(path) != []
+    assert file_problems(path) != []
     path.write_bytes(b"not a database at all" * 100)
-    assert integrity_problems(path) != []
-    assert integrity_problems(tmp_path / "gone.db") != []
+    assert file_problems(path) != []
+    assert file_problems(tmp_path / "gone.db") != []

@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filtering import Selection
+from parcelpost.storage.filters import Selection
 from tests.storage.making import everything, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from parcelpost.errors import InvalidInput, StoreClosed
-from parcelpost.storage.batcher import Batcher
+from parcelpost.storage.writer import Batcher
 
 MAX_GROUP = 10
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidInput
-from parcelpost.storage import checks
+from parcelpost.storage import validation
 
 json_values = st.recursive(
     st.none()
@@ -26,7 +26,7 @@ json_values = st.recursive(
 
 @given(st.text(min_size=1).filter(lambda value: "\0" not in value and len(value) <= 512))
 def test_good_text_passes_as_it_is(value: str) -> None:
-    assert checks.text("field", value) is value
+    assert validation.text("field", value) is value
 
 
 @pytest.mark.parametrize(
@@ -43,30 +43,30 @@ def test_good_text_passes_as_it_is(value: str) -> None:
 )
 def test_bad_text_is_refused_with_its_reason(value: object, why: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        checks.text("county", value)
+        validation.text("county", value)
     assert str(refusal.value) == why
 
 
 def test_text_may_be_empty_or_longer_where_that_is_right() -> None:
-    assert checks.text("county", "", may_be_empty=True) == ""
-    assert len(checks.text("url", "x" * 8_000, max_chars=8_000)) == 8_000
+    assert validation.text("county", "", may_be_empty=True) == ""
+    assert len(validation.text("url", "x" * 8_000, max_chars=8_000)) == 8_000
 
 
 @given(st.text(alphabet=st.characters(codec=None)))
 def test_a_message_can_always_be_kept(value: str) -> None:
-    kept = checks.message(value)
+    kept = validation.message(value)
     kept.encode()
     assert "\0" not in kept
     assert len(kept) <= 4_000
 
 
 def test_a_good_message_is_kept_as_it_is() -> None:
-    assert checks.message("Zürich: 503 🏠") == "Zürich: 503 🏠"
-    assert checks.message("x" * 5_000) == "x" * 4_000
+    assert validation.message("Zürich: 503 🏠") == "Zürich: 503 🏠"
+    assert validation.message("x" * 5_000) == "x" * 4_000
 
 
 def as_json(value: Any, max_bytes: int = 10_000_000) -> bytes:
-    return checks.json_bytes("data", value, max_bytes=max_bytes)
+    return validation.json_bytes("data", value, max_bytes=max_bytes)
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=5))

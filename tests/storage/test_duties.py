@@ -14,8 +14,7 @@ import pytest
 from parcelpost.errors import StoreError, StoreFailed
 from parcelpost.events import Event, PeerBack, PeerHung
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.opening import live_folder
-from parcelpost.storage.owner import Watch
+from parcelpost.storage.locks import PeerWatch, live_folder
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_result, a_task
 
@@ -125,7 +124,7 @@ async def test_signs_of_life_go_on_after_a_time_without_files_to_open(store: Pat
 async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tmp_path: Path) -> None:
     (tmp_path / "peer-1-00000000.lock").touch()
     now = 0.0
-    watch = Watch(tmp_path, "me-2-00000000", 60.0, lambda: now)
+    watch = PeerWatch(tmp_path, "me-2-00000000", 60.0, lambda: now)
     watch.look()
     now = 3_600.0
     watch.look()

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.evidence import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
+from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
 from tests.storage.making import a_result, a_task, claim_one, deliver, look, the_result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 100

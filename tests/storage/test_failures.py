@@ -7,7 +7,7 @@ from datetime import timedelta
 from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.failures import Ends
+from parcelpost.storage.queries import Ends
 from tests.storage.making import NOW, a_task, save_one
 
 

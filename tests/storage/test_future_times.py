@@ -10,9 +10,8 @@ from pathlib import Path
 from parcelpost.clock import ManualClock
 from parcelpost.events import ClockSetBack, Event
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.metrics import Sample
+from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.options import LONGEST_DELAY
-from parcelpost.storage.sync_log import SyncRound
 from tests.storage.making import NOW, a_result, a_task, claim_one, look, save_one
 
 TEN_YEARS = 3_650 * 86_400.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parcelpost.events import Event, OwnerDied
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.making import a_result, a_task, save_one, the_result
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.health import Level, Usage
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from tests.storage.making import a_result, deliver, save_one, the_result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from parcelpost.storage.ids import new_id
+from parcelpost.storage.rows import new_id
 from tests.storage.making import NOW
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import NotAStore, StoreError
-from parcelpost.storage.lane import Lane
+from parcelpost.storage.db import ConnectionThread
 
 
 @pytest.fixture
@@ -22,26 +22,26 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def lane(path: Path) -> AsyncIterator[Lane]:
-    opened = await Lane.open(path, busy_timeout=1)
+async def lane(path: Path) -> AsyncIterator[ConnectionThread]:
+    opened = await ConnectionThread.open(path, busy_timeout=1)
     yield opened
     await opened.close()
 
 
-async def test_a_function_runs_on_the_lanes_own_thread_and_is_answered(lane: Lane) -> None:
+async def test_a_function_runs_on_the_lanes_own_thread_and_is_answered(lane: ConnectionThread) -> None:
     first, second = [await lane.run(lambda db: (threading.get_ident(), db)) for _ in range(2)]
     assert first == second
     assert first[0] != threading.get_ident()
     assert await lane.run(lambda db: db.execute("SELECT 1 + 1").fetchone()) == (2,)
 
 
-async def test_functions_run_in_the_order_of_the_calls(lane: Lane) -> None:
+async def test_functions_run_in_the_order_of_the_calls(lane: ConnectionThread) -> None:
     seen: list[int] = []
     await asyncio.gather(*(lane.run(lambda _, n=n: seen.append(n)) for n in range(100)))  # type: ignore[misc]
     assert seen == list(range(100))
 
 
-async def test_an_error_reaches_its_caller_and_the_next_function_runs(lane: Lane) -> None:
+async def test_an_error_reaches_its_caller_and_the_next_function_runs(lane: ConnectionThread) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         await lane.run(lambda db: db.execute("SELECT * FROM nowhere"))
     with pytest.raises(ZeroDivisionError):
@@ -49,7 +49,7 @@ async def test_an_error_reaches_its_caller_and_the_next_function_runs(lane: Lane
     assert await lane.run(lambda _: "still here") == "still here"
 
 
-async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: Lane) -> None:
+async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: ConnectionThread) -> None:
     go_on = threading.Event()
     seen: list[int] = []
 
@@ -71,7 +71,7 @@ async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: L
 
 
 async def test_every_connection_is_set_up_with_care(path: Path) -> None:
-    lane = await Lane.open(path, busy_timeout=2.5, pragmas=("PRAGMA query_only = ON",))
+    lane = await ConnectionThread.open(path, busy_timeout=2.5, pragmas=("PRAGMA query_only = ON",))
     names = (
         "foreign_keys",
         "temp_store",
@@ -92,9 +92,9 @@ async def test_what_is_not_a_database_is_refused_and_leaves_no_thread(path: Path
     path.write_text("dear diary " * 1_000)
     before = set(threading.enumerate())
     with pytest.raises(NotAStore):
-        await Lane.open(path, busy_timeout=1, pragmas=("PRAGMA journal_mode = WAL",))
+        await ConnectionThread.open(path, busy_timeout=1, pragmas=("PRAGMA journal_mode = WAL",))
     with pytest.raises(StoreError):
-        await Lane.open(path.with_name("gone.db"), busy_timeout=1)
+        await ConnectionThread.open(path.with_name("gone.db"), busy_timeout=1)
     assert not path.with_name("gone.db").exists()
     for thread in set(threading.enumerate()) - before:
         thread.join(60)
@@ -102,7 +102,7 @@ async def test_what_is_not_a_database_is_refused_and_leaves_no_thread(path: Path
 
 
 async def test_a_closed_lane_takes_no_more(path: Path) -> None:
-    lane = await Lane.open(path, busy_timeout=1)
+    lane = await ConnectionThread.open(path, busy_timeout=1)
     await lane.close()
     with pytest.raises(ValueError, match=r"[Cc]onnection"):
         await lane.run(lambda _: 1)

@@ -10,9 +10,9 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Listed, Result, Source, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, fates, mending
-from parcelpost.storage.fates import Consent, Fate
-from parcelpost.storage.filtering import Delivery, Selection
+from parcelpost.storage import LocalPersistenceManager, admin
+from parcelpost.storage.admin import Consent, Fate
+from parcelpost.storage.filters import Delivery, Selection
 from tests.storage.making import (
     NOW,
     a_result,
@@ -177,7 +177,7 @@ async def test_what_others_have_changed_since_it_was_found_is_no_longer_meant(
     with contextlib.closing(sqlite3.connect(store)) as db:
         for status, number in ((TaskStatus.PENDING, 0), (TaskStatus.FAILED, 1)):
             which = Selection(statuses=(status,))
-            assert len(fates.now_of(db, fates.FORGET_TASKS, which, "[1]", LOSE)) == number
+            assert len(admin.now_of(db, admin.FORGET_TASKS, which, "[1]", LOSE)) == number
 
 
 async def test_results_are_set_aside_and_sent_again(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
@@ -194,11 +194,11 @@ async def test_results_are_set_aside_and_sent_again(lpm: LocalPersistenceManager
 
 
 async def test_many_are_done_some_at_a_time_and_told(lpm: LocalPersistenceManager) -> None:
-    number = 2 * mending._BATCH + 7
+    number = 2 * admin._BATCH + 7
     await lpm.add_tasks(a_task(f"t{n}", source=LOCAL) for n in range(number))
     told: list[int] = []
     assert await lpm.mending.forget_tasks(ALL, progress=told.append) == {Fate.DONE: number}
-    assert told == [mending._BATCH, 2 * mending._BATCH, number]
+    assert told == [admin._BATCH, 2 * admin._BATCH, number]
     assert await lpm.list_tasks() == []
 
 

@@ -26,7 +26,7 @@ from parcelpost.errors import (
 )
 from parcelpost.events import Event, StoreOpened
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
-from parcelpost.storage.snapshot import integrity_problems
+from parcelpost.storage.snapshot import file_problems
 from tests.storage.making import a_result, a_task, claim_one, everything, look, save_one, the_result
 
 NEXT = "-- Notes on tasks\nALTER TABLE tasks ADD COLUMN note TEXT NOT NULL DEFAULT 'none';\n"
@@ -71,7 +71,7 @@ async def test_an_older_store_is_migrated_after_a_verified_backup(store: Path, c
     assert look(store, "SELECT task_id, note FROM tasks") == [("t1", "none")]
     (backup,) = (store.parent / "backups").iterdir()
     assert "_before_v" in backup.name
-    assert integrity_problems(backup) == []
+    assert file_problems(backup) == []
     assert backup.stat().st_mode & 0o777 == 0o600
     assert everything(backup) == before
     with pytest.raises(StoreTooNew) as refusal:

@@ -18,29 +18,23 @@ from parcelpost.clock import ManualClock, iso
 from parcelpost.model import Lease, Signal, Site, TaskStatus
 from parcelpost.storage import (
     LocalPersistenceManager,
+    admin,
     backup,
     cache,
-    failures,
-    fates,
-    filtering,
-    glimpses,
-    granting,
+    claims,
+    filters,
     health,
+    history,
     leases,
-    mending,
-    metrics,
     outbox,
-    queue_state,
+    queries,
+    results,
     retention,
     signals,
-    site_health,
-    sync_log,
     tasks,
-    waiting,
 )
-from parcelpost.storage.filtering import Delivery, Selection
-from parcelpost.storage.metrics import Sample
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.history import Sample, SyncRound
 from tests.storage.making import NOW, a_result, a_task, deliver, save_one
 
 LATER = iso(NOW + timedelta(days=100))
@@ -126,36 +120,36 @@ Run = Callable[[sqlite3.Connection], object]
 
 
 def claim(db: sqlite3.Connection) -> None:
-    request = tasks.ClaimRequest("me", "me:1", LATER, 5, tasks.Wish())
+    request = tasks.ClaimRequest("me", "me:1", LATER, 5, claims.TaskFilter())
     tasks.claim_each(db, [request])
 
 
 def claim_beside(db: sqlite3.Connection) -> None:
-    wish = tasks.Wish(None, frozenset({Site("vgsi", "CT", "hartford")}))
+    wish = claims.TaskFilter(None, frozenset({Site("vgsi", "CT", "hartford")}))
     tasks.claim_each(db, [tasks.ClaimRequest("me", "me:1", LATER, 5, wish)])
 
 
 def save(db: sqlite3.Connection) -> None:
     held = "SELECT seq, task_id FROM tasks WHERE status = 'processing' AND claimed_by = 'x' LIMIT 1"
     seq, task_id = db.execute(held).fetchone()
-    row = outbox.ResultRow("r", task_id, 1, "", "", "", "", 0, "k", "n", "n", "{}", None, "p", None, None, "s", 1)
-    assert outbox.save_each(db, [outbox.SaveRequest(seq, "x:1", row)]) == [[]]
+    row = results.ResultRow("r", task_id, 1, "", "", "", "", 0, "k", "n", "n", "{}", None, "p", None, None, "s", 1)
+    assert results.save_each(db, [results.SaveRequest(seq, "x:1", row)]) == [[]]
 
 
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
-    found = fates.find(db, fates.RETRY_TASKS, which, fates.Consent(completed=True), fates.ACTED_ON, 3, 50)
-    change = partial(mending._retry, now=LATER)
-    mending._apply(db, fates.RETRY_TASKS, which, found, fates.Consent(), change)
+    found = admin.find(db, admin.RETRY_TASKS, which, admin.Consent(completed=True), admin.ACTED_ON, 3, 50)
+    change = partial(admin._retry, now=LATER)
+    admin._apply(db, admin.RETRY_TASKS, which, found, admin.Consent(), change)
 
 
-def forget(word: fates.Word, change: Any, which: Selection) -> Run:
+def forget(word: admin.Word, change: Any, which: Selection) -> Run:
     def run(db: sqlite3.Connection) -> None:
-        consent = fates.Consent(unsynced=True)
-        found = fates.find(db, word, which, consent, fates.ACTED_ON, 3, 50)
-        fates.counts(db, word, which, consent)
-        fates.records_lost(db, word, which)
-        mending._apply(db, word, which, found, consent, lambda db, rows: change(db, rows, LATER))
+        consent = admin.Consent(unsynced=True)
+        found = admin.find(db, word, which, consent, admin.ACTED_ON, 3, 50)
+        admin.counts(db, word, which, consent)
+        admin.records_lost(db, word, which)
+        admin._apply(db, word, which, found, consent, lambda db, rows: change(db, rows, LATER))
 
     return run
 
@@ -178,48 +172,48 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("heartbeat", lambda db: tasks.heartbeat(db, [(1, "x")], LATER, None), {"INTEGER PRIMARY KEY"}),
     ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
     ("who holds claims", tasks.owners, {"tasks_held"}),
-    ("recover the dead", lambda db: queue_state.recover(db, ["x"], NOW, 5), {"tasks_held"}),
+    ("recover the dead", lambda db: tasks.recover(db, ["x"], NOW, 5), {"tasks_held"}),
     ("extend leases", lambda db: tasks.extend_leases(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
     ("leases with names", lambda db: leases.named(db, LATER), {"tasks_named_leases", "sqlite_autoindex_results_2"}),
     ("extend leases with names", lambda db: leases.extend(db, [LEASE], LATER), {"sqlite_autoindex_tasks_1"}),
     ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
     ("expire by age", lambda db: tasks.stored_before(db, LATER), {"tasks_ready", "tasks_delayed"}),
-    ("count per status", lambda db: queue_state.counts(db, LATER),
+    ("count per status", lambda db: queries.counts(db, LATER),
      {"tasks_ready", "tasks_held", "tasks_ended", "tasks_children"}),
-    ("depth and ages", lambda db: queue_state.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
-    ("failures lately", lambda db: failures.since(db, NOW), {"tasks_ended"}),
-    ("sources of what waits", queue_state.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
+    ("depth and ages", lambda db: queries.depth(db, NOW), {"tasks_ready", "results_outbox", "results_rejected"}),
+    ("failures lately", lambda db: queries.failures_since(db, NOW), {"tasks_ended"}),
+    ("sources of what waits", queries.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
     ("requeue", requeue, {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2"}),
-    ("forget tasks", forget(fates.FORGET_TASKS, mending._forget_tasks, Selection()),
+    ("forget tasks", forget(admin.FORGET_TASKS, admin._forget_tasks, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2", "tasks_children"}),
-    ("forget results", forget(fates.FORGET_RESULTS, mending._forget_results, Selection()),
+    ("forget results", forget(admin.FORGET_RESULTS, admin._forget_results, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_tasks_1", "results_page_shared"}),
-    ("forget rejected results", forget(fates.FORGET_RESULTS, mending._forget_results, REJECTED), {"results_rejected"}),
-    ("list tasks", lambda db: filtering.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
-    ("list tasks by id", lambda db: filtering.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
+    ("forget rejected results", forget(admin.FORGET_RESULTS, admin._forget_results, REJECTED), {"results_rejected"}),
+    ("list tasks", lambda db: filters.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list tasks by id", lambda db: filters.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
      {"sqlite_autoindex_tasks_1"}),
-    ("list unsynced results", lambda db: filtering.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
-    ("list rejected results", lambda db: filtering.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
-    ("what runs now", lambda db: glimpses.running(db, 60), {"tasks_held"}),
-    ("what was done lately", lambda db: glimpses.done_since(db, NOW), {"tasks_ended", "sync_log_created"}),
-    ("what went wrong lately", lambda db: glimpses.troubles(db, 60),
+    ("list unsynced results", lambda db: filters.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
+    ("list rejected results", lambda db: filters.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
+    ("what runs now", lambda db: queries.running(db, 60), {"tasks_held"}),
+    ("what was done lately", lambda db: queries.throughput_since(db, NOW), {"tasks_ended", "sync_log_created"}),
+    ("what went wrong lately", lambda db: queries.recent_errors(db, 60),
      {"tasks_ended", "tasks_delayed", "results_rejected"}),
     ("save a result", save, {"INTEGER PRIMARY KEY"}),
-    ("unsynced results in order", lambda db: waiting.unsynced(db, 50, None), {"results_outbox"}),
+    ("unsynced results in order", lambda db: outbox.unsynced(db, 50, None), {"results_outbox"}),
     ("one result", lambda db: outbox.get(db, "t1"), {"sqlite_autoindex_results_2"}),
     ("mark synced", lambda db: outbox.mark_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
     ("mark raw synced", lambda db: outbox.mark_raw_synced(db, ["r"], LATER), {"sqlite_autoindex_results_1"}),
     ("mark rejected", lambda db: outbox.mark_rejected(db, ["r"], "", LATER), {"sqlite_autoindex_results_1"}),
     ("count an attempt", lambda db: outbox.count_attempt(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
     ("note a refusal", lambda db: outbox.note_refusal(db, ["r"], ""), {"sqlite_autoindex_results_1"}),
-    ("tasks to answer", lambda db: granting.to_answer(db, 50), {"tasks_to_answer"}),
-    ("mark answered", lambda db: granting.mark_answered(db, [1]), {"INTEGER PRIMARY KEY"}),
+    ("tasks to answer", lambda db: tasks.to_answer(db, 50), {"tasks_to_answer"}),
+    ("mark answered", lambda db: tasks.mark_answered(db, [1]), {"INTEGER PRIMARY KEY"}),
     ("reset rejected", lambda db: outbox.reset_rejected(db, None), {"results_rejected"}),
     ("files named by a result", lambda db: outbox.named_by_a_result(db, ["x"]),
      {"results_page_owner", "results_page_shared"}),
     ("what a task brought before", lambda db: outbox.remove_earlier(db, "x"),
      {"tasks_children", "sqlite_autoindex_results_2"}),
-    ("list results", lambda db: filtering.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list results", lambda db: filters.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("cache lookup", lambda db: cache._find(db, "k1", "html"), {"sqlite_autoindex_cache_1"}),
     ("cache access update", lambda db: cache._touch(db, "k1", LATER), {"sqlite_autoindex_cache_1"}),
     ("cache put and eviction", cache_put, {"cache_last_accessed"}),
@@ -232,15 +226,15 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("clean old metrics", lambda db: retention._old_metrics(db, LATER), {"agent_metrics_timestamp"}),
     ("clean old sync log", lambda db: retention._old_sync_log(db, LATER), {"sync_log_created"}),
     ("clean old signals", lambda db: retention._old_signals(db, LATER), {"signals_created"}),
-    ("recent syncs", lambda db: sync_log._recent(db, 50, None, False), set()),
-    ("metrics since", lambda db: metrics._since(db, iso(NOW), 10), {"agent_metrics_timestamp"}),
-    ("metrics window", lambda db: metrics._window(db, iso(NOW)), {"tasks_ended"}),
+    ("recent syncs", lambda db: history._recent_rounds(db, 50, None, False), set()),
+    ("metrics since", lambda db: history._since(db, iso(NOW), 10), {"agent_metrics_timestamp"}),
+    ("metrics window", lambda db: history._window(db, iso(NOW)), {"tasks_ended"}),
     ("unsynced signals", lambda db: signals._unsynced(db, 50), {"signals_unsynced"}),
     ("mark signals", lambda db: signals._mark_synced(db, ["x"], LATER), {"sqlite_autoindex_learning_signals_1"}),
     ("sum up signals", lambda db: signals._aggregate(db, "vgsi", ""), {"signals_by_selector"}),
     ("last change", backup.last_change, {"tasks_ended", "results_synced"}),
     ("sizes", health._sizes, set()),
-    ("how the sites do", site_health.sites, {"tasks_ended", "tasks_delayed"}),
+    ("how the sites do", queries.sites, {"tasks_ended", "tasks_delayed"}),
 ]  # fmt: skip
 
 # A scan of the whole table is right where it stops at once: the newest rows by their number.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcelpost.storage.raw_names import folder_of, inside, safe_name
+from parcelpost.storage.raw_files import folder_of, inside, safe_name
 
 DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 ALLOWED = re.compile(r"[A-Za-z0-9_.,+=()%~ -]+")

@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from parcelpost.storage.raw_journal import PageRecord, RawJournal, segment_paths
 from tests.storage.making import a_result, save_one
 

@@ -11,7 +11,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from tests.storage.making import a_result, a_task, claim_one, everything, save_one, the_result, the_task
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.opening import live_folder
-from parcelpost.storage.reserve import RESERVE_BYTES, RESERVE_FILES, Reserve
+from parcelpost.storage.durable_files import RESERVE_BYTES, RESERVE_FILES, Reserve
+from parcelpost.storage.locks import live_folder
 
 
 def size(folder: Path) -> int:

@@ -24,8 +24,8 @@ from parcelpost.errors import (
     StoreTooNew,
 )
 from parcelpost.storage import LocalPersistenceManager, backup
-from parcelpost.storage.opening import live_folder
-from parcelpost.storage.snapshot import integrity_problems
+from parcelpost.storage.locks import live_folder
+from parcelpost.storage.snapshot import file_problems
 from tests.storage.making import a_task, claim_one, deliver, everything, look, save_one, the_task
 
 
@@ -134,10 +134,10 @@ async def test_a_live_store_that_is_replaced_all_the_same_is_seen_by_its_process
         assert await lpm.add_task(a_task("t4")) is True
         await save_one(lpm, a_task("t5", platform="other"))
     assert look(store, "SELECT task_id FROM tasks ORDER BY seq") == [("t1",), ("t4",), ("t5",)]
-    assert integrity_problems(store) == []
+    assert file_problems(store) == []
     assert restored.set_aside is not None
     assert look(Path(restored.set_aside), "SELECT count(*) FROM tasks") == [(3,)]
-    assert integrity_problems(Path(restored.set_aside)) == []
+    assert file_problems(Path(restored.set_aside)) == []
 
 
 def _damage(path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filtering import Delivery, Selection
+from parcelpost.storage.filters import Delivery, Selection
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 

@@ -17,9 +17,8 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StoreCleaned
 from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup
-from parcelpost.storage.metrics import Sample
-from parcelpost.storage.opening import raw_folder
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.history import Sample, SyncRound
+from parcelpost.storage.raw_folder import raw_folder
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 
 DAY = 86_400

@@ -16,7 +16,7 @@ from parcelpost.errors import StoreCorrupt
 from parcelpost.events import Event, StoreDamaged
 from parcelpost.model import Claim, Result, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, salvage
-from parcelpost.storage.opening import raw_folder
+from parcelpost.storage.raw_folder import raw_folder
 from tests.storage.crash.agreement import assert_intact
 from tests.storage.making import NOW, a_result, a_task, look
 

@@ -11,13 +11,13 @@ import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import LocalPersistenceManager, selecting
-from parcelpost.storage.selecting import Mark, Selected, Wanted, select
+from parcelpost.storage import LocalPersistenceManager, export_queries
+from parcelpost.storage.export_queries import ExportCursor, ExportFilter, Selected, select
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one
 
 
 async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:
-    async with select(lpm._db, Wanted(**wanted), ManualClock(NOW + timedelta(days=1))) as selection:
+    async with select(lpm._db, ExportFilter(**wanted), ManualClock(NOW + timedelta(days=1))) as selection:
         entries = await read(selection)
         assert selection.count == len(entries)
     return [entry.task_id for entry in entries]
@@ -35,8 +35,8 @@ async def save(lpm: LocalPersistenceManager, task_id: str, parcel_id: str = "1-2
 
 
 async def test_an_empty_store_has_nothing(lpm: LocalPersistenceManager) -> None:
-    async with select(lpm._db, Wanted(), ManualClock()) as selection:
-        assert (selection.count, selection.mark, await read(selection)) == (0, Mark(0, NOW), [])
+    async with select(lpm._db, ExportFilter(), ManualClock()) as selection:
+        assert (selection.count, selection.mark, await read(selection)) == (0, ExportCursor(0, NOW), [])
 
 
 async def test_the_order_is_place_and_parcel(lpm: LocalPersistenceManager) -> None:
@@ -76,9 +76,9 @@ async def test_filters(lpm: LocalPersistenceManager) -> None:
 
 async def test_what_is_new_since_a_mark(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     await save(lpm, "old")
-    async with select(lpm._db, Wanted(), clock) as selection:
+    async with select(lpm._db, ExportFilter(), clock) as selection:
         mark = selection.mark
-    assert mark == Mark(1, NOW)
+    assert mark == ExportCursor(1, NOW)
     assert await found(lpm, after=mark) == []
     await save(lpm, "same moment", "2")
     clock.advance(-3600)
@@ -91,7 +91,7 @@ async def test_a_result_that_takes_the_place_of_another_is_new(
 ) -> None:
     """The row that was the last one is deleted, and the new one counts from there: it has the same seq."""
     entry = await save(lpm, "again")
-    async with select(lpm._db, Wanted(), clock) as selection:
+    async with select(lpm._db, ExportFilter(), clock) as selection:
         mark = selection.mark
     await deliver(lpm, entry.result_id)
     await lpm.requeue(["again"], completed=True)
@@ -115,11 +115,11 @@ async def test_each_is_new_once_while_others_are_stored(tmp_path: Path, clock: S
 
         storing = asyncio.create_task(store_all())
         seen: list[str] = []
-        mark: Mark | None = None
+        mark: ExportCursor | None = None
         is_last = False
         while not is_last:
             is_last = storing.done()
-            async with select(lpm._db, Wanted(after=mark), clock) as selection:
+            async with select(lpm._db, ExportFilter(after=mark), clock) as selection:
                 seen += [entry.task_id for entry in await read(selection)]
                 mark = selection.mark
         await storing
@@ -131,14 +131,14 @@ async def test_a_clock_in_the_future_does_not_hide_what_comes_after(
 ) -> None:
     clock.advance(86_400 * 365)
     await save(lpm, "future")
-    async with select(lpm._db, Wanted(), ManualClock()) as selection:
-        assert selection.mark == Mark(1, NOW)
+    async with select(lpm._db, ExportFilter(), ManualClock()) as selection:
+        assert selection.mark == ExportCursor(1, NOW)
 
 
 async def test_what_changes_meanwhile_is_read_as_it_is_then(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     kept = await save(lpm, "kept", "1")
     await save(lpm, "replaced", "2")
-    async with select(lpm._db, Wanted(), clock) as selection:
+    async with select(lpm._db, ExportFilter(), clock) as selection:
         await lpm._db.write(_move, "replaced")
         await lpm._db.write(_remove, kept.task_id)
         entries = await read(selection)
@@ -157,7 +157,7 @@ async def test_a_damaged_result_stops_no_other(lpm: LocalPersistenceManager, sto
     for name in ("a", "b", "c"):
         await save(lpm, name, name)
     await lpm._db.write(_damage)
-    async with select(lpm._db, Wanted(), ManualClock()) as selection:
+    async with select(lpm._db, ExportFilter(), ManualClock()) as selection:
         assert [entry.task_id for entry in await read(selection)] == ["a", "c"]
         assert selection.unreadable == ["b"]
     assert look(store, "SELECT count(*) FROM results") == [(3,)]
@@ -170,12 +170,12 @@ def _damage(db: Any) -> None:
 async def test_every_look_is_short_and_every_page_small(
     lpm: LocalPersistenceManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selecting, "_LOOK", 2)
-    monkeypatch.setattr(selecting, "_PAGE", 3)
-    monkeypatch.setattr(selecting, "_PAGE_BYTES", 1_000)
+    monkeypatch.setattr(export_queries, "_LOOK", 2)
+    monkeypatch.setattr(export_queries, "_PAGE", 3)
+    monkeypatch.setattr(export_queries, "_PAGE_BYTES", 1_000)
     for number in range(7):
         data = {"text": "x" * 2_000 if number == 1 else ""}
         await save_one(lpm, a_task(f"t{number}", parcel_id=f"{number}"), a_result(data))
-    async with select(lpm._db, Wanted(), ManualClock()) as selection:
+    async with select(lpm._db, ExportFilter(), ManualClock()) as selection:
         pages = [[entry.parcel_id for entry in page] async for page in selection.pages()]
     assert pages == [["0", "1"], ["2", "3", "4"], ["5", "6"]]

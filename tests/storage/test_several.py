@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, TaskStatus, is_child_id
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.listing import MOST_RECORDS, child_id, listed
+from parcelpost.storage.results import MOST_RECORDS, child_id, listed
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.making import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.history import SyncRound
 from tests.storage.making import NOW
 
 UPLOAD = SyncRound(direction="upload", record_type="results", record_count=50, success=True, duration_ms=240)

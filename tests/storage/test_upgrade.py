@@ -16,7 +16,7 @@ from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, migrations
 from parcelpost.worker.control import Control
-from parcelpost.worker.runner_ondemand import OndemandRunner
+from parcelpost.worker.runner import OndemandRunner
 from tests.acceptance.processes import FAST
 from tests.hostile import HostileGateway
 from tests.storage import old_stores

@@ -15,14 +15,14 @@ from parcelpost.model import Signal, Task, TaskStatus
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.scrapers.turns import Turns
-from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.settings.schema import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.loop import Loop
-from parcelpost.worker.pressure import Pressure
+from parcelpost.worker.resources import Pressure
 from tests.storage.making import the_task
 
 E = TypeVar("E", bound=Event)

@@ -11,7 +11,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.model import Done, Outcome, Page, Retry, Target
 from parcelpost.scrapers.platform import Parse
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.reparsing import Filters
+from parcelpost.storage.reparse import Filters
 from parcelpost.worker import reparse
 from parcelpost.worker.reparse import Counts, Reparse
 

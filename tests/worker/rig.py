@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event
 from parcelpost.model import Claim, Page, Result, Source, Target, Task
-from parcelpost.settings.keys import GatewaySettings, SyncSettings
+from parcelpost.settings.schema import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
+from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from parcelpost.model import Done, Outcome, Task
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.storage.making import a_task
 
 LONG = 60.0
@@ -17,11 +17,11 @@ DONE = Done(data={"owner": "Ann"})
 TASK = a_task()
 
 
-async def run(stage: Stage, scrape: Scrape, timeout: float = LONG) -> Outcome | None:
+async def run(stage: Sandbox, scrape: Scrape, timeout: float = LONG) -> Outcome | None:
     return await asyncio.wait_for(stage.run(scrape, TASK, timeout), LONG)
 
 
-async def is_usable(stage: Stage) -> bool:
+async def is_usable(stage: Sandbox) -> bool:
     """For the next task, whoever's it is."""
     return stage.is_free and await run(stage, answering(DONE)) == DONE
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from parcelpost.errors import NotAllowed, NotNow
-from parcelpost.settings.keys import SyncSettings
-from parcelpost.worker.absence import Absence, acquaint
+from parcelpost.errors import Unauthorized, Unavailable
+from parcelpost.settings.schema import SyncSettings
+from parcelpost.worker.backoff import UpstreamState, share_state
 from tests.worker.rig import Rig
 
 SOON = 5.0
@@ -21,14 +21,14 @@ class Scene:
         self.rig = rig
         self.woken: list[str] = []
         self.sync, self.collector, self.heartbeat = self.all = [
-            Absence(loop, rig.lpm, SyncSettings(), rig.clock, rig.events.append)
+            UpstreamState(loop, rig.lpm, SyncSettings(), rig.clock, rig.events.append)
             for loop in ("sync", "collector", "heartbeat")
         ]
-        acquaint(self.all, self.woken.append)
+        share_state(self.all, self.woken.append)
 
-    async def fail(self, *absences: Absence, wish: float = 0.0) -> None:
+    async def fail(self, *absences: UpstreamState, wish: float = 0.0) -> None:
         for absence in absences:
-            await absence.failed(NotNow("no route", retry_after=wish))
+            await absence.failed(Unavailable("no route", retry_after=wish))
 
     def remaining(self) -> Sequence[float]:
         return [absence.remaining for absence in self.all]
@@ -99,7 +99,7 @@ async def test_what_the_upstream_asked_for_is_kept(scene: Scene) -> None:
 
 async def test_who_was_denied_learns_that_it_is_let_in_again(scene: Scene) -> None:
     for absence in scene.all:
-        await absence.failed(NotAllowed("who are you?"))
+        await absence.failed(Unauthorized("who are you?"))
     await scene.heartbeat.worked()
     assert sorted(scene.woken) == ["collector", "sync"]
 

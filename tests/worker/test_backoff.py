@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parcelpost.clock import ManualClock
-from parcelpost.errors import NotAllowed, NotNow
+from parcelpost.errors import Unauthorized, Unavailable
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import Away, Backoff
+from parcelpost.worker.backoff import Backoff, Offline
 
 NOW = ManualClock().now()
 AN_HOUR = 3_600.0
@@ -23,12 +23,12 @@ failures = st.integers(1, 60)
 wishes = st.floats(0.0, allow_nan=False) | st.sampled_from([0.0, 1.0, AN_HOUR, 1e300])
 
 
-def fail(backoff: Backoff, times: int, now: datetime = NOW, *, wish: float = 0.0) -> Away:
+def fail(backoff: Backoff, times: int, now: datetime = NOW, *, wish: float = 0.0) -> Offline:
     assert times > 0
-    return [backoff.failed(NotNow("away", retry_after=wish), now) for _ in range(times)][-1]
+    return [backoff.failed(Unavailable("away", retry_after=wish), now) for _ in range(times)][-1]
 
 
-def pause(away: Away, now: datetime = NOW) -> float:
+def pause(away: Offline, now: datetime = NOW) -> float:
     return (away.until - now).total_seconds()
 
 
@@ -69,7 +69,7 @@ def test_an_upstream_that_denies_us_is_left_alone_for_the_longest(least: float, 
     backoff = Backoff(least, most)
     if before:
         fail(backoff, before)
-    away = backoff.failed(NotAllowed("who are you?"), NOW)
+    away = backoff.failed(Unauthorized("who are you?"), NOW)
     assert away.denied
     assert away.reason == "who are you?"
     assert pause(away) == pytest.approx(max(least, most), abs=INSTANT)
@@ -77,7 +77,7 @@ def test_an_upstream_that_denies_us_is_left_alone_for_the_longest(least: float, 
 
 def test_being_denied_is_forgotten_with_the_next_failure() -> None:
     backoff = Backoff(30, 300)
-    assert backoff.failed(NotAllowed(), NOW).denied
+    assert backoff.failed(Unauthorized(), NOW).denied
     assert not fail(backoff, 1).denied
 
 
@@ -151,16 +151,16 @@ def test_a_clock_that_was_set_back_while_the_worker_was_off_costs_an_hour_at_mos
 async def test_what_is_known_of_an_absence_outlives_the_process(tmp_path: Path, reason: str) -> None:
     clock = ManualClock(datetime.fromisoformat("2026-03-04T05:06:07.123456+00:00"))
     backoff = Backoff(30, 300)
-    backoff.failed(NotNow(reason, retry_after=77), clock.now())
-    away = backoff.failed(NotAllowed(reason), clock.now())
+    backoff.failed(Unavailable(reason, retry_after=77), clock.now())
+    away = backoff.failed(Unauthorized(reason), clock.now())
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
-        assert await lpm.state.get("sync", Away) is None
+        assert await lpm.state.get("sync", Offline) is None
         await lpm.state.put("sync", away)
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
-        kept = await lpm.state.get("sync", Away)
+        kept = await lpm.state.get("sync", Offline)
     assert kept == away
     resumed = Backoff(30, 300)
     resumed.away = kept
     clock.advance(100)
     assert resumed.remaining(clock.now()) == 200
-    assert resumed.failed(NotNow(reason), clock.now()).failures == 3
+    assert resumed.failed(Unavailable(reason), clock.now()).failures == 3

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Busy, Done, Outcome, Task, TaskStatus
 from parcelpost.scrapers.fetch_errors import BrowserDied, NoBrowser, NoTurn, outcome_of
-from parcelpost.worker.browser_waits import STATE, BrowserWait
+from parcelpost.worker.status import STATE, BrowserWait
 from tests.storage.making import a_task, the_task
 from tests.worker.executing import Works, at_work
 

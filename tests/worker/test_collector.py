@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.errors import StoreBusy
 from parcelpost.events import LoopFailed, TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
-from parcelpost.settings.keys import CollectorSettings, SyncSettings
+from parcelpost.settings.schema import CollectorSettings, SyncSettings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.health import Level
 from parcelpost.worker.collector import Collector

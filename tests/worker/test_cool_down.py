@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcelpost.worker.cool_down import CoolDowns
+from parcelpost.worker.attempt import CoolDowns
 
 
 def test_it_doubles_up_to_the_longest_for_each_platform_on_its_own() -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, LoopFailed, WorkerDraining, WorkerStopped
-from parcelpost.worker import crew as crew_module
+from parcelpost.worker import loop as crew_module
 from parcelpost.worker.control import Control
-from parcelpost.worker.crew import Crew, Goodbye
-from parcelpost.worker.loop import Step
+from parcelpost.worker.loop import Goodbye, Step, Supervisor
 
 GRACE_SECONDS = 30.0
 
@@ -55,7 +54,7 @@ class Scene:
         self.control = Control()
         self.events: list[Event] = []
         self.work = Work()
-        self.crew = Crew(self.control, self.clock, self.events.append)
+        self.crew = Supervisor(self.control, self.clock, self.events.append)
         self.goodbye: Goodbye | None = None
         self.ended: list[str] = []
         """The loops that were cancelled."""
@@ -233,7 +232,7 @@ async def test_of_two_loops_that_fail_no_error_is_lost_in_silence(scene: Scene) 
     scene.work.done.set()
     with pytest.raises(ValueError, match="a mistake"):
         await (await scene.start())
-    scene.crew = Crew(scene.control, scene.clock, scene.events.append)
+    scene.crew = Supervisor(scene.control, scene.clock, scene.events.append)
     gc.collect()
     assert unseen == []
     assert {event.loop for event in scene.events if isinstance(event, LoopFailed)} == {"one", "two"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Signal
-from parcelpost.settings.keys import SyncSettings
-from parcelpost.storage.metrics import Sample
-from parcelpost.worker.extras import Extras
+from parcelpost.settings.schema import SyncSettings
+from parcelpost.storage.history import Sample
+from parcelpost.worker.learning import Extras
 from tests import traps
 from tests.worker.rig import Rig
 

@@ -8,8 +8,8 @@ import pytest
 
 from parcelpost.events import EntryRefused
 from parcelpost.model import OutboxEntry, Target, Task
-from parcelpost.storage.fates import Consent, Fate
-from parcelpost.storage.filtering import Selection
+from parcelpost.storage.admin import Consent, Fate
+from parcelpost.storage.filters import Selection
 from tests import traps
 from tests.worker.rig import Rig
 

@@ -10,14 +10,14 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
 from parcelpost.model import Broken, Target, Task
-from parcelpost.settings.keys import HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.settings.schema import HeartbeatSettings, ResourcesSettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.absence import acquaint
+from parcelpost.worker.backoff import share_state
 from parcelpost.worker.control import Control
-from parcelpost.worker.heartbeat import Heartbeat
+from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.identity import process_name
-from parcelpost.worker.orders import ORDERS_STATE, Orders
 from parcelpost.worker.resources import Resources
+from parcelpost.worker.status import COMMANDS_STATE, Commands
 from tests import traps
 from tests.worker.rig import Rig
 
@@ -30,7 +30,7 @@ class Scene:
         self.resources = Resources(
             ResourcesSettings(), browsers=None, most_browsers=0, clock=rig.clock, emit=rig.events.append
         )
-        self.heartbeat = Heartbeat(
+        self.heartbeat = HeartbeatLoop(
             lpm or rig.lpm,
             rig.client,
             HeartbeatSettings(seconds=30),
@@ -157,8 +157,8 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
 
 
 async def test_others_who_look_at_the_store_find_what_was_ordered(scene: Scene, rig: Rig) -> None:
-    async def noted() -> list[Orders]:
-        return await rig.lpm.state.named(ORDERS_STATE, Orders)
+    async def noted() -> list[Commands]:
+        return await rig.lpm.state.named(COMMANDS_STATE, Commands)
 
     await scene.heartbeat.step()
     assert await noted() == []
@@ -212,7 +212,7 @@ async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> N
 
 async def test_it_beats_soon_after_a_delivery_that_worked(scene: Scene, rig: Rig) -> None:
     woken: list[str] = []
-    acquaint([rig.sync.absence, scene.heartbeat.absence], woken.append)
+    share_state([rig.sync.absence, scene.heartbeat.absence], woken.append)
     await rig.save("t1")
     rig.gateway.play("heartbeat", traps.status(503))
     assert await scene.heartbeat.step() >= 30
@@ -261,7 +261,7 @@ async def test_of_several_processes_on_a_store_one_beats_and_all_obey(scene: Sce
         await peer.heartbeat.step()
         assert len(rig.gateway.beats) == 2, "the peer has not beaten"
         assert (peer.control.paused, peer.control.platforms) == (True, frozenset({"vgsi"}))
-        assert {one.worker_id for one in await rig.lpm.state.named(ORDERS_STATE, Orders)} == {"worker-1"}
+        assert {one.worker_id for one in await rig.lpm.state.named(COMMANDS_STATE, Commands)} == {"worker-1"}
         rig.gateway.commands = ["resume"]
         await scene.heartbeat.step()
         rig.lpm.duties.leave()

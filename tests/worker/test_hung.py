@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from tests import traps
 from tests.hostile import HostileGateway
 from tests.hostile_http import Reply, Request

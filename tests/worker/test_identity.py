@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from parcelpost.client.address import base_url
-from parcelpost.client.gateway import GatewayClient
 from parcelpost.clock import SystemClock
 from parcelpost.errors import AnotherGateway, InvalidSettings
 from parcelpost.events import Event, WorkerIdChanged, ignore
 from parcelpost.model import Result, Source, Target, Task
-from parcelpost.settings.keys import GatewaySettings, SyncSettings
+from parcelpost.settings.schema import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.upstream.http import base_url
 from parcelpost.worker.identity import GATEWAY_STATE, KnownGateway, process_name, settle_worker_id
 from parcelpost.worker.sync import SyncManager
 from tests.gateway.served import Served, served

@@ -18,13 +18,12 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreFailed
 from parcelpost.events import BackupMade, Event, LoopFailed, StoreCleaned
 from parcelpost.model import BrowserState, TaskStatus
-from parcelpost.settings.keys import ExecutorSettings, JanitorSettings, ResourcesSettings
+from parcelpost.settings.schema import ExecutorSettings, JanitorSettings, ResourcesSettings
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
 from parcelpost.storage.health import Level
-from parcelpost.storage.opening import live_folder
-from parcelpost.worker.janitor import STATE, JanitorLoop, LastRuns
+from parcelpost.storage.locks import live_folder
+from parcelpost.worker.janitor import STATE, JanitorLoop, LastRuns, StorageWatch
 from parcelpost.worker.resources import Resources
-from parcelpost.worker.storage_watch import StorageWatch
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 

@@ -12,8 +12,8 @@ from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.looking import Try
 from parcelpost.scrapers.ways import Css, Id
 from parcelpost.storage.signals import MOST_SIGNALS
-from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
 from parcelpost.worker.learning import FleetExperience, Learning
+from parcelpost.worker.status import BROKEN_STATE, BrokenFields
 from tests import traps
 from tests.storage.making import a_task
 from tests.worker.executing import at_work

@@ -9,8 +9,8 @@ import pytest
 
 from parcelpost.errors import StoreBusy
 from parcelpost.events import EntryRefused, MarksHeld, ResultsSynced
-from parcelpost.storage.opening import live_folder
-from parcelpost.worker.held import Held, HeldNote, read_held
+from parcelpost.storage.locks import live_folder
+from parcelpost.worker.sync import Held, HeldNote, read_held
 from tests import traps
 from tests.hostile import HostileGateway
 from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged

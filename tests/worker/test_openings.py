@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcelpost.clock import ManualClock
-from parcelpost.worker.openings import Openings
+from parcelpost.worker.executor import Openings
 
 
 def test_one_slot_comes_back_for_each_host() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Event, PagesServed
-from parcelpost.settings.keys import HttpSettings
-from parcelpost.worker import pages as pages_module
-from parcelpost.worker.pages import Answer, Page, served, state
+from parcelpost.settings.schema import HttpSettings
+from parcelpost.worker import probes as pages_module
+from parcelpost.worker.probes import Answer, Page, served, state
 
 HOST = "127.0.0.1"
 METRICS = b"parcelpost_tasks 7\n"

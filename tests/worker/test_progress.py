@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parcelpost.events import WorkStands
-from parcelpost.worker.progress import Progress
+from parcelpost.worker.janitor import Progress
 from tests.worker.rig import Rig
 
 

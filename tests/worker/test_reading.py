@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.model import Done, GiveUp, Outcome, Page, Retry, Target
 from parcelpost.scrapers.platform import NotReadable, Parse
-from parcelpost.worker.reading import PageReader
+from parcelpost.worker.reparse import PageReader
 
 TARGET = Target(parcel_id="1", state="CT", county="x")
 GOOD = Page(body=b"good")

@@ -15,8 +15,8 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Target, TaskStatus
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.listing import listed
-from parcelpost.storage.reparsing import Filters, NewRecord
+from parcelpost.storage.reparse import Filters, NewRecord
+from parcelpost.storage.results import listed
 from parcelpost.worker import reparse
 from parcelpost.worker.reparse import Counts, Reparse
 from tests.lengths import short_and_long

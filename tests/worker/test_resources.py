@@ -11,12 +11,10 @@ from msgspec import Struct
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, PressureChanged, ResourcesSampled
-from parcelpost.settings.keys import ResourcesSettings
+from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.pressure import Pressure
-from parcelpost.worker.resources import Resources
-from parcelpost.worker.safe_browsers import Browsers
-from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage, ShortageNotes
+from parcelpost.worker.resources import Browsers, Pressure, Resources
+from parcelpost.worker.status import SHORTAGE_STATE, Shortage, ShortageNotes
 from tests.worker.machine import GIB, MIB, Machine
 from tests.worker.rig import SOON_BUSY
 

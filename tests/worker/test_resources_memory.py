@@ -8,8 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parcelpost.worker.cgroups import groups
-from parcelpost.worker.memory import Memory, fullest, memories
+from parcelpost.worker.resources import Memory, fullest, groups, memories
 from tests.worker.machine import GIB, MIB, Machine
 
 

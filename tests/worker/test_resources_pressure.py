@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from parcelpost.settings.keys import ResourcesSettings
-from parcelpost.worker.memory import Memory
-from parcelpost.worker.pressure import Pressure, next_pressure
-from parcelpost.worker.safe_browsers import UNMEASURED_BROWSER_BYTES, allowed_browsers, safe_browsers
+from parcelpost.settings.schema import ResourcesSettings
+from parcelpost.worker.resources import (
+    UNMEASURED_BROWSER_BYTES,
+    Memory,
+    Pressure,
+    allowed_browsers,
+    next_pressure,
+    safe_browsers,
+)
 from tests.worker.machine import GIB, MIB
 
 DEFAULTS = ResourcesSettings()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
-from parcelpost.storage.filtering import Delivery, Selection
-from parcelpost.storage.listing import listed
+from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.results import listed
 from tests import traps
 from tests.storage.making import a_task
 from tests.worker.executing import at_work

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Retry, Task
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.worker.staging import DONE, LONG, TASK, answering, hang, is_usable, run
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
-    made = Stage("tested", grace=LONG)
+async def stage() -> AsyncIterator[Sandbox]:
+    made = Sandbox("tested", grace=LONG)
     yield made
     assert await made.close()
 
@@ -29,12 +29,12 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 @pytest.mark.parametrize("outcome", [DONE, Retry("r", 3.0), GiveUp("g"), Blocked("b", 60.0), NotFound("n")])
-async def test_an_outcome_comes_back_from_both_kinds_of_function(stage: Stage, outcome: Outcome) -> None:
+async def test_an_outcome_comes_back_from_both_kinds_of_function(stage: Sandbox, outcome: Outcome) -> None:
     assert await run(stage, answering(outcome)) == outcome
     assert await run(stage, lambda _: outcome) == outcome
 
 
-async def test_an_awaitable_that_is_no_coroutine_is_awaited_too(stage: Stage) -> None:
+async def test_an_awaitable_that_is_no_coroutine_is_awaited_too(stage: Sandbox) -> None:
     class Later:
         def __await__(self) -> Any:
             yield from asyncio.sleep(0).__await__()
@@ -43,7 +43,7 @@ async def test_an_awaitable_that_is_no_coroutine_is_awaited_too(stage: Stage) ->
     assert await run(stage, lambda _: Later()) == DONE
 
 
-async def test_both_kinds_run_on_the_stages_own_thread(stage: Stage) -> None:
+async def test_both_kinds_run_on_the_stages_own_thread(stage: Sandbox) -> None:
     async def name(_: Task) -> Outcome:
         return NotFound(threading.current_thread().name)
 
@@ -51,7 +51,7 @@ async def test_both_kinds_run_on_the_stages_own_thread(stage: Stage) -> None:
     assert await run(stage, lambda _: NotFound(threading.current_thread().name)) == NotFound("tested")
 
 
-async def test_a_plain_function_may_run_an_event_loop_of_its_own(stage: Stage) -> None:
+async def test_a_plain_function_may_run_an_event_loop_of_its_own(stage: Sandbox) -> None:
     async def inner() -> Outcome:
         return DONE
 
@@ -60,7 +60,7 @@ async def test_a_plain_function_may_run_an_event_loop_of_its_own(stage: Stage) -
     assert await is_usable(stage)
 
 
-async def test_what_a_call_sets_for_its_context_does_not_reach_the_next(stage: Stage) -> None:
+async def test_what_a_call_sets_for_its_context_does_not_reach_the_next(stage: Sandbox) -> None:
     def careless(_: Task) -> Outcome:
         decimal.getcontext().prec = 2
         return DONE
@@ -91,7 +91,7 @@ RAISED = {
 
 
 @pytest.mark.parametrize(("reason", "error"), RAISED.items(), ids=[reason[:30] for reason in RAISED])
-async def test_whatever_is_raised_is_a_retry(stage: Stage, reason: str, error: BaseException) -> None:
+async def test_whatever_is_raised_is_a_retry(stage: Sandbox, reason: str, error: BaseException) -> None:
     async def later(_: Task) -> Outcome:
         await asyncio.sleep(0)
         raise error
@@ -104,7 +104,7 @@ async def test_whatever_is_raised_is_a_retry(stage: Stage, reason: str, error: B
     assert await is_usable(stage)
 
 
-async def test_a_stop_iteration_is_a_retry(stage: Stage) -> None:
+async def test_a_stop_iteration_is_a_retry(stage: Sandbox) -> None:
     def run_out(_: Task) -> Outcome:
         raise StopIteration
 
@@ -115,7 +115,7 @@ async def _exit() -> None:
     sys.exit(3)
 
 
-async def test_an_exit_in_another_task_or_callback_of_the_platform_does_not_end_the_stage(stage: Stage) -> None:
+async def test_an_exit_in_another_task_or_callback_of_the_platform_does_not_end_the_stage(stage: Sandbox) -> None:
     async def scrape(_: Task) -> Outcome:
         loop = asyncio.get_running_loop()
         loop.call_soon(sys.exit, 3)
@@ -130,7 +130,7 @@ async def test_an_exit_in_another_task_or_callback_of_the_platform_does_not_end_
     assert await is_usable(stage)
 
 
-async def test_an_exit_in_a_task_that_is_awaited_is_a_retry(stage: Stage) -> None:
+async def test_an_exit_in_a_task_that_is_awaited_is_a_retry(stage: Sandbox) -> None:
     async def scrape(_: Task) -> Outcome:
         await asyncio.gather(_exit(), asyncio.sleep(LONG))
         return DONE
@@ -142,7 +142,7 @@ async def test_an_exit_in_a_task_that_is_awaited_is_a_retry(stage: Stage) -> Non
 # Who waits for it
 
 
-async def test_cancelling_the_caller_cancels_the_work(stage: Stage) -> None:
+async def test_cancelling_the_caller_cancels_the_work(stage: Sandbox) -> None:
     begun, cancelled = threading.Event(), threading.Event()
 
     async def scrape(task: Task) -> Outcome:
@@ -163,7 +163,7 @@ async def test_cancelling_the_caller_cancels_the_work(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_caller_may_be_cancelled_at_any_moment(stage: Stage, turns: int) -> None:
+async def test_a_caller_may_be_cancelled_at_any_moment(stage: Sandbox, turns: int) -> None:
     caller = asyncio.create_task(stage.run(hang, TASK, LONG))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -173,7 +173,7 @@ async def test_a_caller_may_be_cancelled_at_any_moment(stage: Stage, turns: int)
     assert await run(stage, answering(DONE)) == DONE
 
 
-async def test_nothing_holds_on_to_a_record_once_it_was_handed_over(stage: Stage) -> None:
+async def test_nothing_holds_on_to_a_record_once_it_was_handed_over(stage: Sandbox) -> None:
     class Record(dict[str, Any]):
         pass
 
@@ -195,12 +195,12 @@ async def test_nothing_holds_on_to_a_record_once_it_was_handed_over(stage: Stage
 
 
 async def test_a_stage_that_was_never_used_can_be_closed() -> None:
-    stage = Stage()
+    stage = Sandbox()
     assert await stage.close()
     assert not stage.is_free
 
 
-async def test_closing_stops_what_runs_and_ends_the_thread(stage: Stage) -> None:
+async def test_closing_stops_what_runs_and_ends_the_thread(stage: Sandbox) -> None:
     caller = asyncio.create_task(stage.run(hang, TASK, LONG))
     await asyncio.sleep(0)
     assert await stage.close()

@@ -12,7 +12,7 @@ import pytest
 
 from parcelpost.model import NotFound, Outcome, Retry, Task
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 from tests.worker.staging import (
     DONE,
     LONG,
@@ -30,27 +30,27 @@ from tests.worker.staging import (
 
 
 @pytest.fixture
-async def patient() -> AsyncIterator[Stage]:
+async def patient() -> AsyncIterator[Sandbox]:
     """For what ends when it is told to."""
-    made = Stage("patient", grace=LONG)
+    made = Sandbox("patient", grace=LONG)
     yield made
     assert await made.close()
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[Stage]:
+async def stage() -> AsyncIterator[Sandbox]:
     """For what does not."""
-    made = Stage("tested", grace=0.05)
+    made = Sandbox("tested", grace=0.05)
     yield made
     await made.close()
 
 
-async def test_a_hang_is_cancelled_when_its_time_is_up(patient: Stage) -> None:
+async def test_a_hang_is_cancelled_when_its_time_is_up(patient: Sandbox) -> None:
     assert await run(patient, hang, timeout=0.02) == Retry("took longer than 0.02 s")
     assert await is_usable(patient)
 
 
-async def test_it_may_clean_up_within_the_grace_and_is_not_cancelled_twice(patient: Stage) -> None:
+async def test_it_may_clean_up_within_the_grace_and_is_not_cancelled_twice(patient: Sandbox) -> None:
     cleaned = threading.Event()
 
     async def scrape(task: Task) -> Outcome:
@@ -65,7 +65,7 @@ async def test_it_may_clean_up_within_the_grace_and_is_not_cancelled_twice(patie
     assert await is_usable(patient)
 
 
-async def test_a_record_that_comes_within_the_grace_is_kept(patient: Stage) -> None:
+async def test_a_record_that_comes_within_the_grace_is_kept(patient: Sandbox) -> None:
     async def scrape(task: Task) -> Outcome:
         try:
             return await hang(task)
@@ -76,7 +76,7 @@ async def test_a_record_that_comes_within_the_grace_is_kept(patient: Stage) -> N
 
 
 async def test_what_will_not_be_cancelled_is_left_and_its_thread_ends() -> None:
-    stage = Stage("tested", grace=1.0)  # of which its thread's end takes one, and has two
+    stage = Sandbox("tested", grace=1.0)  # of which its thread's end takes one, and has two
     assert await run(stage, refuse, timeout=0.1) == Retry("took longer than 0.1 s and did not stop")
     assert not stage.is_free
     assert await stage.close()
@@ -89,7 +89,7 @@ BLOCKING = [blocks_its_loop, blocks_in_a_plain_function, blocks_in_a_helper_thre
 
 
 @pytest.mark.parametrize("blocking", BLOCKING)
-async def test_a_thread_that_is_held_is_left_behind_until_it_comes_back(stage: Stage, blocking: Blocking) -> None:
+async def test_a_thread_that_is_held_is_left_behind_until_it_comes_back(stage: Sandbox, blocking: Blocking) -> None:
     release = threading.Event()
     try:
         assert await run(stage, blocking(release), 0.1) == Retry("took longer than 0.1 s and did not stop")
@@ -103,7 +103,7 @@ async def test_a_thread_that_is_held_is_left_behind_until_it_comes_back(stage: S
             await asyncio.sleep(0)
 
 
-async def test_a_helper_thread_that_is_left_behind_makes_the_stage_no_good_for_others(stage: Stage) -> None:
+async def test_a_helper_thread_that_is_left_behind_makes_the_stage_no_good_for_others(stage: Sandbox) -> None:
     release = threading.Event()
     try:
         assert await run(stage, leaves_a_helper_thread_blocked(release)) == DONE
@@ -113,7 +113,7 @@ async def test_a_helper_thread_that_is_left_behind_makes_the_stage_no_good_for_o
         release.set()
 
 
-async def test_helper_threads_that_have_ended_leave_the_stage_as_good_as_new(patient: Stage) -> None:
+async def test_helper_threads_that_have_ended_leave_the_stage_as_good_as_new(patient: Sandbox) -> None:
     async def scrape(_: Task) -> Outcome:
         names = await asyncio.gather(*(asyncio.to_thread(threading.current_thread) for _ in range(100)))
         with pytest.raises(SystemExit):
@@ -125,7 +125,7 @@ async def test_helper_threads_that_have_ended_leave_the_stage_as_good_as_new(pat
         assert patient.is_free
 
 
-async def test_tasks_left_running_end_with_the_attempt(patient: Stage) -> None:
+async def test_tasks_left_running_end_with_the_attempt(patient: Sandbox) -> None:
     left: list[asyncio.Task[Outcome]] = []
 
     async def scrape(task: Task) -> Outcome:
@@ -137,7 +137,7 @@ async def test_tasks_left_running_end_with_the_attempt(patient: Stage) -> None:
     assert await is_usable(patient)
 
 
-async def test_a_task_left_running_that_will_not_end_makes_the_stage_no_good_for_others(stage: Stage) -> None:
+async def test_a_task_left_running_that_will_not_end_makes_the_stage_no_good_for_others(stage: Sandbox) -> None:
     kept: list[object] = []
 
     async def scrape(task: Task) -> Outcome:
@@ -149,7 +149,7 @@ async def test_a_task_left_running_that_will_not_end_makes_the_stage_no_good_for
     assert not stage.is_free
 
 
-async def test_an_interrupted_call_is_answered_none_at_once(patient: Stage) -> None:
+async def test_an_interrupted_call_is_answered_none_at_once(patient: Sandbox) -> None:
     patient.interrupt()
     begun, release = threading.Event(), threading.Event()
 
@@ -168,7 +168,7 @@ async def test_an_interrupted_call_is_answered_none_at_once(patient: Stage) -> N
         release.set()
 
 
-async def test_a_call_that_is_interrupted_before_it_began_never_begins(patient: Stage) -> None:
+async def test_a_call_that_is_interrupted_before_it_began_never_begins(patient: Sandbox) -> None:
     release, begun = threading.Event(), threading.Event()
     first = asyncio.create_task(patient.run(blocks_its_loop(release), TASK, LONG))
     await asyncio.sleep(0)
@@ -188,8 +188,8 @@ async def test_a_call_that_is_interrupted_before_it_began_never_begins(patient: 
     assert not begun.is_set()
 
 
-async def test_a_blocked_stage_does_not_slow_the_one_beside_it(patient: Stage) -> None:
-    beside = Stage("beside", grace=LONG)
+async def test_a_blocked_stage_does_not_slow_the_one_beside_it(patient: Sandbox) -> None:
+    beside = Sandbox("beside", grace=LONG)
     release = threading.Event()
     blocked = asyncio.create_task(patient.run(blocks_its_loop(release), TASK, LONG))
     try:
@@ -205,7 +205,7 @@ async def test_a_blocked_stage_does_not_slow_the_one_beside_it(patient: Stage) -
 STUCK_PROCESS = """
 import asyncio, threading, time
 from parcelpost.model import Target, Task
-from parcelpost.worker.stage import Stage
+from parcelpost.worker.sandbox import Sandbox
 
 async def blocks(task):
     time.sleep(600)
@@ -222,10 +222,10 @@ tasks = []
 async def main():
     task = Task(task_id="t", platform="p", target=Target(parcel_id="1", state="FL", county="lee"))
     for scrape, grace in ((blocks, 0.02), (blocks_aside, 0.02), (leaves_tasks, 20)):
-        stage = Stage(grace=grace)
+        stage = Sandbox(grace=grace)
         print((await stage.run(scrape, task, 0.02)).reason)
         await stage.close()
-    running = Stage()
+    running = Sandbox()
     asyncio.create_task(running.run(leaves_tasks, task, 600))
     await asyncio.sleep(0)
 

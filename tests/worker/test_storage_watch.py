@@ -14,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StorageLevelChanged, StoreFound, StoreLost
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
-from parcelpost.worker.storage_watch import StorageWatch
+from parcelpost.worker.janitor import StorageWatch
 from tests.storage.making import a_result, deliver, save_one, the_result
 
 PAGE_BYTES = 50_000

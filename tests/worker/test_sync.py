@@ -15,8 +15,8 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
 from parcelpost.model import Page, Result, TaskStatus
-from parcelpost.storage.filtering import Delivery, Selection
-from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
+from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
 from tests import traps
 from tests.hostile import HostileGateway, Trap
 from tests.lengths import short_and_long
@@ -520,7 +520,7 @@ async def test_backing_off_is_remembered_over_a_restart(rig: Rig) -> None:
     rig.clock.advance(remaining)
     await again.step()
     assert sorted(rig.gateway.submissions) == ["t1"]
-    kept = await rig.lpm.state.get("sync", Away)
+    kept = await rig.lpm.state.get("sync", Offline)
     assert kept is not None
     assert kept.failures == 0
     assert await rig.new_sync().step() > 0
@@ -604,12 +604,12 @@ async def test_what_the_last_process_was_denied_is_forgotten_when_this_one_gets_
     await rig.save("t1")
     rig.gateway.play("results", traps.status(401))
     await rig.sync.step()
-    denied = await rig.lpm.state.get("sync", Away)
+    denied = await rig.lpm.state.get("sync", Offline)
     assert denied is not None
     assert denied.denied
     rig.sync = rig.new_sync()
     await rig.settle()
-    now = await rig.lpm.state.get("sync", Away)
+    now = await rig.lpm.state.get("sync", Offline)
     assert now is not None
     assert (now.denied, now.failures) == (False, 0)
 

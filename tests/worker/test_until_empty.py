@@ -10,10 +10,10 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import Away
+from parcelpost.worker.backoff import Offline
 from parcelpost.worker.control import Control
-from parcelpost.worker.loop_names import SYNC
-from parcelpost.worker.until_empty import UntilEmpty
+from parcelpost.worker.loop import SYNC
+from parcelpost.worker.worker import UntilEmpty
 from tests.storage.making import a_result, a_task, claim_one, deliver, save_one, the_result
 
 
@@ -27,7 +27,7 @@ class Scene:
         self.clock = clock
         self.active = 0
         self.offers_nothing = True
-        self.away: Away | None = None
+        self.away: Offline | None = None
 
     async def ends(self, *, delivers: bool = True) -> bool:
         """Whether a run would end now."""
@@ -146,7 +146,7 @@ async def test_a_worker_that_leaves_already_is_not_told_again(scene: Scene) -> N
 
 async def test_it_gives_up_on_an_upstream_that_is_away_once_nothing_else_is_left_to_do(scene: Scene) -> None:
     now = scene.clock.now()
-    away = Away(since=now, until=now, failures=1, reason="401", denied=True, remedy="set a token")
+    away = Offline(since=now, until=now, failures=1, reason="401", denied=True, remedy="set a token")
     control = Control()
     end = scene.until_empty(control)
 

@@ -8,8 +8,7 @@ from msgspec import Struct
 
 from parcelpost.cli.browser_seen import SeenBrowser
 from parcelpost.settings import Settings
-from parcelpost.worker.memory import fullest, memories
-from parcelpost.worker.safe_browsers import UNMEASURED_BROWSER_BYTES, safe_browsers
+from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, fullest, memories, safe_browsers
 
 _MIB = 1024**2
 

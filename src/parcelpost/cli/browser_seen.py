@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from parcelpost.cli.running import looking
 from parcelpost.model import BrowserState
-from parcelpost.storage import opening, owner
+from parcelpost.storage import locks
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.db import LocalDatabase
 
@@ -38,9 +38,9 @@ async def seen(store: Path) -> list[SeenBrowser]:
 
 
 async def seen_in(database: LocalDatabase, store: Path) -> list[SeenBrowser]:
-    live = opening.live_folder(store)
+    live = locks.live_folder(store)
     states = await Browsers(database, live).all()
-    return [_seen(one, owner_lives=owner.is_alive(live, one.owner)) for one in states]
+    return [_seen(one, owner_lives=locks.is_alive(live, one.owner)) for one in states]
 
 
 def _seen(state: BrowserState, *, owner_lives: bool) -> SeenBrowser:

@@ -7,9 +7,9 @@ from pathlib import Path
 from parcelpost.cli.running import CLOCK, looking, openers
 from parcelpost.cli.status_report import Problem, is_worker
 from parcelpost.clock import iso
-from parcelpost.storage import queue_state
+from parcelpost.storage import queries
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.browser_waits import STATE, BrowserWait, still
+from parcelpost.worker.status import STATE, BrowserWait, still
 
 _WAITING = frozenset({"pending", "delayed", "processing"})
 
@@ -18,7 +18,7 @@ async def browser_waits(store: Path) -> list[BrowserWait]:
     """Not long ago, of tasks that are still to do. While a worker is there, what others said before it is over."""
     async with looking(store) as database:
         told = still(await WorkerState(database, CLOCK).named(STATE, BrowserWait), CLOCK.now())
-        counts = await database.read(queue_state.counts, iso(CLOCK.now())) if told else {}
+        counts = await database.read(queries.counts, iso(CLOCK.now())) if told else {}
     waiting = [one for one in told if any(counts.get(one.platform, {}).get(state) for state in _WAITING)]
     if not waiting:
         return []

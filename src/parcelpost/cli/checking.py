@@ -21,12 +21,12 @@ from parcelpost.cli.running import CLOCK, looking, openers, options
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreCorrupt
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import backup, health, opening, outbox, salvage
+from parcelpost.storage import backup, health, locks, outbox, salvage
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.filtering import Delivery, Selection, results_page
-from parcelpost.storage.opening import raw_folder
-from parcelpost.storage.raw_names import inside
-from parcelpost.storage.snapshot import integrity_problems
+from parcelpost.storage.filters import Delivery, Selection, results_page
+from parcelpost.storage.raw_files import inside
+from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.snapshot import file_problems
 
 _SHOWN = 3
 _ENTRIES_AT_A_TIME = 50
@@ -61,9 +61,9 @@ async def check(store: Path, *, deep: bool) -> Checked:
 async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Problem]:
     store = database.path
     async with Meter("checking the database file"):
-        found = (await health.health(database, opening.live_folder(store), options(), CLOCK.now(), check=True)).problems
+        found = (await health.health(database, locks.live_folder(store), options(), CLOCK.now(), check=True)).problems
         if deep and not found:
-            found = await asyncio.to_thread(integrity_problems, store)
+            found = await asyncio.to_thread(file_problems, store)
     return [damage_problem(store, damage_text(found))] if found else []
 
 

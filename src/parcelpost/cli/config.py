@@ -12,7 +12,7 @@ import typer
 from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
 from parcelpost.cli.output import print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.keys import SECTIONS_OF_NAMES
+from parcelpost.settings.schema import SECTIONS_OF_NAMES
 from parcelpost.settings.secrets import without_password
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def document(loaded: Loaded) -> dict[str, Any]:
 
 
 def _lines(loaded: Loaded) -> Iterator[str]:
-    from parcelpost.settings.forms import KEYS, as_text
+    from parcelpost.settings.schema import KEYS, as_text
 
     rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _values(loaded)]
     rows += _named(loaded)

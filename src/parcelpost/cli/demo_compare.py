@@ -19,10 +19,10 @@ from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.words import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
 from parcelpost.raw_store import RawStore, open_raw_store
-from parcelpost.storage import queue_state
-from parcelpost.storage.filtering import Selection, results_page, tasks_page
-from parcelpost.storage.opening import raw_folder
-from parcelpost.storage.raw_names import inside
+from parcelpost.storage import queries
+from parcelpost.storage.filters import Selection, results_page, tasks_page
+from parcelpost.storage.raw_files import inside
+from parcelpost.storage.raw_folder import raw_folder
 
 _PAGE_ROWS = 500
 _MOST_VERSIONS = 10
@@ -55,7 +55,7 @@ class _Kept(Struct, frozen=True):
 
 async def compare(files: Files, ledger: Ledger, ordered: int) -> list[Line]:
     async with looking(files.store) as database:
-        depth = await database.read(queue_state.depth, CLOCK.now())
+        depth = await database.read(queries.depth, CLOCK.now())
     ended: Counter[TaskState] = Counter()
     for row in await ledger.queue():
         ended[row.state] += row.tasks

@@ -13,7 +13,7 @@ from parcelpost.cli.export_run import Order, run
 from parcelpost.cli.output import count, table
 from parcelpost.export.format_names import Format
 from parcelpost.export.planning import plan
-from parcelpost.storage.selecting import Wanted
+from parcelpost.storage.export_queries import ExportFilter
 
 _WIDEST = 22
 """Characters of a text that are shown."""
@@ -60,7 +60,7 @@ LIENS = Sheet(
 async def save(store: Path, folder: Path) -> None:
     """parcels.csv and liens.csv. Raises ParcelpostError."""
     what = plan(f"{folder}/", Format.CSV, None)
-    await run(store, Order(what=what, wanted=Wanted(), receiver="", replace=True))
+    await run(store, Order(what=what, wanted=ExportFilter(), receiver="", replace=True))
 
 
 def preview(sheet: Sheet, file: Path) -> list[str]:

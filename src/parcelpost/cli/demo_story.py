@@ -16,7 +16,7 @@ from parcelpost.cli.running import CLOCK, looking
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.words import TaskState
-from parcelpost.storage import queue_state
+from parcelpost.storage import queries
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 _LOOK_SECONDS = 0.1
@@ -165,7 +165,7 @@ class Story:
         rows = await self._ledger.queue()
         stored = sum(row.tasks for row in rows if row.state is TaskState.DONE)
         async with looking(self.files.store) as database:
-            depth = await database.read(queue_state.depth, CLOCK.now())
+            depth = await database.read(queries.depth, CLOCK.now())
         return depth.completed, stored
 
 

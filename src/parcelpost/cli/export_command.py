@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.export.format_names import Format
 
 if TYPE_CHECKING:
-    from parcelpost.storage.selecting import Wanted
+    from parcelpost.storage.export_queries import ExportFilter
 
 EXAMPLES = """
 Examples:
@@ -150,11 +150,11 @@ def _wanted(
     status: list[Status] | None,
     *,
     every: bool,
-) -> Wanted:
-    from parcelpost.storage.selecting import Wanted
+) -> ExportFilter:
+    from parcelpost.storage.export_queries import ExportFilter
 
     statuses = set(Status) if Status.ANY in (status or ()) else set(status or [Status.RECORD])
-    return Wanted(
+    return ExportFilter(
         platforms=tuple(platform or ()),
         states=tuple(state or ()),
         counties=tuple(county or ()),
@@ -166,7 +166,9 @@ def _wanted(
     )
 
 
-def _with_moments(wanted: Wanted, since: str | None, until: str | None, changed_since: str | None) -> Wanted:
+def _with_moments(
+    wanted: ExportFilter, since: str | None, until: str | None, changed_since: str | None
+) -> ExportFilter:
     """Raises InvalidInput."""
     from msgspec.structs import replace
 

@@ -20,15 +20,14 @@ from parcelpost.export.exporting import Exported, export
 from parcelpost.export.opening import Options
 from parcelpost.export.planning import Plan
 from parcelpost.export.tables import TABLES
-from parcelpost.private_folder import make_private
-from parcelpost.storage import handed_over
-from parcelpost.storage.handed_over import HandedOver
-from parcelpost.storage.selecting import Selected, Wanted, select
+from parcelpost.storage import export_queries
+from parcelpost.storage.export_queries import ExportFilter, LastExport, Selected, select
+from parcelpost.system import make_private
 
 
 class Order(Struct, frozen=True, kw_only=True):
     what: Plan
-    wanted: Wanted
+    wanted: ExportFilter
     receiver: str
     """Only what is new for them; '': everything that is wanted."""
     replace: bool
@@ -70,7 +69,7 @@ async def run(store: Path, order: Order) -> Done:
             _refuse_the_last(order)
         exported = await _export(found, order, meter, store) if found.count or not file else _nothing(order)
         if file is not None:
-            handed_over.keep(file, HandedOver(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
+            export_queries.keep(file, LastExport(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
         return _done(exported, order, found, last)
 
 
@@ -98,12 +97,12 @@ def _spare_the_store(store: Path, paths: list[Path]) -> None:
             raise InvalidInput(f"{path} belongs to the store", hint="name another file")
 
 
-def _last(store: Path, order: Order) -> tuple[Path | None, HandedOver | None]:
+def _last(store: Path, order: Order) -> tuple[Path | None, LastExport | None]:
     """Where it stands what was handed over last, and what that was. Raises InvalidInput."""
     if not order.receiver:
         return None, None
-    file = handed_over.file_of(store, order.receiver)
-    last = handed_over.load(file)
+    file = export_queries.file_of(store, order.receiver)
+    last = export_queries.load(file)
     if last is not None and last.wanted != order.wanted:
         raise InvalidInput(
             f"the last export for {order.receiver} asked for something else, so what is new since then is not known",
@@ -134,7 +133,7 @@ def _nothing(order: Order) -> Exported:
     return Exported(files=[], rows={table.name: 0 for table in order.what.tables}, notes=[])
 
 
-def _done(exported: Exported, order: Order, found: Selected, last: HandedOver | None) -> Done:
+def _done(exported: Exported, order: Order, found: Selected, last: LastExport | None) -> Done:
     return Done(
         files=[
             Written(

@@ -10,7 +10,7 @@ from parcelpost.cli.options import command_line
 from parcelpost.cli.output import count
 
 if TYPE_CHECKING:
-    from parcelpost.storage.failures import Failures
+    from parcelpost.storage.queries import Failures
 
 LATELY = timedelta(days=1)
 _MOST_REASON_CHARS = 200

@@ -12,7 +12,7 @@ from parcelpost.cli.output import printable
 from parcelpost.cli.platform_names import names, spelled
 from parcelpost.errors import InvalidInput
 from parcelpost.settings import Settings
-from parcelpost.settings.forms import KEYS
+from parcelpost.settings.schema import KEYS
 from parcelpost.settings.sources import look
 
 _NAMES = {

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from parcelpost.cli.readiness import is_own_machine
 from parcelpost.errors import InvalidInput
-from parcelpost.settings.forms import KEYS, from_text
+from parcelpost.settings.schema import KEYS, from_text
 from parcelpost.settings.secrets import TOKEN_VARIABLE
-from parcelpost.settings.toml_file import DEFAULT
-from parcelpost.settings.writing import settings_file
+from parcelpost.settings.sources import DEFAULT
+from parcelpost.settings.toml import settings_file
 from parcelpost.storage.durable_files import make_folder
 
 

@@ -16,7 +16,7 @@ from parcelpost.cli.options import DEFAULT_STORE, Limit, StorePath
 from parcelpost.cli.output import moment, print_json, printable, record_noun
 
 if TYPE_CHECKING:
-    from parcelpost.storage.sync_log import LoggedRound
+    from parcelpost.storage.history import LoggedRound
 
     _Look = Callable[[int], Awaitable[list[LoggedRound]]]
     _Show = Callable[[Iterable[LoggedRound]], None]
@@ -66,7 +66,7 @@ def log(
 async def _recent(store: Path, direction: str | None, limit: int, *, failed: bool) -> list[LoggedRound]:
     """The newest first."""
     from parcelpost.cli.running import CLOCK, looking
-    from parcelpost.storage.sync_log import SyncLog
+    from parcelpost.storage.history import SyncLog
 
     async with looking(store) as database:
         return await SyncLog(database, CLOCK).recent(limit, direction=direction, failed=failed)

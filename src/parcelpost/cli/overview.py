@@ -16,22 +16,27 @@ from parcelpost.cli.output import age, count, printable
 from parcelpost.cli.pause_problems import pause_problems
 from parcelpost.cli.running import CLOCK, Opener, looking
 from parcelpost.cli.status_report import Pause, Problem, Status, weightiest_first
-from parcelpost.errors import NotAllowed
+from parcelpost.errors import Unauthorized
 from parcelpost.model import Broken, QueueDepth, Source
 from parcelpost.storage import outbox
-from parcelpost.storage.failures import Failures
 from parcelpost.storage.health import Usage
-from parcelpost.storage.opening import raw_folder
+from parcelpost.storage.history import LoggedRound, SyncLog
+from parcelpost.storage.queries import Failures
+from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.state import WorkerState
-from parcelpost.storage.sync_log import LoggedRound, SyncLog
-from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
-from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
-from parcelpost.worker.broken import BROKEN_STATE, BrokenFields
-from parcelpost.worker.browser_waits import BrowserWait
-from parcelpost.worker.held import Held, read_held
-from parcelpost.worker.loop_names import COLLECTOR, HEARTBEAT, SYNC
-from parcelpost.worker.orders import ORDERS_STATE, Orders
-from parcelpost.worker.shortage import SHORTAGE_STATE, Shortage
+from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
+from parcelpost.worker.loop import COLLECTOR, HEARTBEAT, SYNC
+from parcelpost.worker.status import (
+    BROKEN_STATE,
+    COMMANDS_STATE,
+    SHORTAGE_STATE,
+    BrokenFields,
+    BrowserWait,
+    Commands,
+    Shortage,
+)
+from parcelpost.worker.sync import Held, read_held
 
 _LOOK_BACK = (50, 10_000)
 _BROKEN_COUNTS_FOR = timedelta(days=1)
@@ -49,7 +54,7 @@ class Delivered(Struct, frozen=True):
 class Sync(Struct, frozen=True, kw_only=True):
     last_upload: Delivered | None
     last_download: Delivered | None
-    away: Away | None
+    away: Offline | None
     """Why the gateway cannot be used at the moment, and when it is tried again; of the sync, if it has tried."""
     denied: str
     """Why the gateway does not let us in, '' while it does."""
@@ -93,7 +98,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     paused: dict[str, Pause]
     failures: Failures
     """Of the last 24 hours."""
-    orders: list[Orders]
+    orders: list[Commands]
     """Of the gateway, that workers obey."""
     shortages: list[Shortage]
     """Of workers whose memory runs out."""
@@ -177,13 +182,13 @@ async def _sync(store: Path, held: Held | None) -> Sync:
     async with looking(store) as database:
         log = SyncLog(database, CLOCK)
         state = WorkerState(database, CLOCK)
-        noted = [await state.get(name, Away) for name in (SYNC, COLLECTOR, HEARTBEAT)]
+        noted = [await state.get(name, Offline) for name in (SYNC, COLLECTOR, HEARTBEAT)]
         aways = [one for one in noted if one and one.failures]
         denied = next((one for one in aways if one.denied), None)
         slow = await state.get(SLOWNESS_STATE, Slowness)
         return Sync(
             denied=denied.reason if denied else "",
-            remedy=(denied.remedy or NotAllowed.hint) if denied else "",
+            remedy=(denied.remedy or Unauthorized.hint) if denied else "",
             last_upload=await _last(log, "upload", "results"),
             last_download=await _last(log, "download", "tasks"),
             away=aways[0] if aways else None,
@@ -229,14 +234,14 @@ def _delivered(one: LoggedRound) -> Delivered:
     return Delivered(one.created_at, one.round.record_type, one.round.record_count)
 
 
-async def _orders(store: Path, workers: list[Opener]) -> list[Orders]:
+async def _orders(store: Path, workers: list[Opener]) -> list[Commands]:
     alive = {one.id for one in workers}
     async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).named(ORDERS_STATE, Orders)
+        told = await WorkerState(database, CLOCK).named(COMMANDS_STATE, Commands)
     return [one for one in told if one.owner in alive and (one.paused or one.platforms)]
 
 
-def _pause_problems(orders: list[Orders]) -> list[Problem]:
+def _pause_problems(orders: list[Commands]) -> list[Problem]:
     return [
         Problem(
             f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - one.since).total_seconds())} ago: it"

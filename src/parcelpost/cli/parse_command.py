@@ -61,7 +61,7 @@ async def _parse(files: Sequence[str], platform: str, target: Target, settings: 
     from parcelpost.cli.known_platforms import factory, sites
     from parcelpost.cli.platform_names import names, unknown
     from parcelpost.cli.saved_pages import found, page
-    from parcelpost.worker.reading import PageReader
+    from parcelpost.worker.reparse import PageReader
 
     if platform not in (known := names(settings)):
         raise InvalidInput(unknown(platform, known), hint=f"known are {', '.join(sorted(known))}")

@@ -19,8 +19,8 @@ from parcelpost.places import county_slug
 from parcelpost.scrapers.counties import County
 from parcelpost.scrapers.platforms import EXPERIMENTAL
 from parcelpost.settings import Settings
-from parcelpost.storage import queue_state, site_health
-from parcelpost.storage.site_health import SiteHealth
+from parcelpost.storage import claims, queries
+from parcelpost.storage.queries import SiteHealth
 
 _TOO_FEW = 3
 _FAILING_BELOW = 0.5
@@ -86,8 +86,8 @@ class Known(Struct, frozen=True, kw_only=True):
 async def of_store(store: Path) -> Known:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     async with looking(store) as database:
-        paused = await database.read(queue_state.paused, iso(CLOCK.now()))
-        found = await database.read(site_health.sites)
+        paused = await database.read(claims.paused, iso(CLOCK.now()))
+        found = await database.read(queries.sites)
     return Known(
         sites=found,
         paused={name: Pause(until, reason) for name, (until, reason) in paused.items()},

@@ -11,12 +11,12 @@ from parcelpost.cli.output import count
 from parcelpost.cli.platform_names import names
 from parcelpost.cli.upstreams import check_firestore
 from parcelpost.errors import InvalidSettings, TooFewFiles
-from parcelpost.open_files import raise_file_limit
 from parcelpost.scrapers.connecting import proxy_url
 from parcelpost.scrapers.guard import Guard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
 from parcelpost.settings.sources import check_runnable
+from parcelpost.system import raise_file_limit
 
 _FILES, _FILES_A_SLOT, _FILES_A_BROWSER = 128, 8, 16
 """The store, the gateway and the health pages; a slot's thread, its page and its connections; a browser's pipes."""

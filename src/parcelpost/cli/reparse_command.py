@@ -14,7 +14,7 @@ from parcelpost.cli.output import count, print_json, printable
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
-    from parcelpost.storage.reparsing import Filters
+    from parcelpost.storage.reparse import Filters
     from parcelpost.worker.reparse import Counts
 
 EXAMPLES = """
@@ -47,7 +47,7 @@ def reparse(
     those whose page gives no record any more. Ctrl-C is safe: the same command goes on where it was.
     """
     from parcelpost.cli import running
-    from parcelpost.storage.reparsing import Filters
+    from parcelpost.storage.reparse import Filters
 
     day = since.replace(tzinfo=UTC) if since else None
     filters = Filters(platform=platform, state=state, county=county, since=day)

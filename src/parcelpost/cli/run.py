@@ -117,9 +117,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
     from parcelpost.cli.failing import failures_remedy, failures_text
     from parcelpost.cli.working import working
     from parcelpost.worker.control import Control
-    from parcelpost.worker.runner import WorkerRunner
-    from parcelpost.worker.runner_ondemand import OndemandRunner
-    from parcelpost.worker.runner_standalone import StandaloneRunner
+    from parcelpost.worker.runner import OndemandRunner, StandaloneRunner, WorkerRunner
 
     control = Control()
     loop = asyncio.get_running_loop()

@@ -19,10 +19,10 @@ from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
 from parcelpost.errors import NotAStore, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreNotFound
 from parcelpost.events import Event, OwnerDied
-from parcelpost.storage import backup, header, opening, owner
+from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.errors import os_error
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.sqlite_errors import os_error
 
 if TYPE_CHECKING:
     from parcelpost.storage.lpm import LocalPersistenceManager
@@ -112,11 +112,11 @@ def require_store(store: Path) -> None:
     store was here.
     """
     if not store.exists():
-        opening.check_not_away(store)
+        recovery.check_not_away(store)
         raise StoreNotFound(f"there is no store at {store}")
     if store.is_dir():
         raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")
-    if problem := header.problem(store) or ("" if store.stat().st_size else "is empty"):
+    if problem := db.file_problem(store) or ("" if store.stat().st_size else "is empty"):
         if backup.found(store):
             raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
         raise NotAStore(f"{store} {problem}")
@@ -124,14 +124,14 @@ def require_store(store: Path) -> None:
 
 async def openers(store: Path, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
     """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
-    live = opening.live_folder(store)
+    live = locks.live_folder(store)
     if not live.is_dir():
         return [], []
     try:
-        async with opening.gate(live, CLOCK, options().busy_timeout_seconds):
-            alive, dead = owner.others(live)
+        async with locks.gate(live, CLOCK, options().busy_timeout_seconds):
+            alive, dead = locks.openers(live)
     except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
-        alive, dead = owner.others(live)
+        alive, dead = locks.openers(live)
     silent = await _silent(live, alive) if with_silence else {}
     return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
 
@@ -142,15 +142,15 @@ async def _silent(live: Path, alive: list[str]) -> dict[str, float]:
     As that may have been set, or the machine may have slept, they are given the time for one more.
     """
     now, longest = CLOCK.now().timestamp(), options().hung_after_seconds
-    beats = {one: beat for one in alive if (beat := owner.last_beat(live, one)) is not None}
+    beats = {one: beat for one in alive if (beat := locks.last_beat(live, one)) is not None}
     late = {one: beat for one, beat in beats.items() if abs(now - beat) > longest}
     if late:
         await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
-    return {one: max(now - beat, longest) for one, beat in late.items() if owner.last_beat(live, one) == beat}
+    return {one: max(now - beat, longest) for one, beat in late.items() if locks.last_beat(live, one) == beat}
 
 
 def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
-    facts = owner.facts(live, owner_id)
+    facts = locks.facts(live, owner_id)
     return Opener(
         id=owner_id,
         pid=facts.pid if facts else None,

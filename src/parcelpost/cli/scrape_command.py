@@ -77,9 +77,9 @@ async def _scrape(task: Task, settings: Settings) -> Outcome:
     from parcelpost.errors import InvalidInput
     from parcelpost.model import Retry
     from parcelpost.scrapers.fetcher import PageFetcher
-    from parcelpost.worker.stage import Stage
+    from parcelpost.worker.sandbox import Sandbox
 
-    known, stage = sites(settings), Stage("scrape")
+    known, stage = sites(settings), Sandbox("scrape")
     fetching, clock = fetch_options(settings, os.environ), known.clock
     async with (
         lent_without_store(settings, clock, _tell) as browsing,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from parcelpost.cli.overview import BrokenField, Delivered, Overview
     from parcelpost.cli.status_report import Problem
-    from parcelpost.worker.orders import Orders
+    from parcelpost.worker.status import Commands
 
 EXAMPLES = """
 Examples:
@@ -96,7 +96,7 @@ async def _gathered(store: Path) -> Overview | Unseen:
         return await overview.gather(store)
     except (StoreError, OSError) as error:
         from parcelpost.cli.unopened import unopened
-        from parcelpost.storage.sqlite_errors import os_error
+        from parcelpost.storage.errors import os_error
 
         meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store))
         return Unseen(problems=[unopened(store, meant)], store=str(store))
@@ -179,7 +179,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "store", found.store
 
 
-def _order(one: Orders) -> str:
+def _order(one: Commands) -> str:
     pause = ["pause"] if one.paused else []
     only = [f"only {', '.join(one.platforms)}"] if one.platforms else []
     return printable(f"{' and '.join(pause + only)}, by the gateway for {one.worker_id}")

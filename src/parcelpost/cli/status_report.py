@@ -15,11 +15,10 @@ from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
-from parcelpost.storage import backup, failures, future_times, health, opening, outbox, queue_state, raw_files
-from parcelpost.storage.failures import Failures
-from parcelpost.storage.future_times import CLOCK_STATE, ClockSetBackNote, Waiting
+from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files, raw_folder
+from parcelpost.storage.clock_changes import CLOCK_STATE, ClockSetBackNote, Waiting
 from parcelpost.storage.health import Level, Usage
-from parcelpost.storage.queue_state import WaitingSources
+from parcelpost.storage.queries import Failures, WaitingSources
 from parcelpost.storage.state import WorkerState
 
 _COMMAND = re.compile(r"cli-\d+-[0-9a-f]{8}")
@@ -78,16 +77,16 @@ async def gather(store: Path) -> Status:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     async with looking(store) as database:
         now = CLOCK.now()
-        depth = await database.read(queue_state.depth, now)
-        platforms = await database.read(queue_state.counts, iso(CLOCK.now()))
-        paused = await database.read(queue_state.paused, iso(now))
-        waiting = await database.read(queue_state.sources)
-        failed = await database.read(failures.since, now - LATELY)
-        from_the_future = await database.read(future_times.waiting, now)
+        depth = await database.read(queries.depth, now)
+        platforms = await database.read(queries.counts, iso(CLOCK.now()))
+        paused = await database.read(claims.paused, iso(now))
+        waiting = await database.read(queries.sources)
+        failed = await database.read(queries.failures_since, now - LATELY)
+        from_the_future = await database.read(clock_changes.waiting, now)
         set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
-        found = await health.health(database, opening.live_folder(store), options(), now)
+        found = await health.health(database, locks.live_folder(store), options(), now)
         awaits_pages = await database.read(outbox.awaits_pages)
-        held = await database.read(queue_state.held)
+        held = await database.read(queries.claimed_seqs)
     alive, dead = await openers(store, with_silence=True)
     problems = weightiest_first(
         (
@@ -126,7 +125,7 @@ async def gather(store: Path) -> Status:
 
 
 def _raw_folder_problems(store: Path) -> list[Problem]:
-    problem = raw_files.missing(opening.raw_folder(store))
+    problem = raw_files.missing(raw_folder.raw_folder(store))
     remedy = (
         "put the folder back or mount it, and delivery goes on; if the pages are lost for good, results whose page is "
         "missing can be rejected"

@@ -101,12 +101,12 @@ async def _restore(store: Path, source: Path | None, *, force: bool) -> Restored
     from parcelpost.cli.progress import Meter
     from parcelpost.cli.running import CLOCK, options
     from parcelpost.storage import backup as backups
-    from parcelpost.storage import durable_files, opening
+    from parcelpost.storage import durable_files, locks
 
     chosen = _newest(store) if source is None else _named(store, source)
-    live = opening.live_folder(store)
+    live = locks.live_folder(store)
     await asyncio.to_thread(durable_files.make_folder, live)
-    async with opening.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying pages") as meter:
+    async with locks.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying pages") as meter:
         return await asyncio.to_thread(backups.restore, chosen, store, live, CLOCK.now(), force=force, progress=meter)
 
 

@@ -89,7 +89,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     from parcelpost.cli.running import CLOCK, openers, options
     from parcelpost.clock import iso
     from parcelpost.errors import StoreNotFound
-    from parcelpost.storage import backup, durable_files, opening, salvage
+    from parcelpost.storage import backup, durable_files, locks, raw_folder, salvage
     from parcelpost.storage.snapshot import copies
 
     store = store.resolve()
@@ -102,11 +102,11 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     alive, _ = await openers(store)
     if alive:
         raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
-    live, raw_root = opening.live_folder(store), opening.raw_folder(store)
+    live, raw_root = locks.live_folder(store), raw_folder.raw_folder(store)
     await asyncio.to_thread(durable_files.make_folder, live)
     cancelled = False
 
-    async with opening.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying rows") as meter:
+    async with locks.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying rows") as meter:
         copying = asyncio.create_task(
             asyncio.to_thread(
                 salvage.salvage, store, path, raw_root, iso(now), progress=meter, is_cancelled=lambda: cancelled

@@ -13,8 +13,8 @@ from parcelpost.model import QueueDepth, TaskStatus
 if TYPE_CHECKING:
     from parcelpost.cli.running import Opener
     from parcelpost.cli.status_report import Pause, Problem, Status
-    from parcelpost.storage.failures import Failures
     from parcelpost.storage.health import Usage
+    from parcelpost.storage.queries import Failures
 
 EXAMPLES = """
 Examples:

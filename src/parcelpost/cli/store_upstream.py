@@ -66,7 +66,7 @@ def upstream(
 
 
 def _lines(found: KnownAs) -> Iterator[tuple[str, str]]:
-    from parcelpost.wire import ledger_name
+    from parcelpost.protocol.payloads import ledger_name
 
     yield "worker id", printable(found.worker_id or "none yet: the first worker decides")
     for one in found.gateways:
@@ -89,7 +89,7 @@ async def _known(store: Path) -> KnownAs:
 
 async def _changed(store: Path, worker_id: str | None, *, accept_gateway: bool) -> KnownAs:
     from parcelpost.cli.running import changing
-    from parcelpost.settings.checks import is_worker_id
+    from parcelpost.settings.validation import is_worker_id
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, WorkerId
 
     if worker_id is not None and not (worker_id and is_worker_id(worker_id)):

@@ -20,9 +20,9 @@ from parcelpost.errors import (
     StoreReadOnly,
     StoreTooNew,
 )
-from parcelpost.settings.toml_file import DEFAULT
+from parcelpost.settings.sources import DEFAULT
 from parcelpost.storage import backup
-from parcelpost.storage.wholeness import never
+from parcelpost.storage.snapshot import never
 
 _MOST_TRIED = 10
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from parcelpost.client.address import base_url
-from parcelpost.client.gateway import GatewayClient
-from parcelpost.client.nowhere import Nowhere
-from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings, extra_hint
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
+from parcelpost.upstream.base import Upstream
+from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.upstream.http import base_url
+from parcelpost.upstream.null import NullUpstream
 
 if TYPE_CHECKING:
     from parcelpost.storage.lpm import LocalPersistenceManager
@@ -39,7 +39,7 @@ async def upstream_of(
     """`lpm`: the store whose gateway it must be; None: whichever answers. Raises InvalidSettings."""
     if settings.worker.upstream == "firestore":
         _keep_grpc_quiet()
-        from parcelpost.client.firestore import open_firestore
+        from parcelpost.upstream.firestore.client import open_firestore
 
         async with open_firestore(settings.firestore, environment, worker_id, clock) as firestore:
             yield firestore
@@ -52,7 +52,7 @@ async def upstream_of(
         async with GatewayClient.open(settings.gateway, token, worker_id, clock.now, known) as gateway:
             yield gateway
     else:
-        yield Nowhere()
+        yield NullUpstream()
 
 
 def upstream_host(settings: Settings) -> str:
@@ -87,7 +87,7 @@ def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:
             hint=extra_hint("firestore"),
         )
     _keep_grpc_quiet()
-    from parcelpost.client.firestore import EMULATOR_VARIABLE, read_named
+    from parcelpost.upstream.firestore.client import EMULATOR_VARIABLE, read_named
 
     if settings.firestore.credentials_file or not environment.get(EMULATOR_VARIABLE):
         read_named(settings.firestore.credentials_file, environment)

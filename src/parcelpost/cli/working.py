@@ -20,8 +20,6 @@ from parcelpost.cli.readiness import check_ready
 from parcelpost.cli.service import Service
 from parcelpost.cli.store_options import store_options
 from parcelpost.cli.upstreams import secret_warnings, upstream_host, upstream_of
-from parcelpost.client.nowhere import Nowhere
-from parcelpost.client.upstream import Upstream
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, Event
@@ -29,11 +27,13 @@ from parcelpost.log import make_log
 from parcelpost.scrapers.fetcher import PageFetcher
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker import pages
+from parcelpost.upstream.base import Upstream
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker import probes
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import process_name, settle_worker_id
-from parcelpost.worker.presence import PRESENCE_STATE, Presence
-from parcelpost.worker.worker import Tools, Worker
+from parcelpost.worker.status import PRESENCE_STATE, Presence
+from parcelpost.worker.worker import Context, Worker
 
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
@@ -71,10 +71,10 @@ async def working(
         upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock, lpm))
         await _present(lpm, settings, name, upstream, clock)
         worker = Worker(
-            Tools(
+            Context(
                 lpm=lpm,
                 upstream=upstream,
-                delivers=not isinstance(upstream, Nowhere),
+                delivers=not isinstance(upstream, NullUpstream),
                 factory=factory(settings, replace(known, sessions=fetcher.session)),
                 ranking=known.ranking,
                 turns=fetcher.turns,
@@ -96,7 +96,7 @@ async def working(
             service.stuck, service.problems = worker.stuck, worker.problems
             worker.crew.add("service", service.step)
         if telemetry:
-            await stack.enter_async_context(pages.served(settings.http, _pages(worker, telemetry), emit))
+            await stack.enter_async_context(probes.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
 
 
@@ -108,10 +108,10 @@ async def _present(
         owner=lpm.owner_id,
         since=clock.now(),
         mode=settings.worker.mode,
-        upstream="" if isinstance(upstream, Nowhere) else upstream_host(settings),
+        upstream="" if isinstance(upstream, NullUpstream) else upstream_host(settings),
         slots=settings.executor.slots,
         version=__version__,
-        gateway_url="" if isinstance(upstream, Nowhere) else settings.gateway.url,
+        gateway_url="" if isinstance(upstream, NullUpstream) else settings.gateway.url,
     )
     with contextlib.suppress(StoreError):  # a worker starts on a full disk, too
         await lpm.state.put(f"{PRESENCE_STATE}{name}", presence)
@@ -126,15 +126,15 @@ def _telemetry(settings: Settings) -> Telemetry | None:
     return Telemetry()
 
 
-def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, pages.Page]:
+def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, probes.Page]:
     from parcelpost.telemetry import CONTENT_TYPE
 
-    def metrics() -> pages.Answer:
-        return pages.Answer(200, telemetry.page(), CONTENT_TYPE)
+    def metrics() -> probes.Answer:
+        return probes.Answer(200, telemetry.page(), CONTENT_TYPE)
 
     return {
-        "/healthz": lambda: pages.state([f"{name} does not turn" for name in worker.stuck()]),
-        "/readyz": lambda: pages.state(
+        "/healthz": lambda: probes.state([f"{name} does not turn" for name in worker.stuck()]),
+        "/readyz": lambda: probes.state(
             worker.problems(), {"warnings": _warnings(worker), "broken_fields": worker.learning.broken}
         ),
         "/metrics": metrics,

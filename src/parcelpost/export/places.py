@@ -15,7 +15,7 @@ from typing import BinaryIO, Protocol
 from parcelpost.errors import InvalidInput, ParcelpostError
 from parcelpost.export.planning import STDOUT
 from parcelpost.export.streams import File, Pipe
-from parcelpost.private_folder import make_private
+from parcelpost.system import make_private
 
 _BUFFER_BYTES = 1 << 20
 

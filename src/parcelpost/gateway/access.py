@@ -16,7 +16,7 @@ from parcelpost.clock import Clock
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.tokens import TokenBook, Tokens
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 
 _WORKER_ID = re.compile(r"[!-~]{1,200}", re.ASCII)
 _UNKNOWN = "unknown"

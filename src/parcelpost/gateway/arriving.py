@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from parcelpost import wire
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.bodies import parse
 from parcelpost.gateway.facts import facts_of
@@ -17,13 +16,14 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import Arrival, Ordered, ParcelKey, Stored
 from parcelpost.model import is_child_id
 from parcelpost.places import county_name, county_slug, state_code, state_or_text
+from parcelpost.protocol import payloads, server
 
 _MOST_ERRORS = 100
 
-_Read = Sequence[Arrival | wire.BadEntry]
+_Read = Sequence[Arrival | server.BadEntry]
 
 
-async def take_results(parts: Parts, body: bytes, worker_id: str) -> wire.ResultsWords:
+async def take_results(parts: Parts, body: bytes, worker_id: str) -> payloads.ResultsWords:
     """Raises InvalidInput for a body that is no batch, LedgerAway when nothing could be stored."""
     now = parts.clock.now()
     read = await parse(_read, body, now)
@@ -37,10 +37,10 @@ async def take_results(parts: Parts, body: bytes, worker_id: str) -> wire.Result
 
 
 def _read(body: bytes, now: datetime) -> _Read:
-    return [one if isinstance(one, wire.BadEntry) else _arrival(one) for one in wire.read_batch(body, now)]
+    return [one if isinstance(one, server.BadEntry) else _arrival(one) for one in server.read_batch(body, now)]
 
 
-def _arrival(found: wire.ReadResult) -> Arrival | wire.BadEntry:
+def _arrival(found: server.ReadResult) -> Arrival | server.BadEntry:
     sent = found.sent
     data, scraped_at = bytes(sent.data), sent.scraped_at
     try:
@@ -62,18 +62,18 @@ def _arrival(found: wire.ReadResult) -> Arrival | wire.BadEntry:
     )
 
 
-def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> wire.BadEntry:
-    return wire.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
+def _bad(task_id: str, parcel_id: str, platform: str, problem: str) -> server.BadEntry:
+    return server.BadEntry(task_id=task_id, parcel_id=parcel_id, platform=platform, problem=problem)
 
 
-def _of_its_task(one: Arrival | wire.BadEntry, ordered: Ordered | None) -> Arrival | wire.BadEntry:
+def _of_its_task(one: Arrival | server.BadEntry, ordered: Ordered | None) -> Arrival | server.BadEntry:
     """A result of another parcel would end a task that nobody has done. Of a task that is not known here, any is taken.
 
     A page that lists many parcels is ordered by some name, so its records have parcel numbers of their own. They are
     taken from a worker that was given the task, unless it says that the record is not one of a list: `listed` is
     optional, and a worker that does not know the field must be able to deliver a list, too.
     """
-    if isinstance(one, wire.BadEntry) or ordered is None:
+    if isinstance(one, server.BadEntry) or ordered is None:
         return one
     key, target = one.parcel, ordered.target
     pairs = {
@@ -109,19 +109,19 @@ async def _by_now(parts: Parts, read: _Read, now: datetime) -> _Read:
     ]
 
 
-def _words(read: _Read, stored: Sequence[Stored]) -> wire.ResultsWords:
-    receipts: list[wire.ReceiptWords] = []
+def _words(read: _Read, stored: Sequence[Stored]) -> payloads.ResultsWords:
+    receipts: list[payloads.ReceiptWords] = []
     errors: list[str] = []
     fates = iter(stored)
     for one in read:
-        if isinstance(one, wire.BadEntry):
-            receipts.append(wire.ReceiptWords(one.task_id, "rejected", one.problem))
+        if isinstance(one, server.BadEntry):
+            receipts.append(payloads.ReceiptWords(one.task_id, "rejected", one.problem))
             errors.append(f"{one.parcel_id or one.task_id or 'an entry'}: {one.problem}")
         else:
             duplicate = next(fates) is Stored.DUPLICATE
-            receipts.append(wire.ReceiptWords(one.task_id, "duplicate" if duplicate else "stored"))
+            receipts.append(payloads.ReceiptWords(one.task_id, "duplicate" if duplicate else "stored"))
     inserted = sum(fate is Stored.INSERTED for fate in stored)
-    return wire.ResultsWords(
+    return payloads.ResultsWords(
         inserted=inserted,
         updated=len(stored) - inserted,
         failed=len(errors),
@@ -135,7 +135,7 @@ def _count(parts: Parts, read: _Read, stored: Sequence[Stored]) -> None:
     counted = Counter[tuple[str, str]]()
     outcomes = iter(stored)
     for entry in read:
-        if isinstance(entry, wire.BadEntry):
+        if isinstance(entry, server.BadEntry):
             counted[entry.platform, "rejected"] += 1
         elif next(outcomes) is Stored.DUPLICATE:
             counted[entry.parcel.platform, "duplicate"] += 1

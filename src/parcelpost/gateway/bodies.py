@@ -15,7 +15,7 @@ from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
 from parcelpost.gateway.refusals import Refusal
-from parcelpost.wire import is_too_dense
+from parcelpost.protocol.payloads import is_too_dense
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from parcelpost.wire import error_answer
+from parcelpost.protocol.payloads import error_answer
 
 MOST_HEAD_BYTES = 64 * 1024
 """Of a request's line and headers. The same holds for its trailers, and for what stands between two chunks."""

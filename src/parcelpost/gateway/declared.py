@@ -11,7 +11,7 @@ from fastapi import Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
-from parcelpost.wire import LEDGER_HEADER, ProblemWords
+from parcelpost.protocol.payloads import LEDGER_HEADER, ProblemWords
 
 _WORDS = {
     400: "It cannot be read",

@@ -7,7 +7,7 @@ from itertools import combinations
 from parcelpost.errors import InvalidSettings
 from parcelpost.gateway.access import is_loopback
 from parcelpost.gateway.tokens import LEAST_CHARS, TokenBook, Tokens
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
 _VARIABLES = {"worker": WORKER_TOKENS_VARIABLE, "read": READ_TOKENS_VARIABLE, "admin": ADMIN_TOKENS_VARIABLE}

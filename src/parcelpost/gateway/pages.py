@@ -14,12 +14,12 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from parcelpost import wire
 from parcelpost.gateway.access import Access
 from parcelpost.gateway.declared import ADMIN_TOKEN, READ_TOKEN, answers, schema_of
 from parcelpost.gateway.health import HealthDesk
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import QueueRow, WorkerRow
+from parcelpost.protocol import payloads
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -67,7 +67,7 @@ def router(parts: Parts) -> APIRouter:
     async def health() -> Response:
         """Whether the gateway's ledger answers and its raw store takes files. Open to all."""
         problem = await desk.problem()
-        body = wire.answer(Health(problem or "ok", parts.version))
+        body = payloads.answer(Health(problem or "ok", parts.version))
         return Response(body, 503 if problem else 200, media_type="application/json")
 
     figures = answers({}, 401, 403, 503)

@@ -13,7 +13,7 @@ from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import Tokens
 from parcelpost.raw_store import RawStore
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 
 
 class Parts(Struct, frozen=True, kw_only=True):

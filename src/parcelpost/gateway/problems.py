@@ -13,12 +13,12 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from parcelpost import wire
 from parcelpost.errors import InvalidInput, LedgerError, RawStoreAway
 from parcelpost.events import AccessDenied, Event, RequestFailed, RequestPutOff
 from parcelpost.gateway import headers
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.refusals import code_of
+from parcelpost.protocol import payloads
 
 _DENIALS_EVERY_SECONDS = 1.0
 _DELAYS_EVERY_SECONDS = 10.0
@@ -73,7 +73,7 @@ class _Seldom:
 def problem(
     request: Request, status: int, message: str, given: dict[str, str] | None = None, *, close: bool = False
 ) -> Response:
-    body = wire.error_answer(code_of(status), message, request.scope.get("request_id", ""))
+    body = payloads.error_answer(code_of(status), message, request.scope.get("request_id", ""))
     kind = _LastResponse if close else Response
     return kind(body, status, given, media_type=_JSON)
 

@@ -14,10 +14,10 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from parcelpost import wire
 from parcelpost.errors import InvalidInput, RawStoreAway
 from parcelpost.gateway.bodies import MOST_GZIP_MEMBERS, Patience, chunks
 from parcelpost.gateway.refusals import Refusal
+from parcelpost.protocol import server
 
 _STEP_BYTES = 256 * 1024
 _MOST_METADATA_BYTES = 64 * 1024
@@ -27,7 +27,7 @@ _SPOOL_BYTES = 1024 * 1024
 
 class Upload(Struct, frozen=True, kw_only=True):
     name: str
-    metadata: wire.RawMetadata
+    metadata: server.RawMetadata
     told: bytes
     """The metadata as sent."""
     file: IO[bytes]
@@ -56,7 +56,7 @@ async def receive(request: Request, most_bytes: int, patience: Patience) -> Uplo
     file, told = form.get("file"), form.get("metadata")
     if isinstance(file, UploadFile) and isinstance(told, str):
         try:
-            metadata = wire.read_raw_metadata(told)
+            metadata = server.read_raw_metadata(told)
         except InvalidInput as error:
             await form.close()
             raise Refusal(422, str(error)) from None

@@ -27,12 +27,11 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
-from parcelpost.open_files import raise_file_limit
 from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import without_password
-from parcelpost.tcp_server import stop_listening
+from parcelpost.system import raise_file_limit, stop_listening
 
 _MOST_WAITING = 4_096
 _FEWEST_FILES = 128

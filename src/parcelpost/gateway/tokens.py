@@ -14,7 +14,7 @@ from msgspec import Struct
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import Emit, TokensNotRead, TokensRead
-from parcelpost.settings.keys import ServerSettings
+from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import ADMIN_TOKENS_VARIABLE, READ_TOKENS_VARIABLE, WORKER_TOKENS_VARIABLE
 
 LEAST_CHARS = 16

@@ -12,7 +12,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from parcelpost import wire
 from parcelpost.errors import InvalidInput
 from parcelpost.events import WorkerJoined
 from parcelpost.gateway import raw_uploads, worker_forms
@@ -25,6 +24,7 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.plain_route import PlainRoute
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import Beat, MetricsSample, TaskState
+from parcelpost.protocol import payloads, server
 
 T = TypeVar("T")
 
@@ -46,17 +46,17 @@ def router(parts: Parts) -> APIRouter:
     get: dict[str, Any] = {"methods": ["GET"]}
     post: dict[str, Any] = {"methods": ["POST"]}
     add = routes.add_api_route
-    add("/work", api.work, **get, **declared(wire.WorkWords, 422, parameters=forms.WORK, summary=forms.WORK_IS))
-    add("/results", api.results, **post, **declared(wire.ResultsWords, *BODIES, body=forms.RESULTS))
-    add("/raw-files", api.raw_file, **post, **declared(wire.RawFileWords, *BODIES, 422, body=forms.RAW_FILE))
-    complete = declared(wire.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.COMPLETION)
+    add("/work", api.work, **get, **declared(payloads.WorkWords, 422, parameters=forms.WORK, summary=forms.WORK_IS))
+    add("/results", api.results, **post, **declared(payloads.ResultsWords, *BODIES, body=forms.RESULTS))
+    add("/raw-files", api.raw_file, **post, **declared(payloads.RawFileWords, *BODIES, 422, body=forms.RAW_FILE))
+    complete = declared(payloads.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.COMPLETION)
     add("/tasks/{task_id:path}/complete", api.complete, **post, **complete)
-    fail = declared(wire.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.FAILURE)
+    fail = declared(payloads.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.FAILURE)
     add("/tasks/{task_id:path}/fail", api.fail, **post, **fail)
-    add("/heartbeat", api.heartbeat, **post, **declared(wire.BeatWords, *BODIES, body=forms.BEAT))
-    add("/signals", api.signals, **post, **declared(wire.AcceptedWords, *BODIES, body=forms.SIGNALS))
-    add("/metrics", api.metrics, **post, **declared(wire.AcceptedWords, *BODIES, body=forms.SAMPLES))
-    add("/selectors", api.selectors, **get, **declared(wire.SelectorsWords, 422, parameters=forms.SELECTORS))
+    add("/heartbeat", api.heartbeat, **post, **declared(payloads.BeatWords, *BODIES, body=forms.BEAT))
+    add("/signals", api.signals, **post, **declared(payloads.AcceptedWords, *BODIES, body=forms.SIGNALS))
+    add("/metrics", api.metrics, **post, **declared(payloads.AcceptedWords, *BODIES, body=forms.SAMPLES))
+    add("/selectors", api.selectors, **get, **declared(payloads.SelectorsWords, 422, parameters=forms.SELECTORS))
     return routes
 
 
@@ -92,8 +92,8 @@ class _WorkerApi:
         granted = await self._ledger.grant(worker_id, platforms, capacity, now, until)
         for grant in granted:
             self._parts.tally.count(grant.task.platform, "granted")
-        tasks = [wire.task_words(grant.task, grant.attempt, grant.created_at) for grant in granted]
-        return self._answer(wire.WorkWords(tasks, self._limits.rest(len(tasks))))
+        tasks = [payloads.task_words(grant.task, grant.attempt, grant.created_at) for grant in granted]
+        return self._answer(payloads.WorkWords(tasks, self._limits.rest(len(tasks))))
 
     async def results(self, request: Request) -> Response:
         """A batch of results: stored, and answered for one by one."""
@@ -111,51 +111,51 @@ class _WorkerApi:
         upload = await raw_uploads.receive(request, most, self._parts.patience)
         with upload.file, await raw_uploads.checked(upload, most) as page:
             path = await self._parts.raw_store.put(upload.metadata.sha256, page, upload.name, upload.told)
-        return self._answer(wire.RawFileWords("ok", path))
+        return self._answer(payloads.RawFileWords("ok", path))
 
     async def complete(self, request: Request) -> Response:
         """A task ended with nothing to send: there is nothing, or it expired and is queued again."""
         self._access.worker(request)
-        return await self._end(request, wire.read_completion(await self._body(request, _MOST_SMALL_BYTES)))
+        return await self._end(request, server.read_completion(await self._body(request, _MOST_SMALL_BYTES)))
 
     async def fail(self, request: Request) -> Response:
         """A task failed, for good or for now."""
         self._access.worker(request)
-        return await self._end(request, wire.read_failure(await self._body(request, _MOST_SMALL_BYTES)))
+        return await self._end(request, server.read_failure(await self._body(request, _MOST_SMALL_BYTES)))
 
     async def heartbeat(self, request: Request) -> Response:
         """How a worker is; answers what it is to do."""
         worker_id = await self._caller(request)
         body = await self._body(request, min(_MOST_BEAT_BYTES, self._settings.max_body_bytes))
-        sent = await _read(wire.read_beat, body)
+        sent = await _read(server.read_heartbeat, body)
         now = self._parts.clock.now()
         beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
         until = now + timedelta(seconds=self._settings.lease_seconds)
         oldest = now - timedelta(hours=self._settings.max_lease_hours)
         commands = await self._ledger.beat(beat, now, until, oldest)
         if not beat.holds_nothing:
-            return self._answer(wire.BeatWords(True, commands, until, oldest))
+            return self._answer(payloads.BeatWords(True, commands, until, oldest))
         on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
         await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
-        return self._answer(wire.BeatWords(True, commands))
+        return self._answer(payloads.BeatWords(True, commands))
 
     async def signals(self, request: Request) -> Response:
         """How selectors did."""
         await self._caller(request)
-        signals, bad = await _read(wire.read_signals, await self._body(request, self._settings.max_body_bytes))
+        signals, bad = await _read(server.read_signals, await self._body(request, self._settings.max_body_bytes))
         if signals:
             await self._ledger.add_signals(signals, self._parts.clock.now())
-        return self._answer(wire.AcceptedWords(len(signals), bad))
+        return self._answer(payloads.AcceptedWords(len(signals), bad))
 
     async def metrics(self, request: Request) -> Response:
         """What a worker measured of itself."""
         worker_id = await self._caller(request)
         body = await self._body(request, self._settings.max_body_bytes)
-        samples, bad = await _read(lambda given: wire.read_samples(given, self._parts.clock.now()), body)
+        samples, bad = await _read(lambda given: server.read_samples(given, self._parts.clock.now()), body)
         if samples:
             rows = [MetricsSample(at=sample.at, figures=sample.figures) for sample in samples]
             await self._ledger.add_metrics(worker_id, rows)
-        return self._answer(wire.AcceptedWords(len(samples), bad))
+        return self._answer(payloads.AcceptedWords(len(samples), bad))
 
     async def selectors(self, request: Request) -> Response:
         """The fleet's selectors of a platform, the best first."""
@@ -163,21 +163,21 @@ class _WorkerApi:
         platform = _name("platform", request.query_params.get("platform", ""))
         since = self._parts.clock.now() - _SELECTORS_OF
         rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
-        names = wire.SelectorWords.__struct_fields__
-        words = [wire.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
-        return self._answer(wire.SelectorsWords(words))
+        names = payloads.SelectorWords.__struct_fields__
+        words = [payloads.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
+        return self._answer(payloads.SelectorsWords(words))
 
     def _answer(self, words: Struct) -> Response:
-        headers = {wire.LEDGER_HEADER: self._ledger_id}
-        return Response(wire.answer(words), media_type="application/json", headers=headers)
+        headers = {payloads.LEDGER_HEADER: self._ledger_id}
+        return Response(payloads.answer(words), media_type="application/json", headers=headers)
 
     async def _check_ledger(self, request: Request) -> None:
         """Refuses a worker that works with another ledger: its results belong there."""
         self._ledger_id = self._ledger_id or await self._ledger.ledger_id()
-        expected = request.headers.get(wire.LEDGER_HEADER, self._ledger_id)
+        expected = request.headers.get(payloads.LEDGER_HEADER, self._ledger_id)
         if expected != self._ledger_id:
-            own, meant = wire.ledger_name(self._ledger_id), wire.ledger_name(expected)
-            headers = {wire.LEDGER_HEADER: self._ledger_id}
+            own, meant = payloads.ledger_name(self._ledger_id), payloads.ledger_name(expected)
+            headers = {payloads.LEDGER_HEADER: self._ledger_id}
             raise Refusal(421, f"this gateway is {own}, and the request is for {meant}", headers=headers)
 
     async def _caller(self, request: Request, *, needs_id: bool = True) -> str:
@@ -199,11 +199,11 @@ class _WorkerApi:
     async def _body(self, request: Request, most_bytes: int) -> bytes:
         return await read_body(request, most_bytes, self._parts.patience)
 
-    async def _end(self, request: Request, end: wire.SentEnd | None) -> Response:
+    async def _end(self, request: Request, end: server.SentEnd | None) -> Response:
         worker_id = await self._caller(request)
         task_id = request.path_params["task_id"]
         if not _is_name(task_id):
-            return self._answer(wire.EndWords("reported", False))  # no task has such an id
+            return self._answer(payloads.EndWords("reported", False))  # no task has such an id
         ended = await self._ledger.end_task(
             task_id,
             worker_id,
@@ -214,7 +214,7 @@ class _WorkerApi:
         )
         if ended:
             self._parts.tally.count(ended.platform, _OUTCOMES[ended.state])
-        return self._answer(wire.EndWords("reported", ended is not None))
+        return self._answer(payloads.EndWords("reported", ended is not None))
 
 
 async def _read(reader: Callable[[bytes], T], body: bytes) -> T:
@@ -245,4 +245,4 @@ def _name(field: str, given: str) -> str:
 
 
 def _is_name(given: str) -> bool:
-    return len(given.encode()) <= wire.MOST_NAME_BYTES and not _CONTROL.search(given)
+    return len(given.encode()) <= server.MOST_NAME_BYTES and not _CONTROL.search(given)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from parcelpost.gateway.declared import json_body, query, schema_of
 from parcelpost.model import Signal
-from parcelpost.wire import RawMetadata, SentBeat
+from parcelpost.protocol.server import RawMetadata, SentHeartbeat
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 500}
 
@@ -48,7 +48,7 @@ _SAMPLE = {
     "additionalProperties": {"type": ["number", "null"]},
     "required": ["timestamp"],
 }
-_BEAT = {**schema_of(SentBeat), "required": []}
+_BEAT = {**schema_of(SentHeartbeat), "required": []}
 
 WORK_IS = "Hand out tasks"
 WORK = (

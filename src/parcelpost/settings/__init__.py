@@ -1,5 +1,5 @@
 """What an operator may set, and where it comes from."""
 
-from parcelpost.settings.keys import Settings
+from parcelpost.settings.schema import Settings
 
 __all__ = ["Settings"]

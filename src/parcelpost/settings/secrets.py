@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.keys import GatewaySettings
+from parcelpost.settings.schema import GatewaySettings
 
 TOKEN_VARIABLE = "PARCELPOST_GATEWAY_TOKEN"  # noqa: S105 - the variable's name
 WORKER_TOKENS_VARIABLE = "PARCELPOST_WORKER_TOKENS"

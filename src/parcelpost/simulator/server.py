@@ -23,7 +23,7 @@ from parcelpost.simulator.looks import Looks
 from parcelpost.simulator.sites import SITES
 from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response, json, unless_known
 from parcelpost.simulator.world import World
-from parcelpost.tcp_server import tcp_server
+from parcelpost.system import tcp_server
 
 _MOST_HEAD_BYTES = 64 * 1024
 _MOST_BODY_BYTES = 1024**2

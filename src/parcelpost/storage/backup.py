@@ -27,10 +27,9 @@ from parcelpost.errors import (
     StoreNotFound,
     StoreTooNew,
 )
-from parcelpost.storage import durable_files, migrations, owner
-from parcelpost.storage.snapshot import copies, integrity_problems, snapshot
-from parcelpost.storage.sqlite_errors import translate
-from parcelpost.storage.wholeness import damage, never
+from parcelpost.storage import durable_files, locks, migrations
+from parcelpost.storage.errors import translate
+from parcelpost.storage.snapshot import copies, file_problems, integrity_problems, never, snapshot
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and the pages in all."""
@@ -112,7 +111,7 @@ def fault(path: Path, *, deep: bool = False, is_over: Callable[[], bool] = never
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             migrations.pending(db, migrations.load())
-            wrong = damage(db, deep=deep, is_over=is_over)
+            wrong = integrity_problems(db, deep=deep, is_over=is_over)
     except StoreError as error:
         return str(error)
     except sqlite3.Error as error:
@@ -132,7 +131,7 @@ def restore(
     """
     store = store.resolve()
     contents = _inspect_backup(source)
-    alive, _ = owner.others(live)
+    alive, _ = locks.openers(live)
     if alive and not force:
         raise StoreInUse(f"{store} is open in {', '.join(alive)}", hint="stop the worker first, or add --force")
     if store.exists() and not force:
@@ -190,7 +189,7 @@ def last_change(db: sqlite3.Connection) -> str:
 def _inspect_backup(source: Path) -> Contents:
     if not source.exists():
         raise StoreNotFound(f"there is no backup at {source}", hint="list them with 'parcelpost store status'")
-    problems = integrity_problems(source)
+    problems = file_problems(source)
     if problems:
         raise StoreCorrupt(f"the backup {source} is not whole: {problems[0]}", hint="take an older backup")
     return contents(source)

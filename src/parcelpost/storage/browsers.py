@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from parcelpost.clock import from_iso, iso
 from parcelpost.model import BrowserState
-from parcelpost.storage import owner
+from parcelpost.storage import locks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.rows import moment
 
@@ -38,7 +38,7 @@ class Browsers:
 
     async def left_behind(self) -> list[BrowserState]:
         """Those of owners that are dead."""
-        return [one for one in await self.all() if not owner.is_alive(self._live, one.owner)]
+        return [one for one in await self.all() if not locks.is_alive(self._live, one.owner)]
 
     async def remove(self, browser_id: int) -> bool:
         return await self._db.write_lossy(_remove, browser_id)

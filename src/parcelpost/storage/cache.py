@@ -13,7 +13,7 @@ from isal import igzip
 from msgspec import Struct
 
 from parcelpost.clock import Clock, from_iso, iso
-from parcelpost.storage import checks
+from parcelpost.storage import validation
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 
@@ -91,8 +91,8 @@ class Cache:
         last_modified: str | None = None,
     ) -> bool:
         """False when the page is too large to keep."""
-        checks.text("cache key", key, max_chars=8_000)
-        checks.text("data_type", data_type)
+        validation.text("cache key", key, max_chars=8_000)
+        validation.text("data_type", data_type)
         if len(data) > self._options.max_page_bytes:
             return False
         compressed = await _aside(_pack, data)

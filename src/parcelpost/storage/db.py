@@ -1,4 +1,8 @@
-"""LocalDatabase: the SQLite file, its one writer with group commit, its readers, its checkpoints."""
+"""One SQLite connection on one thread of aiosqlite's, on which functions of ours run.
+
+aiosqlite has no public call that runs a function on its thread, but it calls `commit()` of a connection class that we
+may choose: `ConnectionThread` makes that call run the next function. A whole function costs one hop between threads.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,13 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import aiosqlite
 
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import (
@@ -22,17 +29,121 @@ from parcelpost.errors import (
     StoreNotFound,
     StoreOutdated,
 )
-from parcelpost.storage import durable_files, header, migrations
-from parcelpost.storage.batcher import Batcher
-from parcelpost.storage.lane import Lane
+from parcelpost.storage import durable_files, migrations
+from parcelpost.storage.errors import os_error, primary_code, translated
+from parcelpost.storage.migrations import APPLICATION_ID, IDENTITY, version
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.snapshot import copies, snapshot
-from parcelpost.storage.sqlite_errors import os_error, translated
-from parcelpost.storage.writer import GroupWriter, Job
+from parcelpost.storage.writer import Batcher, GroupWriter, Job
+
+T = TypeVar("T")
+
+PRAGMAS = (
+    "PRAGMA foreign_keys = ON",  # a result without its task cannot be stored
+    "PRAGMA temp_store = MEMORY",  # sorting never needs room on a full disk
+    "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
+    "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
+    "PRAGMA checkpoint_fullfsync = ON",
+    "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
+)
+
+
+class ConnectionThread:
+    """Functions run one after the other, in the order of the calls. Close it: its thread keeps the process alive."""
+
+    def __init__(self, connection: aiosqlite.Connection, jobs: deque[Callable[[sqlite3.Connection], None]]) -> None:
+        self._is_stopped = False
+        self._connection = connection
+        self._jobs = jobs
+
+    @classmethod
+    async def open(
+        cls, path: Path, *, busy_timeout: float, pragmas: tuple[str, ...] = (), how: str = "mode=rw"
+    ) -> ConnectionThread:
+        """`how`: as a URI says it. Raises a StoreError that says what is wrong with the file."""
+        jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
+        uri = f"{path.absolute().as_uri()}?{how}"
+
+        class LaneConnection(sqlite3.Connection):
+            def __init__(self, *_: Any, **kwargs: Any) -> None:
+                super().__init__(":memory:", **kwargs)
+
+            def commit(self) -> None:
+                jobs.popleft()(self)
+
+        def connect(db: sqlite3.Connection) -> None:
+            # Here and not by aiosqlite: when connecting fails there, its thread outlives the call that failed.
+            try:
+                sqlite3.Connection.__init__(
+                    db, uri, uri=True, timeout=busy_timeout, isolation_level=None, cached_statements=256
+                )
+            except sqlite3.Error:
+                sqlite3.Connection.__init__(db, ":memory:")  # or it could not be closed
+                raise
+            for pragma in (*PRAGMAS, *pragmas):
+                db.execute(pragma)
+
+        lane = cls(await aiosqlite.connect(":memory:", factory=LaneConnection), jobs)
+        try:
+            with translated(path):
+                await lane.run(connect)
+        except BaseException:
+            await lane.close()
+            raise
+        return lane
+
+    async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        answer: list[T] = []
+        self._jobs.append(lambda db: answer.append(function(db)))
+        await self._connection.commit()
+        return answer[0]
+
+    async def close(self) -> None:
+        if self._is_stopped:
+            return
+        try:
+            await self._connection.close()
+        except asyncio.CancelledError:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Lets the thread close the connection and end, without waiting for it."""
+        self._is_stopped = True
+        self._connection.stop()
+
+
+_SMALLEST_PAGE = 512  # SQLite takes a shorter file for an empty one
+
+
+def file_problem(path: Path) -> str:
+    """Why the file cannot be a store; empty if it can. An empty file can become one.
+
+    SQLite does the looking, never a plain open(): closing any other handle of a database file drops the locks that
+    this process holds on it (POSIX), and a sister process would then take the store for closed.
+    """
+    if not path.is_file():
+        return "is not a file"
+    size = path.stat().st_size
+    if size < _SMALLEST_PAGE:
+        return "is not an SQLite database" if size else ""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0)) as db:
+            application_id, tables = db.execute(IDENTITY).fetchone()
+            if application_id == APPLICATION_ID:
+                version(db)
+    except NotAStore as error:
+        return f"is no store of ours: {error}"
+    except UnicodeDecodeError:
+        return ""
+    except sqlite3.Error as error:
+        # Busy, unreadable or damaged: that is for the opening itself to say.
+        return "is not an SQLite database" if primary_code(error) == sqlite3.SQLITE_NOTADB else ""
+    return "is a database of another program" if tables and application_id != APPLICATION_ID else ""
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 
 _READERS = 3
 _MAX_GROUP = 512
@@ -66,7 +177,7 @@ _NO_KEYWORDS: dict[str, Any] = {}
 class LocalDatabase:
     """Change it with `write`, look at it with `read`. Made by `LocalDatabase.open`."""
 
-    def __init__(self, path: Path, options: StoreOptions, lane: Lane, migrated: list[int]) -> None:
+    def __init__(self, path: Path, options: StoreOptions, lane: ConnectionThread, migrated: list[int]) -> None:
         self.path = path
         self.migrated = migrated
         """The schema versions applied while opening."""
@@ -84,9 +195,9 @@ class LocalDatabase:
             is_broken=lambda: self._writer.broken,
             abandoned=self._stop_lanes,
         )
-        self._readers: list[Lane] = []
+        self._readers: list[ConnectionThread] = []
         self._reading = asyncio.Semaphore(_READERS)
-        self._checkpointer: Lane | None = None
+        self._checkpointer: ConnectionThread | None = None
         self._checkpoint: asyncio.Task[None] | None = None
         self._closing = False
         self._counted_changes = 0
@@ -133,7 +244,7 @@ class LocalDatabase:
         has_wal = wal.exists() and wal.stat().st_size
         # With what a dead process left in the WAL, its index is kept in memory: that needs exclusive mode.
         how, pragmas = ("mode=ro&vfs=unix-none", _FROZEN_PRAGMAS) if has_wal else ("immutable=1", ())
-        lane = await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
+        lane = await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
         database = cls(path, options, lane, [])
         try:
             with translated(path):
@@ -234,10 +345,10 @@ class LocalDatabase:
     def _new_writer(self) -> GroupWriter:
         return GroupWriter(self.path, self._options.synchronous, lambda: self.missing)
 
-    async def _open_lane(self, *pragmas: str) -> Lane:
+    async def _open_lane(self, *pragmas: str) -> ConnectionThread:
         if problem := self.missing:
             raise StoreGone(problem)
-        return await Lane.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
+        return await ConnectionThread.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
 
     async def _hop(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:
@@ -302,7 +413,7 @@ class LocalDatabase:
         for lane in self._lanes():
             lane.stop()  # or their threads would keep the process from ending
 
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[ConnectionThread]:
         return [lane for lane in (*self._readers, self._checkpointer, self._lane) if lane is not None]
 
 
@@ -324,7 +435,7 @@ def _retrieve(future: asyncio.Future[Any]) -> None:
 
 def _make_file(path: Path, *, create: bool) -> None:
     if path.exists():
-        if problem := header.problem(path):
+        if problem := file_problem(path):
             raise NotAStore(f"{path} {problem}")
         if create or path.stat().st_size:
             return
@@ -337,13 +448,13 @@ def _make_file(path: Path, *, create: bool) -> None:
         raise os_error(error, path) from error
 
 
-async def _open_writer(path: Path, options: StoreOptions) -> Lane:
+async def _open_writer(path: Path, options: StoreOptions) -> ConnectionThread:
     first = () if path.stat().st_size else _FIRST_PRAGMAS  # they write: only into an empty file
     pragmas = (*first, *_WRITER_PRAGMAS, f"PRAGMA synchronous = {options.synchronous}")
-    return await Lane.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
+    return await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
 
 
-async def _bring_up_to_date(path: Path, lane: Lane, clock: Clock, *, migrate: bool) -> list[int]:
+async def _bring_up_to_date(path: Path, lane: ConnectionThread, clock: Clock, *, migrate: bool) -> list[int]:
     known = migrations.load()
     todo = await lane.run(lambda db: migrations.pending(db, known))
     if not todo:

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from parcelpost.clock import from_iso
-from parcelpost.storage import backup, durable_files, evidence_rows, migrations, outbox
+from parcelpost.storage import artifacts, backup, durable_files, migrations, outbox
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.wholeness import damage
+from parcelpost.storage.snapshot import integrity_problems
 
 _COLLECTOR_SHARE = 0.9
 
@@ -120,7 +120,7 @@ async def health(
         age_seconds=max(0.0, (now - from_iso(facts["made_at"])).total_seconds()),
         newest_backup=str(newest) if newest else None,
         newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
-        problems=await database.read(damage) if check else None,
+        problems=await database.read(integrity_problems) if check else None,
     )
 
 
@@ -151,7 +151,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, Any]:
         "free_pages": db.execute("PRAGMA freelist_count").fetchone()[0],
         "page_size": db.execute("PRAGMA page_size").fetchone()[0],
         "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
-        "evidence_bytes": evidence_rows.size(db),
+        "evidence_bytes": artifacts.size(db),
         "oldest_unsynced": outbox.depth(db)[2],
         "last_change": backup.last_change(db),
         "made_at": db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0],

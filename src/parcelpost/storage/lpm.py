@@ -15,42 +15,26 @@ from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
 from parcelpost.events import Emit, PeerBack, PeerHung, StoreDamaged, ignore
 from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Result, Source, Task, TaskInfo, TaskStatus
-from parcelpost.storage import (
-    adding,
-    checks,
-    expiring,
-    filtering,
-    granting,
-    opening,
-    outbox,
-    owner,
-    queue_state,
-    raw_recovery,
-    rows,
-    tasks,
-    waiting,
-)
-from parcelpost.storage.adding import Added
+from parcelpost.storage import claims, filters, locks, outbox, queries, raw_files, recovery, rows, tasks, validation
+from parcelpost.storage.admin import Admin, Consent
+from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
-from parcelpost.storage.duties import Duties
-from parcelpost.storage.evidence import Evidence
-from parcelpost.storage.failures import FailureLog
-from parcelpost.storage.fates import Consent
-from parcelpost.storage.filtering import Selection
-from parcelpost.storage.janitor import Janitor
+from parcelpost.storage.claims import Sites
+from parcelpost.storage.filters import Selection
+from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
-from parcelpost.storage.mending import Mending
-from parcelpost.storage.metrics import Metrics
-from parcelpost.storage.open_sites import Sites
+from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
+from parcelpost.storage.queries import FailureLog
 from parcelpost.storage.raw_files import GONE_HINT
-from parcelpost.storage.reparsing import Reparsing
-from parcelpost.storage.saving import Saving
+from parcelpost.storage.reparse import Reparse
+from parcelpost.storage.results import Saving
+from parcelpost.storage.retention import Maintenance
 from parcelpost.storage.signals import Signals
+from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.state import WorkerState, put
-from parcelpost.storage.sync_log import SyncLog
-from parcelpost.storage.wholeness import DAMAGE_STATE, DamageNote
+from parcelpost.storage.tasks import Added
 
 P = ParamSpec("P")
 
@@ -66,7 +50,7 @@ class LocalPersistenceManager:
     may have the same store open.
     """
 
-    def __init__(self, store: opening.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: recovery.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
         database = store.database
         self.path = database.path
         self.owner_id = store.owner.id
@@ -89,15 +73,15 @@ class LocalPersistenceManager:
         self.metrics = Metrics(database, clock)
         self.failures = FailureLog(database)
         self.state = WorkerState(database, clock)
-        self.reparsing = Reparsing(database, store.raw, clock)
+        self.reparsing = Reparse(database, store.raw, clock)
         monotonic = asyncio.get_running_loop().time
-        self._watch = owner.Watch(store.live, store.owner.id, options.hung_after_seconds, monotonic)
-        self.duties = Duties(store.live, store.owner.id, self._watch)
+        self._watch = locks.PeerWatch(store.live, store.owner.id, options.hung_after_seconds, monotonic)
+        self.duties = LeaderLocks(store.live, store.owner.id, self._watch)
         self._hung: set[str] = set()
         self._beat_timer: asyncio.TimerHandle | None = None
-        self.evidence = Evidence(database, store.raw.root, clock)
-        self.mending = Mending(database, store.raw, self.evidence, clock)
-        self.janitor = Janitor(store, self.evidence, options, clock, emit)
+        self.evidence = Artifacts(database, store.raw.root, clock)
+        self.mending = Admin(database, store.raw, self.evidence, clock)
+        self.janitor = Maintenance(store, self.evidence, options, clock, emit)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -116,7 +100,7 @@ class LocalPersistenceManager:
 
         On leaving, claims still held go back to pending.
         """
-        async with opening.opened(
+        async with recovery.open_store(
             Path(path), options, clock, emit, worker=worker, create=create, migrate=migrate
         ) as store:
             self = cls(store, options, clock, emit)
@@ -137,7 +121,7 @@ class LocalPersistenceManager:
 
     def peers(self) -> list[str]:
         """The other workers that have the store open, by their owner ids."""
-        alive, _ = owner.others(self._store.live, self.owner_id)
+        alive, _ = locks.openers(self._store.live, self.owner_id)
         return [one for one in alive if one.startswith("worker-")]
 
     def hung_peers(self) -> list[str]:
@@ -156,7 +140,7 @@ class LocalPersistenceManager:
         self._watch.look()
         hung = set(self._watch.hung_owners())
         for one in sorted(hung ^ self._hung):
-            facts = owner.facts(self._store.live, one)
+            facts = locks.facts(self._store.live, one)
             if one in hung:
                 self._emit(PeerHung(owner=one, pid=facts.pid if facts else 0, seconds=self._options.hung_after_seconds))
             elif facts is not None:
@@ -179,18 +163,20 @@ class LocalPersistenceManager:
 
         A thousand or so go in one transaction: a crash leaves the first ones stored, and adding all again is safe.
         `granted`: an upstream has just handed them out (`granting.add`)."""
-        return await adding.add(self._db, many, self._clock, self._options.max_target_bytes, granted=granted)
+        return await tasks.add_in_chunks(self._db, many, self._clock, self._options.max_target_bytes, granted=granted)
 
-    async def claim(self, limit: int = 1, *, platforms: Collection[str] | None = None, but: Sites = ()) -> list[Claim]:
+    async def claim(
+        self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Sites = ()
+    ) -> list[Claim]:
         """The next tasks, by priority and then age; empty when none is due. No two callers get the same one.
 
-        Passes over tasks not yet due and platforms that are paused; takes only of `platforms`, and of no site in `but`.
+        Passes over delayed tasks and paused platforms; takes only of `platforms`, and none of `exclude_sites`.
         """
-        if checks.whole("limit", limit, most=_MAX_CLAIMS) == 0:
+        if validation.whole("limit", limit, most=_MAX_CLAIMS) == 0:
             return []
-        wish = tasks.Wish(None if platforms is None else frozenset(platforms), frozenset(but))
+        wanted = claims.TaskFilter(None if platforms is None else frozenset(platforms), frozenset(exclude_sites))
         token = f"{self.owner_id}:{next(self._claim_numbers)}"
-        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, wish)
+        request = tasks.ClaimRequest(self.owner_id, token, self._now(), limit, wanted)
         claiming = self._db.start_together(tasks.claim_each, request, durable=False)
         try:
             await asyncio.wait([claiming])
@@ -215,12 +201,12 @@ class LocalPersistenceManager:
 
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, with no record to send; its end is reported. False: the claim is stale (I4)."""
-        end = (claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), checks.message(reason) or None)
+        end = (claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), validation.message(reason) or None)
         return await self._db.write(tasks.end_with_report, *end)
 
     async def give_up(self, claim: Claim, error: str) -> bool:
         """Ends the task as failed; its failure is reported. False: the claim is stale (I4)."""
-        end = (claim.seq, claim.token, TaskStatus.FAILED, self._now(), checks.message(error))
+        end = (claim.seq, claim.token, TaskStatus.FAILED, self._now(), validation.message(error))
         return await self._db.write(tasks.end_with_report, *end)
 
     async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
@@ -231,31 +217,31 @@ class LocalPersistenceManager:
         wait = self._options.backoff(claim.retries) if delay is None else min(delay, LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
-        return await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, checks.message(error))
+        return await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, validation.message(error))
 
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
         """Gives the task back at no cost to its retries; a `reason` stays with it. False: the claim is stale (I4)."""
         now = self._clock.now()
         due = None if delay is None else iso(now + min(delay, LONGEST_DELAY))
-        held, why = [(claim.seq, claim.token)], checks.message(reason) or None
+        held, why = [(claim.seq, claim.token)], validation.message(reason) or None
         return await self._db.write_lossy(tasks.release, held, iso(now), due, why) == 1
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Ends pending tasks whose lease is over, or that were stored longer ago than `max_age`; each is reported."""
-        return await expiring.expire(self._db, self._clock.now(), max_age)
+        return await tasks.expire(self._db, self._clock.now(), max_age)
 
     async def recover_abandoned(self, silence: timedelta | None = None) -> int:
         """Brings back what processes held that have died since, or hang (I9). Returns the number of tasks.
 
         With `silence`, also what a live process holds but has neither claimed nor sent a heartbeat for that long.
         """
-        recovered = await opening.recover(self._store, self._options, self._clock, self._emit)
+        recovered = await recovery.recover(self._store, self._options, self._clock, self._emit)
         if hung := self.hung_peers():
             most = self._options.max_recoveries
-            recovered += sum(await self._db.write(queue_state.recover, hung, self._clock.now(), most))
+            recovered += sum(await self._db.write(tasks.recover, hung, self._clock.now(), most))
         if silence is not None:
             now = self._clock.now()
-            recovered += await self._db.write(queue_state.recover_silent, iso(now - silence), now)
+            recovered += await self._db.write(tasks.recover_silent, iso(now - silence), now)
         return recovered
 
     async def requeue(
@@ -273,57 +259,57 @@ class LocalPersistenceManager:
 
     async def pause_platform(self, platform: str, until: datetime | None = None, reason: str = "") -> None:
         """Nobody claims from it until then, or until it is resumed; holds for all processes on the store."""
-        checks.text("platform", platform)
+        validation.text("platform", platform)
         due = iso(until) if until else None
-        await self._db.write(queue_state.pause, platform, due, checks.message(reason), self._now())
+        await self._db.write(claims.pause, platform, due, validation.message(reason), self._now())
 
     async def resume_platform(self, platform: str) -> bool:
-        return await self._db.write(queue_state.resume, platform)
+        return await self._db.write(claims.resume, platform)
 
     async def paused_platforms(self) -> dict[str, tuple[str | None, str]]:
         """Platform -> until when (None: until resumed) and why."""
-        return await self._db.read(queue_state.paused, self._now())
+        return await self._db.read(claims.paused, self._now())
 
-    async def supply(self, most: int) -> dict[str, queue_state.Supply]:
+    async def supply(self, most: int) -> dict[str, queries.Supply]:
         """What each platform has to do, its ready tasks counted no further than `most`: cheap at a million tasks."""
-        return await self._db.read(queue_state.supply, most, self._now())
+        return await self._db.read(queries.supply, most, self._now())
 
     async def is_any_open(self, platforms: Collection[str] | None = None) -> bool:
         """Whether a task waits or is worked on, here or in a sister process."""
-        return await self._db.read(queue_state.is_any_open, None if platforms is None else sorted(platforms))
+        return await self._db.read(queries.is_any_open, None if platforms is None else sorted(platforms))
 
     async def holds_upstream_work(self) -> bool:
         """Whether tasks of an upstream wait here, or their results."""
-        waiting = await self._db.read(queue_state.sources)
+        waiting = await self._db.read(queries.sources)
         return bool((waiting.pending | waiting.unsent) & {Source.GATEWAY, Source.FIRESTORE})
 
     async def claimed_by_peers(self) -> int:
         """How many tasks other processes on the store work on."""
-        return await self._db.read(queue_state.claimed_by_others, self.owner_id)
+        return await self._db.read(queries.claimed_by_others, self.owner_id)
 
     async def ended_since(self, moment: datetime) -> dict[str, int]:
         """Status -> how many tasks have ended so since then. Children do not count."""
-        return await self._db.read(queue_state.ended_since, iso(moment))
+        return await self._db.read(queries.ended_since, iso(moment))
 
     async def queue_depth(self) -> QueueDepth:
-        return await self._db.read(queue_state.depth, self._clock.now())
+        return await self._db.read(queries.depth, self._clock.now())
 
     async def task_counts(self) -> dict[str, dict[str, int]]:
         """Per platform and status; pending ones that are not yet due stand under `delayed`."""
-        return await self._db.read(queue_state.counts, self._now())
+        return await self._db.read(queries.counts, self._now())
 
     async def get_task(self, task_id: str) -> TaskInfo | None:
         return await self._db.read(tasks.get, task_id)
 
     async def list_tasks(self, which: Selection = Selection(), *, limit: int = 100, after: int = 0) -> list[TaskInfo]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        return await self._db.read(filtering.tasks_page, which, checks.whole("limit", limit), after)
+        return await self._db.read(filters.tasks_page, which, validation.whole("limit", limit), after)
 
     # Results
 
     def encode(self, data: Mapping[str, Json]) -> Encoded:
         """For a thread of one's own: what is large holds up nobody there. Raises InvalidInput."""
-        return Encoded(checks.json_bytes("data", data, max_bytes=self._options.max_result_bytes))
+        return Encoded(validation.json_bytes("data", data, max_bytes=self._options.max_result_bytes))
 
     async def save_result(self, claim: Claim, result: Result) -> str | None:
         """Stores the result and closes its task in one transaction (I3); its page is on disk before (I6).
@@ -352,7 +338,7 @@ class LocalPersistenceManager:
         """
         while True:
             found, unreadable, on_damaged_pages = await self._db.read(
-                waiting.unsynced, checks.whole("limit", limit), max_bytes, after
+                outbox.unsynced, validation.whole("limit", limit), max_bytes, after
             )
             if on_damaged_pages:
                 self._note_damage()
@@ -368,10 +354,10 @@ class LocalPersistenceManager:
 
         The upstream waits to hear that they are done, or that they have failed.
         """
-        return await self._db.read(granting.to_answer, limit)
+        return await self._db.read(tasks.to_answer, limit)
 
     async def mark_answered(self, seqs: Sequence[int]) -> int:
-        return await self._mark(granting.mark_answered, seqs)
+        return await self._mark(tasks.mark_answered, seqs)
 
     async def mark_synced(self, result_ids: Sequence[str]) -> int:
         """The gateway has them. One whose raw file is not upstream yet is not marked (I6)."""
@@ -383,14 +369,14 @@ class LocalPersistenceManager:
 
     async def mark_rejected(self, result_ids: Sequence[str], reason: str) -> int:
         """The gateway will not take them: kept, visible, sent again only after `reset_rejected`."""
-        return await self._mark_results(outbox.mark_rejected, result_ids, checks.message(reason), self._now())
+        return await self._mark_results(outbox.mark_rejected, result_ids, validation.message(reason), self._now())
 
     async def count_attempt(self, result_ids: Sequence[str], error: str) -> int:
-        return await self._mark_results(outbox.count_attempt, result_ids, checks.message(error))
+        return await self._mark_results(outbox.count_attempt, result_ids, validation.message(error))
 
     async def note_refusal(self, result_ids: Sequence[str], error: str) -> int:
         """Why the gateway did not take it, though that may be the gateway's own fault: it costs no attempt."""
-        return await self._mark_results(outbox.note_refusal, result_ids, checks.message(error))
+        return await self._mark_results(outbox.note_refusal, result_ids, validation.message(error))
 
     async def reset_rejected(self, result_ids: Sequence[str] | None = None) -> int:
         """Rejected ones, or all of them, wait to be sent again."""
@@ -403,7 +389,7 @@ class LocalPersistenceManager:
         self, which: Selection = Selection(), *, limit: int = 100, after: int = 0
     ) -> list[OutboxEntry]:
         """In the order stored. The next page: `after` = the last one's `seq`."""
-        return await self._db.read(filtering.results_page, which, checks.whole("limit", limit), after)
+        return await self._db.read(filters.results_page, which, validation.whole("limit", limit), after)
 
     def check_raw_folder(self) -> None:
         """Raises StoreGone where the folder of raw pages is not there: no result is at fault for that."""
@@ -451,12 +437,12 @@ class LocalPersistenceManager:
         Raises OSError for a disk that cannot be read, and ValueError for a name that is none.
         """
         path = self._raw.path(entry.html_path or "")
-        return await asyncio.to_thread(raw_recovery.page_problem, path, entry)
+        return await asyncio.to_thread(raw_files.page_problem, path, entry)
 
     async def restore_page(self, entry: OutboxEntry) -> bool:
         """Writes a page that is gone or damaged anew. False: the raw journal does not hold it any more."""
         path = self._raw.path(entry.html_path or "")
-        return await asyncio.to_thread(raw_recovery.restore_page, self._store.live, path, entry)
+        return await asyncio.to_thread(raw_files.restore_page, self._store.live, path, entry)
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

@@ -1,37 +1,116 @@
-"""The outbox: every result and report, until the gateway has it."""
+"""What waits in the outbox, read in one step of SQLite.
+
+Row by row, the reading thread would ask for Python's lock once a row, and wait for it wherever the event loop is busy.
+So SQLite makes one JSON array of all the rows, and one text of all their records, while Python does something else.
+"""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from hashlib import sha256
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
 
-from msgspec.json import encode
+from msgspec.json import Decoder, encode
+from msgspec.structs import force_setattr
 
-from parcelpost.clock import iso
-from parcelpost.model import OutboxEntry, Result, Task
-from parcelpost.storage import by_person, checks, multi_row, rows
-from parcelpost.storage.raw_files import KeptPage
+from parcelpost.model import OutboxEntry
+from parcelpost.storage import by_person, rows
+from parcelpost.storage.errors import UnreadableRow, primary_code
 
-_COLUMNS = """result_id, task_id, success, parcel_id, platform, state, county, execution_time_ms, idempotency_key,
-    scraped_at, created_at, data"""
-_SAVE = f"INSERT INTO results ({_COLUMNS})"
-_SAVE_WITH_FILES = f"""
-INSERT INTO results ({_COLUMNS}, json_path, html_path, screenshot_path, log_path, raw_sha256, raw_bytes,
-    content_type)
+_MOST_BYTES = 1 << 62
+
+_entries = Decoder(list[OutboxEntry]).decode
+_sizes = Decoder(list[int | None]).decode
+
+
+_ENTRY_COLUMNS = {column.partition(".")[2]: column for column in map(str.strip, rows.ENTRY_COLUMNS.split(","))}
+_TRUTHS = {"success": "r.success", "page_shared": "r.page_shared", "listed": rows.LISTED}
+_ENTRY_COLUMNS |= {name: f"json(iif({column}, 'true', 'false'))" for name, column in _TRUTHS.items()} | {"data": "NULL"}
+_FIELDS = ", ".join(_ENTRY_COLUMNS[name] for name in OutboxEntry.__struct_fields__)
+# The planner's statistics are from last night: what is hot names its index.
+_NEXT = """SELECT min(seq) FROM results INDEXED BY results_outbox
+    WHERE synced = 0 AND rejected_at IS NULL AND seq > walk.seq"""
+# It goes from entry to entry and stops behind the one that fills the room: what follows may be large.
+_ALL = f"""
+WITH RECURSIVE walk (seq, room, places) AS (
+    SELECT :after, :room, :places
+    UNION ALL
+    SELECT r.seq, room - coalesce(length(CAST(r.data AS BLOB)), 0), places - 1
+    FROM walk CROSS JOIN results AS r NOT INDEXED ON r.seq = ({_NEXT})
+    WHERE places > 0 AND room >= 0
+)
+SELECT CAST(json_group_array(json_array({_FIELDS})) AS BLOB), json_group_array(length(CAST(r.data AS BLOB))),
+    CAST(group_concat(r.data, '') AS BLOB)
+FROM walk CROSS JOIN results AS r NOT INDEXED ON r.seq = walk.seq CROSS JOIN tasks AS t ON t.task_id = r.task_id
+WHERE walk.seq > :after
 """
+_SEQS = """SELECT seq FROM results INDEXED BY results_outbox
+    WHERE synced = 0 AND rejected_at IS NULL AND seq > ? ORDER BY seq"""
+_ONE = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.task_id = r.task_id WHERE r.seq = ?"
 
-_CLOSE = """
-UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
-    claimed_by = NULL, assigned_browser = NULL
-"""
-_COMPLETE_ONE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
-_COMPLETE = f"""
-{_CLOSE}
-FROM json_each(?) AS held
-WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
-"""
+
+def unsynced(
+    db: sqlite3.Connection, limit: int, max_bytes: int | None, after: int = 0
+) -> tuple[list[OutboxEntry], list[int], bool]:
+    """The oldest first, in the order stored; at least one, then as many as fit into max_bytes of data.
+
+    Beside them the seqs of entries that hold what nobody can read; and whether something was passed over that lies on
+    a damaged page of the file, where nothing can be written either.
+    """
+    room = _MOST_BYTES if max_bytes is None else max_bytes
+    try:
+        row = db.execute(_ALL, {"after": after, "room": room, "places": limit}).fetchone()
+        return _as_many_as_fit(_with_data(row), room), [], False
+    except (sqlite3.OperationalError, sqlite3.DataError, UnreadableRow):
+        return _one_by_one(db, limit, room, after)
+    except sqlite3.DatabaseError as error:
+        if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        return _one_by_one(db, limit, room, after)
+
+
+@rows.readable
+def _with_data(row: Sequence[Any]) -> list[OutboxEntry]:
+    entries, data = _entries(row[0]), row[2] or b""
+    if not data.isascii():
+        data.decode()  # what is no text is found here, not by the gateway
+    start = 0
+    for entry, size in zip(entries, _sizes(row[1]), strict=True):
+        if size is not None:
+            force_setattr(entry, "data", data[start : start + size])  # frozen for all who come after
+            start += size
+    return entries
+
+
+def _one_by_one(db: sqlite3.Connection, limit: int, room: int, after: int) -> tuple[list[OutboxEntry], list[int], bool]:
+    """One damaged entry stops no other."""
+    damaged: list[int] = []
+    on_damaged_pages: list[int] = []
+
+    def readable() -> Iterator[OutboxEntry]:
+        for (seq,) in db.execute(_SEQS, (after,)).fetchall():
+            try:
+                yield rows.entry(db.execute(_ONE, (seq,)).fetchone())
+            except (sqlite3.OperationalError, UnreadableRow):
+                damaged.append(seq)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) != sqlite3.SQLITE_CORRUPT:
+                    raise
+                on_damaged_pages.append(seq)
+
+    return _as_many_as_fit(islice(readable(), limit), room), damaged, bool(on_damaged_pages)
+
+
+def _as_many_as_fit(entries: Iterable[OutboxEntry], room: int) -> list[OutboxEntry]:
+    found: list[OutboxEntry] = []
+    for entry in entries:
+        room -= len(entry.data or b"")
+        if found and room < 0:
+            break
+        found.append(entry)
+    return found
+
 
 _REPORT = """
 INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, error, idempotency_key,
@@ -47,135 +126,6 @@ _ENTRIES = f"SELECT {rows.ENTRY_COLUMNS} FROM results AS r JOIN tasks AS t ON t.
 # One statement for all of them: one each would be a handing over of Python's lock each.
 _BY_ID = "results INDEXED BY sqlite_autoindex_results_1"
 _AMONG = "result_id IN (SELECT value FROM json_each(?))"
-
-
-class ResultRow(NamedTuple):
-    """The columns of a record's row, in the order of the statement that stores it."""
-
-    result_id: str
-    task_id: str
-    success: int
-    parcel_id: str
-    platform: str
-    state: str
-    county: str
-    execution_time_ms: int
-    idempotency_key: str
-    scraped_at: str
-    created_at: str
-    data: str
-    json_path: str | None
-    html_path: str | None
-    screenshot_path: str | None
-    log_path: str | None
-    raw_sha256: str | None
-    raw_bytes: int
-    content_type: str | None = None
-
-
-_NO_FILES = (None, None, None, None, None, 0, None)
-_PLAIN_PAGE = "text/html"
-
-
-def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
-    """Raises InvalidInput that names the field at fault."""
-    target = task.target
-    return ResultRow(
-        result_id,
-        task.task_id,
-        1,
-        checks.text("parcel_id", result.parcel_id) if result.parcel_id else target.parcel_id,
-        task.platform,
-        target.state,
-        target.county or checks.text("county", result.county, may_be_empty=True),
-        checks.whole("execution_time_ms", result.execution_time_ms),
-        f"{task.task_id}:{sha256(data).hexdigest()}",
-        iso(result.scraped_at),
-        now,
-        data.decode(),
-        None,
-        None,
-        _path("screenshot_path", result.screenshot_path),
-        _path("log_path", result.log_path),
-        None,
-        0,
-    )
-
-
-def with_page(row: ResultRow, kept: KeptPage, content_type: str) -> ResultRow:
-    return row._replace(
-        json_path=kept.json_path,
-        html_path=kept.html_path,
-        raw_sha256=kept.sha256,
-        raw_bytes=kept.disk_bytes,
-        content_type=None if content_type == _PLAIN_PAGE else checks.message(content_type, max_chars=200),
-    )
-
-
-def _path(field: str, value: str | None) -> str | None:
-    return None if value is None else checks.text(field, value, max_chars=4_000)
-
-
-class SaveRequest(NamedTuple):
-    seq: int
-    token: str
-    row: ResultRow
-
-
-def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[str] | None]:
-    """Closes each request's task and stores its record, all or nothing (I3). None: its claim is stale (I4).
-
-    Otherwise the answer lists the files of an earlier, delivered result of the same task that this one replaces.
-    """
-    now = requests[0].row.created_at
-    if len(requests) == 1:
-        (only,) = requests
-        return [insert(db, only.row) if complete_one(db, only.seq, only.token, now) else None]
-    held = encode({str(request.seq): request.token for request in requests}).decode()
-    if db.execute(_COMPLETE, (now, now, held)).rowcount < len(requests):
-        raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
-    saved = [request.row for request in requests]
-    _store(db, saved)
-    return [[] for _ in requests]
-
-
-def complete_one(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
-    """False: the claim is stale (I4)."""
-    return db.execute(_COMPLETE_ONE, (now, now, seq, token)).rowcount == 1
-
-
-class _NotAllCurrent(Exception):
-    """Somewhere in the group is a stale claim."""
-
-
-class PathTaken(Exception):
-    """Another result names that file, though it is gone from the disk: the page needs another name."""
-
-
-def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
-    """Answers the files of an earlier, delivered result of the same task that this one replaces. Raises PathTaken."""
-    replaced: list[str] = []
-    try:
-        _store(db, [row])
-    except sqlite3.IntegrityError:
-        if row.html_path and named_by_a_result(db, [row.html_path]):
-            raise PathTaken from None
-        replaced = remove_earlier(db, row.task_id)
-        _store(db, [row])
-    return replaced
-
-
-def _store(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
-    # A row without files does not name their columns: Python's sqlite3 takes three times as long over a NULL as over a
-    # text, because it asks for an adapter first.
-    plain = [row[: -len(_NO_FILES)] for row in saved if row[-len(_NO_FILES) :] == _NO_FILES]
-    multi_row.insert(db, _SAVE, plain)
-    if len(plain) == len(saved):
-        return
-    with_files = [row for row in saved if row[-len(_NO_FILES) :] != _NO_FILES]
-    multi_row.insert(db, _SAVE_WITH_FILES, with_files)
-    added = sum(row.raw_bytes for row in with_files)
-    db.execute("UPDATE storage_usage SET bytes = bytes + ? WHERE kind = 'raw'", (added,))
 
 
 def report(db: sqlite3.Connection, seqs: Sequence[int]) -> None:

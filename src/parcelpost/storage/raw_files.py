@@ -1,29 +1,62 @@
-"""Raw pages on disk: `{platform}/{state}/{county}/{parcel_id}.html.gz`, with the record beside it as `.json`.
-
-A file belongs to one result and is never written again, so a second scrape of a parcel cannot touch the bytes that an
-earlier result names: it gets a name of its own (`{parcel_id}~{hash}.html.gz`).
-"""
+"""Names for raw files: nothing that a page or a gateway says can leave the folder or harm a file system."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import hashlib
 import os
+import re
+import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
+from urllib.parse import quote
 
 from isal import igzip
 
 from parcelpost.errors import StoreError, StoreGone
+from parcelpost.model import OutboxEntry
 from parcelpost.storage import durable_files
-from parcelpost.storage.batcher import Batcher
-from parcelpost.storage.raw_journal import PageRecord, RawJournal
-from parcelpost.storage.raw_names import folder_of, inside, safe_name
-from parcelpost.storage.sqlite_errors import os_error
+from parcelpost.storage.errors import os_error
+from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment
+from parcelpost.storage.writer import Batcher
+
+_MAX_BYTES = 120
+_RESERVED = re.compile(
+    r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE
+)  # devices on Windows, where data may be read
+
+
+def safe_name(value: str) -> str:
+    """One path component: readable where it can be, percent-encoded where not, cut with a hash where too long."""
+    name = quote(value, safe=" ,+=()").replace("~", "%7E").strip(" ")
+    if name.startswith(".") or _RESERVED.fullmatch(name):
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if name.endswith("."):
+        name = f"{name[:-1]}%2E"
+    if len(name) > _MAX_BYTES:
+        digest = hashlib.sha256(value.encode()).hexdigest()[:16]
+        name = f"{name[: _MAX_BYTES - 17]}~{digest}"
+    return name or "%"
+
+
+@lru_cache(1_024)  # thousands of pages come from the same county
+def folder_of(platform: str, state: str, county: str) -> str:
+    return f"{safe_name(platform)}/{safe_name(state)}/{safe_name(county)}"
+
+
+def inside(root: Path, relative: str) -> Path:
+    """The file of that name under root. Raises ValueError for a name that leads elsewhere."""
+    path = Path(relative)
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"{relative!r} leads out of the data folder")
+    return root / path
+
 
 _MAX_GROUP = 64
 _MAX_PART_BYTES = 8 * 1024 * 1024
@@ -211,3 +244,59 @@ def missing(root: Path) -> str:
 
 def on_disk(content: bytes) -> int:
     return -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES
+
+
+_CHUNK = 200
+_READ_BYTES = 1024 * 1024
+
+
+def page_problem(path: Path, entry: OutboxEntry) -> str:
+    """Why a page's file is not what its result says; '' if it is."""
+    try:
+        with path.open("rb") as file:
+            is_whole = _digest(file) == entry.raw_sha256
+    except (FileNotFoundError, NotADirectoryError):
+        return f"its page {entry.html_path} is gone from the disk"
+    except (PermissionError, IsADirectoryError) as error:
+        return f"its page {entry.html_path} cannot be read: {error.strerror}"
+    return "" if is_whole else f"its page {entry.html_path} is damaged: it is not what was fetched"
+
+
+def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
+    """From the journal of any process that has the store open: a page is in one for a while after it was stored."""
+    for segment in live.glob("*.raw"):
+        with contextlib.suppress(FileNotFoundError):  # its process has just let it go
+            for record in read_segment(segment):
+                if record.name == entry.html_path and _matches(record.body, entry.raw_sha256 or ""):
+                    durable_files.replace(path, record.body)
+                    return True
+    return False
+
+
+def _digest(packed: IO[bytes]) -> str:
+    """Of the page in a file; '' where it cannot be unpacked."""
+    if not packed.read(1):
+        return ""
+    packed.seek(0)
+    digest = hashlib.sha256()
+    try:
+        with gzip.open(packed) as page:
+            while block := page.read(_READ_BYTES):
+                digest.update(block)
+    except (zlib.error, EOFError, gzip.BadGzipFile):
+        return ""
+    return digest.hexdigest()
+
+
+def _matches(body: bytes, sha256: str) -> bool:
+    try:
+        return hashlib.sha256(gzip.decompress(body)).hexdigest() == sha256
+    except (OSError, EOFError, zlib.error):
+        return False
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None

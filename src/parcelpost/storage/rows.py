@@ -1,10 +1,13 @@
-"""Rows of the tables <-> the model."""
+"""Identifiers that sort by the time they were made, so that an index of them grows at its end."""
 
 from __future__ import annotations
 
+import random
+import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import wraps
+from functools import cache, wraps
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,8 +15,34 @@ import msgspec
 from parcelpost.clock import from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Claim, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
-from parcelpost.storage import checks
-from parcelpost.storage.sqlite_errors import UnreadableRow
+from parcelpost.storage import validation
+from parcelpost.storage.errors import UnreadableRow
+
+
+def new_id(now: datetime) -> str:
+    """32 hex digits: 48 bits of milliseconds, 80 bits of chance."""
+    return f"{int(now.timestamp() * 1000):012x}{random.getrandbits(80):020x}"
+
+
+_MOST_ROWS = 128
+
+
+def insert_many(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], tail: str = "") -> int:
+    """Runs `head VALUES (...), (...) tail` for all rows, in order. Answers how many rows were changed."""
+    changed, start = 0, 0
+    while start < len(rows):
+        size = min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)  # few different sizes: statements are cached
+        part = rows[start : start + size]
+        changed += db.execute(_statement(head, len(part[0]), size, tail), list(chain.from_iterable(part))).rowcount
+        start += size
+    return changed
+
+
+@cache
+def _statement(head: str, width: int, size: int, tail: str) -> str:
+    row = f"({', '.join('?' * width)})"
+    return f"{head} VALUES {', '.join([row] * size)} {tail}"
+
 
 T = TypeVar("T")
 
@@ -49,14 +78,14 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         )
     fields = {**target.extra, "parcel_id": target.parcel_id, "state": target.state, "county": target.county}
     if target.url:
-        fields["url"] = checks.text("target.url", target.url, max_chars=8_000)
-    if not checks.are_plain(task.task_id, task.type, task.platform, target.state, target.county, target.parcel_id):
-        checks.text("task_id", task.task_id)
-        checks.text("type", task.type)
-        checks.text("platform", task.platform)
-        checks.text("target.state", target.state, may_be_empty=True)
-        checks.text("target.county", target.county, may_be_empty=True)
-        checks.text("target.parcel_id", target.parcel_id, may_be_empty=True)
+        fields["url"] = validation.text("target.url", target.url, max_chars=8_000)
+    if not validation.are_plain(task.task_id, task.type, task.platform, target.state, target.county, target.parcel_id):
+        validation.text("task_id", task.task_id)
+        validation.text("type", task.type)
+        validation.text("platform", task.platform)
+        validation.text("target.state", target.state, may_be_empty=True)
+        validation.text("target.county", target.county, may_be_empty=True)
+        validation.text("target.parcel_id", target.parcel_id, may_be_empty=True)
     return (
         task.task_id,
         str(task.source),  # sqlite3 would look for an adapter for an enum
@@ -65,13 +94,13 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         target.state,
         target.county,
         target.parcel_id,
-        checks.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
+        validation.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
-        checks.whole("max_retries", task.max_retries, most=1_000),
+        validation.whole("max_retries", task.max_retries, most=1_000),
         now,
         now,
         iso(task.lease_expires_at) if task.lease_expires_at else None,
-        checks.text("lease_id", task.lease_id) if task.lease_id else None,
+        validation.text("lease_id", task.lease_id) if task.lease_id else None,
     )
 
 

@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from parcelpost.errors import StoreCorrupt
 from parcelpost.storage import durable_files, migrations, outbox
-from parcelpost.storage.snapshot import integrity_problems
-from parcelpost.storage.wholeness import DAMAGE_STATE
+from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of rows done, and None: nobody knows how many there are."""
@@ -102,7 +101,7 @@ def salvage(
         with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_make_new(old, partial, now)) as new:
             copy = _Copy(old, new, raw_root, progress, is_cancelled)
             copied = copy.run()
-        if problems := integrity_problems(partial):
+        if problems := file_problems(partial):
             raise StoreCorrupt(f"what was copied from {store} is not whole: {problems[0]}")
         durable_files.sync_path(partial)
         partial.replace(destination)

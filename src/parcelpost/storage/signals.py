@@ -12,9 +12,9 @@ from msgspec import Struct
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Signal
-from parcelpost.storage import checks, multi_row
+from parcelpost.storage import rows, validation
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.ids import new_id
+from parcelpost.storage.rows import new_id
 
 MOST_SIGNALS = 200_000
 """Beyond this many the oldest go, delivered or not."""
@@ -86,7 +86,7 @@ def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
             one.success,
             None if one.context is None else texts["message", one.context],
             None if one.error_message is None else texts["message", one.error_message],
-            None if one.execution_time_ms is None else checks.whole("execution_time_ms", one.execution_time_ms),
+            None if one.execution_time_ms is None else validation.whole("execution_time_ms", one.execution_time_ms),
             at,
         )
         for number, one in enumerate(signals)
@@ -101,15 +101,15 @@ class _Texts(dict[tuple[str, str], str]):
         if kind == "selector_type" and given not in _TYPES:
             raise InvalidInput(f"selector_type {given!r} is not one of {', '.join(_TYPES)}")
         if kind == "message":
-            found = checks.message(given)
+            found = validation.message(given)
         else:
-            found = checks.text(kind, given, max_chars=_MOST_CHARS.get(kind, checks.MAX_NAME_CHARS))
+            found = validation.text(kind, given, max_chars=_MOST_CHARS.get(kind, validation.MAX_NAME_CHARS))
         self[key] = found
         return found
 
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
-    added = multi_row.insert(db, f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at)", signal_rows)
+    added = rows.insert_many(db, f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at)", signal_rows)
     # I8: whoever waits for them, the disk does not fill with them.
     db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MOST_SIGNALS,))
     return added

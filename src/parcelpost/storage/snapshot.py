@@ -7,7 +7,10 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from parcelpost.errors import BackupFailed
 from parcelpost.storage import durable_files
@@ -25,7 +28,7 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         _copy(source, partial, progress)
-        problems = integrity_problems(partial)
+        problems = file_problems(partial)
         if problems:
             raise BackupFailed(f"the copy of {source} is not whole: {problems[0]}")
         durable_files.sync_path(partial)
@@ -43,7 +46,7 @@ def copies(store: Path) -> str:
     return store.stem if store.suffix == ".db" else store.name
 
 
-def integrity_problems(path: Path, *, quick: bool = False) -> list[str]:
+def file_problems(path: Path, *, quick: bool = False) -> list[str]:
     """What SQLite's own check finds wrong; empty when the file is whole."""
     check = "quick_check" if quick else "integrity_check"
     try:
@@ -70,3 +73,41 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
 
 def _open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None)
+
+
+DAMAGE_STATE = "damage"
+_MOST = 20
+_STEPS_BETWEEN_LOOKS = 100_000
+
+
+class DamageNote(Struct, frozen=True, kw_only=True):
+    """A worker came upon a damaged page of the file and goes on around it."""
+
+    at: datetime
+
+
+def never() -> bool:
+    """A check is not broken off."""
+    return False
+
+
+def integrity_problems(
+    db: sqlite3.Connection, *, deep: bool = False, is_over: Callable[[], bool] = never
+) -> list[str] | None:
+    """What is wrong with the file and its references; empty when it is whole, None when it took too long.
+
+    `deep`: every index is compared with its table, too.
+    """
+    db.set_progress_handler(lambda: int(is_over()), _STEPS_BETWEEN_LOOKS)
+    try:
+        found = [str(row[0]) for row in db.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check({_MOST})")]
+        if found != ["ok"]:
+            return found
+        broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
+            raise
+        return None
+    finally:
+        db.set_progress_handler(None, 0)
+    return broken[:_MOST]

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from msgspec import DecodeError
+from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 
-from parcelpost.model import Claim, Site, TaskInfo, TaskStatus
-from parcelpost.storage import multi_row, open_sites, outbox, rows
+from parcelpost.clock import Clock, iso
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Claim, Task, TaskInfo, TaskStatus
+from parcelpost.storage import claims, outbox, rows
+from parcelpost.storage.claims import TaskFilter
+from parcelpost.storage.db import LocalDatabase
 
-_COLUMNS = """task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
+_TASK_COLUMNS = """task_id, source, type, platform, state, county, parcel_id, target_json, priority, max_retries,
     created_at, updated_at"""
-_ADD = f"INSERT INTO tasks ({_COLUMNS})"
-_ADD_LEASED = f"INSERT INTO tasks ({_COLUMNS}, lease_expires_at, lease_id)"
+_ADD = f"INSERT INTO tasks ({_TASK_COLUMNS})"
+_ADD_LEASED = f"INSERT INTO tasks ({_TASK_COLUMNS}, lease_expires_at, lease_id)"
 _ONCE = "ON CONFLICT (task_id) DO NOTHING"
-
-# Each platform's next tasks come from its own part of the index; the best of those heads win. So nothing that is
-# paused, delayed or finished is ever stepped over, and a claim costs the same at a million tasks as at ten.
-_HEADS = """
-SELECT json_group_array(seq) FROM (
-    SELECT head.seq
-    FROM json_each(:platforms) AS open
-    JOIN tasks AS head ON head.seq IN (
-        SELECT seq FROM tasks
-        WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
-            AND (lease_expires_at IS NULL OR lease_expires_at > :now)
-        ORDER BY priority, seq LIMIT :limit)
-    ORDER BY head.priority, head.seq LIMIT :limit)
-"""
 
 _CLAIM = """
 UPDATE tasks
@@ -46,38 +38,7 @@ SELECT json_group_array(json_array({rows.CLAIM_COLUMNS})) FROM tasks
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
 
-# One probe of the index for each platform that has something ready, instead of a walk over all of it.
-READY_PLATFORMS = """
-WITH RECURSIVE ready (platform) AS (
-    SELECT min(platform) FROM tasks WHERE status = 'pending' AND available_at IS NULL
-    UNION ALL
-    SELECT (SELECT min(platform) FROM tasks
-            WHERE status = 'pending' AND available_at IS NULL AND platform > ready.platform)
-    FROM ready WHERE ready.platform IS NOT NULL)
-"""
-
-_PLATFORMS = f"""
-{READY_PLATFORMS}
-SELECT platform FROM ready
-WHERE platform IS NOT NULL
-    AND platform NOT IN (SELECT platform FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?)
-"""
-
-_NEXT_MOMENTS = """
-SELECT
-    coalesce((SELECT min(available_at) FROM tasks
-              WHERE status = 'pending' AND available_at IS NOT NULL), '9999'),
-    coalesce((SELECT min(lease_expires_at) FROM tasks
-              WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999')
-"""
-
 _DAMAGE = (sqlite3.OperationalError, DecodeError, ValueError, KeyError, TypeError)
-
-_PROMOTE = """
-UPDATE tasks SET available_at = NULL WHERE seq IN (
-    SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
-"""
-_MAX_PROMOTED = 2_000
 
 _LEAVE = "claim_token = NULL, claimed_by = NULL, assigned_browser = NULL"
 
@@ -101,8 +62,8 @@ WHERE seq = ? AND claim_token = ?
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
     """How many were new. A task that is known stays exactly as it is."""
     if any(row[-2] for row in task_rows):
-        return multi_row.insert(db, _ADD_LEASED, task_rows, _ONCE)
-    return multi_row.insert(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # a NULL takes longer than a text
+        return rows.insert_many(db, _ADD_LEASED, task_rows, _ONCE)
+    return rows.insert_many(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # a NULL takes longer than a text
 
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
@@ -119,66 +80,45 @@ def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[b
     return answers
 
 
-class Wish(NamedTuple):
-    """Whose tasks are wanted."""
-
-    platforms: frozenset[str] | None = None
-    """None: of all."""
-    but: frozenset[Site] = frozenset()
-    """Sites that are passed over."""
-
-
 class ClaimRequest(NamedTuple):
     owner: str
     token: str
     now: str
     limit: int
-    wish: Wish
+    wanted: TaskFilter
 
 
 def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[list[Claim]]:
-    """Tasks for each caller in turn, by priority and then age: due, not paused, their leases not over.
+    """Returns the next tasks for each caller in turn, `processing` by this.
 
     Callers that want the same are served by one statement, and share its claim token.
     """
     now = requests[0].now
-    due, lease_over = db.execute(_NEXT_MOMENTS).fetchone()
-    if due <= now:
-        db.execute(_PROMOTE, (now, _MAX_PROMOTED))
-    if lease_over <= now:
+    if claims.promote_due(db, now):
         expire_leases(db, now)
-    open_platforms = [row[0] for row in db.execute(_PLATFORMS, (now,))]
-    limits: dict[Wish, int] = {}
+    platforms = claims.unpaused_platforms(db, now)
+    limits: dict[TaskFilter, int] = {}
     for request in requests:
-        limits[request.wish] = limits.get(request.wish, 0) + request.limit
-    claims: dict[Wish, Iterator[Claim]] = {}
+        limits[request.wanted] = limits.get(request.wanted, 0) + request.limit
+    claimed: dict[TaskFilter, Iterator[Claim]] = {}
     answers = []
     for request in requests:
-        wish = request.wish
-        if wish not in claims:
-            claims[wish] = iter(_claim(db, request._replace(limit=limits[wish]), open_platforms))
-        answers.append(list(islice(claims[wish], request.limit)))
+        wanted = request.wanted
+        if wanted not in claimed:
+            claimed[wanted] = iter(_claim(db, request._replace(limit=limits[wanted]), platforms))
+        answers.append(list(islice(claimed[wanted], request.limit)))
     return answers
 
 
-def _claim(db: sqlite3.Connection, request: ClaimRequest, open_platforms: list[str]) -> list[Claim]:
-    platforms, but = request.wish
-    allowed = [name for name in open_platforms if platforms is None or name in platforms]
-    if not allowed:
-        return []
-    claims: list[Claim] = []
+def _claim(db: sqlite3.Connection, request: ClaimRequest, platforms: list[str]) -> list[Claim]:
+    claimed: list[Claim] = []
     while True:
-        wanted = request.limit - len(claims)
-        if but:
-            seqs = open_sites.heads(db, allowed, but, request.now, wanted)
-        else:
-            heads = {"now": request.now, "limit": wanted, "platforms": encode(allowed).decode()}
-            seqs = db.execute(_HEADS, heads).fetchone()[0]
+        seqs = claims.next_tasks(db, platforms, request.wanted, request.now, request.limit - len(claimed))
         db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
         found, were_damaged = _claimed(db, seqs, request)
-        claims += found
+        claimed += found
         if not were_damaged:
-            return claims
+            return claimed
 
 
 def _claimed(db: sqlite3.Connection, seqs: str, request: ClaimRequest) -> tuple[list[Claim], bool]:
@@ -297,3 +237,257 @@ def owners(db: sqlite3.Connection) -> list[str]:
 def get(db: sqlite3.Connection, task_id: str) -> TaskInfo | None:
     row = db.execute(f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE task_id = ?", (task_id,)).fetchone()
     return None if row is None else rows.info(row)
+
+
+_CHUNK = 1_000
+_CHUNK_BYTES = 4 * 1024 * 1024
+_MAX_NAMED = 100
+
+
+class Added(Struct, frozen=True, kw_only=True):
+    """What became of tasks that were to be added."""
+
+    new: int = 0
+    known: int = 0
+    refused: int = 0
+    refusals: tuple[tuple[str, str], ...] = ()
+    """Task id and reason of the first hundred."""
+
+
+async def add_in_chunks(
+    database: LocalDatabase, many: Iterable[Task], clock: Clock, max_target_bytes: int, *, granted: bool = False
+) -> Added:
+    """The next chunk is made ready while the writer stores the one before."""
+    insert = add_leased if granted else add
+    refusals: list[tuple[str, str]] = []
+    refused = new = total = 0
+
+    def stored_rows() -> Iterator[tuple[Any, ...]]:
+        nonlocal refused
+        for task in many:
+            try:
+                yield rows.task_row(task, now, max_target_bytes)
+            except InvalidInput as error:
+                refused += 1
+                if refused <= _MAX_NAMED:
+                    refusals.append((str(task.task_id), str(error)))
+
+    now = iso(clock.now())
+    source = stored_rows()
+    under_way: asyncio.Future[int] | None = None
+    while chunk := _next_chunk(source):
+        new += await under_way if under_way else 0
+        under_way = database.start(insert, chunk)
+        total += len(chunk)
+        await clock.sleep(0)  # lets the writer take it
+        now = iso(clock.now())
+    new += await under_way if under_way else 0
+    return Added(new=new, known=total - new, refused=refused, refusals=tuple(refusals))
+
+
+def _next_chunk(source: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    chunk: list[tuple[Any, ...]] = []
+    size = 0
+    for row in source:
+        chunk.append(row)
+        size += len(row[7])
+        if len(chunk) >= _CHUNK or size >= _CHUNK_BYTES:
+            break
+    return chunk
+
+
+_OF_A_ROW = (
+    *("task_id", "source", "type", "platform", "state", "county", "parcel_id", "target", "priority", "max_retries"),
+    *("created_at", "now", "lease", "lease_id"),
+)
+_IS_NEW = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
+"""A lease with another name is a new one, whatever our clock makes of its end."""
+# The delay of a waiting task begins at its `updated_at` (future_times): a lease does not change when.
+_LONGER = f"""
+UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id,
+    updated_at = iif(available_at IS NULL, :now, updated_at)
+WHERE task_id = :task_id AND status IN ('pending', 'processing') AND {_IS_NEW}
+"""
+_NOT_HEARD_OF = f"""
+DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
+    AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW})
+"""
+_IS_ANOTHER_ORDER = "(status IN ('completed', 'not_found') AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
+"""Where leases have names, a result that was taken has ended its task: who hands it out again wants it anew."""
+_NO_RESULT = """
+    NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id AND {0})
+    AND NOT EXISTS (SELECT 1 FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
+        WHERE child.parent_id = tasks.task_id AND {0})
+"""
+_IS_DELIVERED = _NO_RESULT.format("r.synced = 0 AND (r.rejected_at IS NULL OR r.data IS NOT NULL)")
+"""A rejected record is kept for a person: it is not replaced by another try. A rejected report can be."""
+_IS_SETTLED = _NO_RESULT.format("r.synced = 0 AND r.rejected_at IS NULL")
+_REJECTION = """coalesce(
+    (SELECT coalesce(r.last_error, '') FROM results AS r
+        WHERE r.task_id = tasks.task_id AND r.rejected_at IS NOT NULL),
+    (SELECT coalesce(r.last_error, '') FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
+        WHERE child.parent_id = tasks.task_id AND r.rejected_at IS NOT NULL ORDER BY r.seq LIMIT 1))"""
+_ORDER_AGAIN = f"""
+UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
+    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now,
+    type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
+    target_json = :target, priority = :priority, max_retries = :max_retries, ask_site = 0
+WHERE task_id = :task_id AND {_IS_DELIVERED}
+    AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW})) OR {_IS_ANOTHER_ORDER})
+"""
+_ANSWER = f"""
+UPDATE tasks SET answer_due_at = :now, lease_id = coalesce(:lease_id, lease_id),
+    lease_expires_at = coalesce(:lease, lease_expires_at)
+WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
+"""
+
+
+def add_leased(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
+    """How many there are to do by this: new ones, and known ones that are to be done once more.
+
+    One that is open here has the new lease. One that expired, or failed and was reported, is pending as if new: the
+    upstream would wait for it in vain, as nobody else has its lease. A completed one stays: its result says enough, or,
+    where that was delivered already, the upstream is told once more that the task is done (`to_answer`), or, where it
+    was rejected, that the task has failed. Only where the lease has another name, and no record was rejected, it is
+    ordered again, perhaps with another target.
+    """
+    new = add(db, task_rows)
+    return new if new == len(task_rows) else new + sum(_lease_again(db, row) for row in task_rows)
+
+
+def _lease_again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
+    values = dict(zip(_OF_A_ROW, row, strict=True))
+    if db.execute(_LONGER, values).rowcount:
+        return 0
+    db.execute(_NOT_HEARD_OF, values)
+    if again := db.execute(_ORDER_AGAIN, values).rowcount:
+        return again
+    db.execute(_ANSWER, values)
+    return 0
+
+
+def to_answer(db: sqlite3.Connection, limit: int) -> list[tuple[TaskInfo, str | None]]:
+    """Tasks that were completed or not found, and handed out again after their end was delivered or rejected.
+
+    With each the reason why a result of it was rejected, None where none was.
+    """
+    due = f"""SELECT {rows.INFO_COLUMNS}, {_REJECTION} FROM tasks INDEXED BY tasks_to_answer
+              WHERE answer_due_at IS NOT NULL AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
+              ORDER BY answer_due_at LIMIT ?"""
+    return [(rows.info(row), row[-1]) for row in db.execute(due, (limit,))]
+
+
+def mark_answered(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
+    change = "UPDATE tasks SET answer_due_at = NULL WHERE seq = ?"
+    return db.executemany(change, [(seq,) for seq in seqs]).rowcount
+
+
+async def expire(database: LocalDatabase, now: datetime, max_age: timedelta | None) -> int:
+    """Some at a time, so that others may write in between. Answers how many there were."""
+    total = 0
+    while expired := await database.write(expire_leases, iso(now)):
+        total += expired
+    if max_age is None:
+        return total
+    before = iso(now - max_age)
+    while seqs := await database.read(stored_before, before):
+        total += await database.write(expire_stored_before, seqs, before, iso(now))
+    return total
+
+
+_ADD_CHILDREN = """
+INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, status,
+    max_retries, created_at, updated_at, completed_at, parent_id)
+"""
+
+
+class Child(NamedTuple):
+    """The columns of a child task that are not its parent's."""
+
+    task_id: str
+    state: str
+    county: str
+    parcel_id: str
+
+
+def add_children(db: sqlite3.Connection, parent_seq: int, children: Sequence[Child], now: str) -> None:
+    parent = "SELECT source, type, platform, priority, max_retries, task_id FROM tasks WHERE seq = ?"
+    source, kind, platform, priority, max_retries, parent_id = db.execute(parent, (parent_seq,)).fetchone()
+    added = [
+        (
+            *(one.task_id, source, kind, platform, one.state, one.county, one.parcel_id, _target(one)),
+            *(priority, "completed", max_retries, now, now, now, parent_id),
+        )
+        for one in children
+    ]
+    # A child whose result was delivered and removed may still be here.
+    again = "ON CONFLICT (task_id) DO UPDATE SET completed_at = excluded.completed_at, updated_at = excluded.updated_at"
+    rows.insert_many(db, _ADD_CHILDREN, added, again)
+
+
+def _target(child: Child) -> str:
+    return encode({"parcel_id": child.parcel_id, "state": child.state, "county": child.county}).decode()
+
+
+_CLOSE = """
+UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
+    claimed_by = NULL, assigned_browser = NULL
+"""
+_COMPLETE_ONE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
+_COMPLETE = f"""
+{_CLOSE}
+FROM json_each(?) AS held
+WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
+"""
+
+
+def complete_one(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
+    """False: the claim is stale (I4)."""
+    return db.execute(_COMPLETE_ONE, (now, now, seq, token)).rowcount == 1
+
+
+_FREE_RECOVERIES = 10
+_FIRST_DELAY_SECONDS = 60
+
+
+def recover(db: sqlite3.Connection, dead: list[str], now: datetime, max_recoveries: int) -> tuple[int, int]:
+    """Brings back what the dead held (I9). Answers how many are pending again, and how many were given up.
+
+    A task that is there at every death is probably its cause: it waits longer each time, apart from its neighbours,
+    and is failed after `max_recoveries`.
+    """
+    back = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
+                  started_at = NULL, claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+              WHERE seq = ?"""
+    fail = """UPDATE tasks SET status = 'failed', error = ?, completed_at = ?, updated_at = ?,
+                  claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+              WHERE seq = ?"""
+    recovered, hopeless = 0, []
+    for owner in dead:
+        held = "SELECT seq, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
+        for seq, recoveries in db.execute(held, (owner,)).fetchall():
+            if recoveries >= max_recoveries:
+                why = f"its worker died {recoveries + 1} times while it held this task"
+                db.execute(fail, (why, iso(now), iso(now), seq))
+                hopeless.append(seq)
+            else:
+                db.execute(back, (_delay_until(seq, recoveries, now), iso(now), seq))
+                recovered += 1
+    outbox.report(db, hopeless)
+    return recovered, len(hopeless)
+
+
+def recover_silent(db: sqlite3.Connection, silent_since: str, now: datetime) -> int:
+    """Claims without a sign of life are no longer current; their tasks are pending again."""
+    change = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, updated_at = ?, started_at = NULL,
+                    claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
+                WHERE status = 'processing' AND updated_at < ?"""
+    return db.execute(change, (iso(now), silent_since)).rowcount
+
+
+def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:
+    excess = recoveries - _FREE_RECOVERIES
+    if excess < 0:
+        return None
+    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # the same for a task each time, unlike its neighbours'
+    return iso(now + timedelta(seconds=min(_FIRST_DELAY_SECONDS * 2**excess, 3600) * spread))

@@ -8,20 +8,19 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from parcelpost.client.upstream import MOST_TASKS, Upstream, Work
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, UpstreamError
+from parcelpost.errors import Refused, StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import Emit, LoopFailed, TaskSkipped, TasksReceived
 from parcelpost.model import Task
-from parcelpost.settings.keys import CollectorSettings, SyncSettings
+from parcelpost.settings.schema import CollectorSettings, SyncSettings
 from parcelpost.storage.health import Level
+from parcelpost.storage.history import SyncRound
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.sync_log import SyncRound
-from parcelpost.worker.absence import Absence
-from parcelpost.worker.backoff import Away
+from parcelpost.upstream.base import MOST_TASKS, Upstream, Work
+from parcelpost.worker.backoff import Offline, UpstreamState
 from parcelpost.worker.control import Control
-from parcelpost.worker.loop_names import COLLECTOR
-from parcelpost.worker.refused import refused
+from parcelpost.worker.delivery import refused
+from parcelpost.worker.loop import COLLECTOR
 
 _SUM_UP_SECONDS = 10.0
 
@@ -72,7 +71,7 @@ class Collector:
         self._arrived = arrived
         self._clock = clock
         self._emit = emit
-        self.absence = Absence(COLLECTOR, lpm, sync, clock, emit)
+        self.absence = UpstreamState(COLLECTOR, lpm, sync, clock, emit)
         self._not_before = 0.0
         """By the monotonic clock: the upstream asked for no call before that."""
         self._unstored: Sequence[Task] = ()
@@ -83,7 +82,7 @@ class Collector:
         self._idle.set()
 
     @property
-    def away(self) -> Away | None:
+    def away(self) -> Offline | None:
         return self.absence.away
 
     async def step(self) -> float:
@@ -148,10 +147,10 @@ class Collector:
         started = self._clock.monotonic()
         try:
             work = await self._upstream.get_work(wanted, platforms)
-        except (NotNow, NotAllowed) as error:
+        except (Unavailable, Unauthorized) as error:
             return await self._went_away(error)
         except Refused as error:
-            return await self._went_away(NotNow(f"the gateway refuses to give work: {error}"))
+            return await self._went_away(Unavailable(f"the gateway refuses to give work: {error}"))
         await self.absence.worked()
         return await self._take_in(work, started)
 
@@ -196,7 +195,7 @@ class Collector:
             received, self._received = self._received, _Received()
             self._emit(TasksReceived(new=received.new, known=received.known, bad=received.bad))
 
-    async def _went_away(self, error: NotNow | NotAllowed) -> float:
+    async def _went_away(self, error: Unavailable | Unauthorized) -> float:
         self.offers_nothing = False
         self._sum_up()
         await self._record(0, self._clock.monotonic(), error)

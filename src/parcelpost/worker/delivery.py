@@ -1,24 +1,61 @@
-"""One batch of delivery: pages first, then records and reports, until every entry has its own answer.
-
-PROTOCOL's traps live here: an answer that says "stored" may mean a part of the batch, and one that says "failed" may
-mean that the upstream itself is ill. An entry is at fault only if it fails, another one is stored after that, and it
-then fails alone. Nothing that was delivered before is ever sent to find that out.
-"""
+"""The end of a task that is not in the outbox, and that its upstream waits for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
 from enum import Enum
 from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.client.upstream import Receipt, Receiver, Submitted
-from parcelpost.errors import NotAllowed, NotNow, Refused, TooLarge
-from parcelpost.model import OutboxEntry
+from parcelpost.errors import Refused, TooLarge, Unauthorized, Unavailable
+from parcelpost.model import OutboxEntry, Task, TaskStatus
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.base import Receipt, Receiver, Submitted
+
+
+def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
+    """The store would not take it: there is no row of it here."""
+    return end_of(task, TaskStatus.FAILED, f"the worker cannot store the task: {problem}", now)
+
+
+def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> OutboxEntry:
+    """As the sync would report it."""
+    target = task.target
+    return OutboxEntry(
+        seq=0,
+        result_id="",
+        task_id=task.task_id,
+        source=task.source,
+        status=status,
+        success=status is TaskStatus.COMPLETED,
+        platform=task.platform,
+        state=target.state,
+        county=target.county,
+        parcel_id=target.parcel_id,
+        data=None,
+        error=error,
+        execution_time_ms=0,
+        html_path=None,
+        json_path=None,
+        screenshot_path=None,
+        log_path=None,
+        raw_sha256=None,
+        idempotency_key="",
+        scraped_at=now,
+        sync_attempts=0,
+        last_error=None,
+        raw_synced_at=None,
+        synced_at=None,
+        rejected_at=None,
+        created_at=now,
+        lease_expires_at=task.lease_expires_at,
+        lease_id=task.lease_id,
+    )
+
 
 Parcel = tuple[str, str, str, str]
 
@@ -93,7 +130,7 @@ class Pass:
         """Failures after which something was stored."""
         return [failure for failure in self.failures.values() if self.evidence(failure.kind) > failure.stored_before]
 
-    def refusal(self) -> NotNow | None:
+    def refusal(self) -> Unavailable | None:
         """Set where the upstream takes nothing: then no entry is at fault."""
         failures = [failure for failure in self.failures.values() if failure.kind is Kind.RECORD and self.in_doubt]
         if not failures and not self.stored.total():
@@ -101,7 +138,7 @@ class Pass:
         if not failures:
             return None
         sent = f"{len(failures):,} results" if len(failures) > 1 else "the only result"
-        return NotNow(f"the gateway took none of {sent} sent alone: {failures[-1].reason}", takes_nothing=True)
+        return Unavailable(f"the gateway took none of {sent} sent alone: {failures[-1].reason}", takes_nothing=True)
 
 
 class SharedPages:
@@ -155,11 +192,11 @@ class Delivery:
         """By result id: the pass's evidence when an entry failed first, alone or among others."""
         self._forgotten: set[str | None] = set()
         """Pages that a person has removed with their results, since the entries were read."""
-        self.not_now: NotNow | None = None
+        self.not_now: Unavailable | None = None
         """Why the waiting ones wait."""
 
     async def send(self, entries: Sequence[OutboxEntry]) -> None:
-        """Raises NotNow or NotAllowed where the upstream as a whole cannot be used; what was learned until then stands.
+        """Raises Unavailable or Unauthorized where the upstream cannot be used; what was learned until then stands.
 
         Of several entries of one parcel, a later one is sent only when the earlier one is stored.
         """
@@ -230,7 +267,7 @@ class Delivery:
         if problem:
             top = self._lpm.raw_path(html_path.split("/")[0])
             if not await asyncio.to_thread(top.is_dir):
-                raise NotNow(f"the folder of pages {top} is not there")  # a volume that is not mounted?
+                raise Unavailable(f"the folder of pages {top} is not there")  # a volume that is not mounted?
             if not await self._is_kept(entry):
                 self._forgotten.add(html_path)
                 return
@@ -277,7 +314,7 @@ class Delivery:
     ) -> None:
         if not entries:
             return
-        denied: list[NotAllowed] = []
+        denied: list[Unauthorized] = []
         failures = 0
 
         async def one(entry: OutboxEntry) -> None:
@@ -292,14 +329,14 @@ class Delivery:
                 except (Refused, TooLarge) as error:
                     failures += 1
                     self._failed_alone(entry, kind, str(error))
-                except NotNow as error:
+                except Unavailable as error:
                     self.waiting.append(entry)
                     self.not_now = error
-                except NotAllowed as error:
+                except Unauthorized as error:
                     denied.append(error)
                 except OSError as error:
                     self.waiting.append(entry)
-                    self.not_now = NotNow(f"a page cannot be read: {error}")
+                    self.not_now = Unavailable(f"a page cannot be read: {error}")
 
         first = self._pass.number * self._probes % len(entries)
         async with asyncio.TaskGroup() as group:

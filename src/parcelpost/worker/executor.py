@@ -1,27 +1,252 @@
-"""The executor: N slots that work through the queue side by side."""
+"""When an idle slot looks for a task again."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from datetime import timedelta
+from itertools import count
 
 from parcelpost.clock import Clock
-from parcelpost.events import Emit
-from parcelpost.model import Claim, Signal
+from parcelpost.errors import StoreError
+from parcelpost.events import AttemptAbandoned, Emit
+from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Signal, Task
 from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.turns import Turns
-from parcelpost.settings.keys import ExecutorSettings
+from parcelpost.settings.schema import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.browser_waits import BrowserWait
+from parcelpost.worker.attempt import Attempt, Ending
 from parcelpost.worker.control import Control
-from parcelpost.worker.ending import Ending
-from parcelpost.worker.giving_back import GivingBack
-from parcelpost.worker.openings import Openings
-from parcelpost.worker.pressure import Pressure
-from parcelpost.worker.slot import LeftBehind, Running, Slot
-from parcelpost.worker.stage import GRACE_SECONDS
+from parcelpost.worker.loop import Step
+from parcelpost.worker.outcomes import encoded
+from parcelpost.worker.resources import Pressure
+from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox
+from parcelpost.worker.status import BrowserWait
+
+_SAME_MOMENT_SECONDS = 0.01
+
+
+class Openings:
+    """One idle slot comes back for each host that opens: all of them at once would find one task between them."""
+
+    def __init__(self, idle_seconds: float, clock: Clock) -> None:
+        self._idle_seconds = idle_seconds
+        self._clock = clock
+        self._back_at: dict[str, float] = {}
+        """Slot -> the moment for which it promised to be back."""
+
+    def back_in(self, slot: str, opens_in: Sequence[float]) -> float:
+        """The seconds until this slot looks again. `opens_in`: until each host opens, soonest first."""
+        now = self._clock.monotonic()
+        self._back_at.pop(slot, None)
+        promised = [at - now for at in self._back_at.values() if at > now]
+        for place, seconds in enumerate(opens_in):
+            if seconds >= self._idle_seconds:
+                break
+            if sum(other <= seconds + _SAME_MOMENT_SECONDS for other in promised) <= place:
+                self._back_at[slot] = now + seconds
+                return seconds
+        return self._idle_seconds
+
+
+class GivingBack:
+    """Shared by the slots of one executor. While this process lives nobody else brings back what it holds (I9)."""
+
+    def __init__(self, lpm: LocalPersistenceManager) -> None:
+        self._lpm = lpm
+        self._owed: deque[Claim] = deque()
+
+    async def release(self, claim: Claim, delay: timedelta | None = None) -> bool:
+        """Whether it is back in the queue by this. What the store does not take is owed."""
+        try:
+            return await self._lpm.release(claim, delay)
+        except StoreError:
+            self._owed.append(claim)
+            return False
+
+    async def settle(self) -> None:
+        """What is owed goes back. Raises a StoreError: it stays owed."""
+        while self._owed:
+            claim = self._owed.popleft()
+            try:
+                await self._lpm.release(claim)
+            except BaseException:
+                self._owed.append(claim)
+                raise
+
+
+NextClaim = Callable[[str], Awaitable[Claim | float]]
+"""By the slot's name: the next task to run there, or in how many seconds to ask again."""
+
+
+class AbandonedThreads:
+    """Stages on which platform code did not stop. One that comes back is no longer counted."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._stages: list[tuple[str, Sandbox]] = []
+
+    @property
+    def count(self) -> int:
+        self._stages = [(platform, stage) for platform, stage in self._stages if stage.is_stuck]
+        return len(self._stages)
+
+    def add(self, platform: str, stage: Sandbox) -> None:
+        self._stages.append((platform, stage))
+
+    def are_too_many(self, platform: str) -> bool:
+        """Whether the limit is reached, and this platform has a part in it."""
+        if len(self._stages) < self._limit or self.count < self._limit:
+            return False
+        return any(owner == platform for owner, _ in self._stages)
+
+
+class Running:
+    """What the slots are doing."""
+
+    def __init__(self) -> None:
+        self.claims: dict[int, Claim] = {}
+        """Turn -> the task it is about, until its end is stored."""
+        self.nothing = asyncio.Event()
+        """Set while no slot is in the middle of a turn."""
+        self.nothing.set()
+        self._turns = 0
+        self._numbers = count(1)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[int]:
+        """Its number."""
+        number = next(self._numbers)
+        self._turns += 1
+        self.nothing.clear()
+        try:
+            yield number
+        finally:
+            self.claims.pop(number, None)
+            self._turns -= 1
+            if not self._turns:
+                self.nothing.set()
+
+
+class Slot:
+    """Two loops serve it: while one waits for the disk to have what it brought, the other takes the next task.
+
+    So scraping does not wait for the store, and what is scraped but not stored yet is two tasks at most. Cancelling a
+    turn, at whatever moment, loses nothing: its claim is released, or comes back by I9.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        next_claim: NextClaim,
+        lpm: LocalPersistenceManager,
+        factory: ScraperFactory,
+        settings: ExecutorSettings,
+        *,
+        turns: Turns,
+        ending: Ending,
+        running: Running,
+        left_behind: AbandonedThreads,
+        giving_back: GivingBack,
+        grace: float,
+        clock: Clock,
+        emit: Emit,
+    ) -> None:
+        self.name = name
+        self._next_claim = next_claim
+        self._lpm = lpm
+        self._factory = factory
+        self._settings = settings
+        self._turns = turns
+        self._ending = ending
+        self._running = running
+        self._left_behind = left_behind
+        self._giving_back = giving_back
+        self._grace = grace
+        self._clock = clock
+        self._emit = emit
+        self._stage = self._new_stage()
+        self._scraping = asyncio.Lock()
+        """Held by the turn whose task is on the stage."""
+        self._stopping = asyncio.Event()
+        self.released = 0
+        """Tasks that went back to the queue because they were interrupted."""
+
+    @property
+    def loops(self) -> dict[str, Step]:
+        """What a worker runs a loop for, by name. One of them alone works too, but waits for the disk."""
+        return {self.name: self.step, f"{self.name}, other hand": self.step}
+
+    async def step(self) -> float:
+        """One task, from its claim until its end is stored."""
+        with self._running.turn() as turn:
+            async with self._scraping:
+                claim = await self._next_claim(self.name)
+                if not isinstance(claim, Claim):
+                    return claim
+                self._running.claims[turn] = claim
+                attempt = Attempt(slot=self.name, claim=claim, started=self._clock.monotonic(), stopping=self._stopping)
+                async with self._or_given_back(claim):
+                    try:
+                        outcome = await self._outcome(claim.task)
+                    finally:
+                        self._turns.came(claim.task)
+            async with self._or_given_back(claim):
+                await self._end(attempt, outcome)
+            return 0.0
+
+    def interrupt(self) -> None:
+        """What runs is given back. This slot is not used again."""
+        self._stopping.set()
+        self._stage.interrupt()
+
+    async def close(self) -> None:
+        """Ends its thread, if platform code lets it."""
+        await self._stage.close()
+
+    @contextlib.asynccontextmanager
+    async def _or_given_back(self, claim: Claim) -> AsyncIterator[None]:
+        try:
+            yield
+        except asyncio.CancelledError:
+            await self._giving_back.release(claim)
+            raise
+        except BaseException:
+            await self._giving_back.release(claim, timedelta(seconds=self._settings.retry_min_seconds))
+            raise
+
+    async def _end(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        if outcome is None:
+            self.released += await self._giving_back.release(attempt.claim)
+        else:
+            await self._ending.end(attempt, outcome)
+
+    async def _outcome(self, task: Task) -> Outcome | None:
+        """None: interrupted."""
+        scrape = self._factory.scraper(task.platform)
+        if scrape is None:
+            known = ", ".join(self._factory.names())
+            return GiveUp(f"no platform named {task.platform}; known: {known}")
+        if self._left_behind.are_too_many(task.platform):
+            return Blocked(f"{self._left_behind.count} threads of platform code have not come back")
+        outcome = await self._stage.run(scrape, task, self._settings.task_timeout_seconds)
+        if outcome is not None and not self._stage.is_free:
+            self._replace_stage(task)
+        return outcome
+
+    def _new_stage(self) -> Sandbox:
+        # A record may be large: it is encoded where it was made, or the loop would stand still for it.
+        return Sandbox(self.name, grace=self._grace, finish=lambda outcome: encoded(outcome, self._lpm.encode))
+
+    def _replace_stage(self, task: Task) -> None:
+        self._left_behind.add(task.platform, self._stage)
+        self._stage = self._new_stage()
+        left = self._left_behind.count
+        self._emit(AttemptAbandoned(task_id=task.task_id, platform=task.platform, left_behind=left))
+
 
 MAX_LEFT_BEHIND = 32
 
@@ -66,7 +291,7 @@ class Executor:
         self._one_by_one = asyncio.Lock()
         self._draining = False
         self._running = Running()
-        self._left_behind = LeftBehind(max_left_behind)
+        self._left_behind = AbandonedThreads(max_left_behind)
         self._giving_back = GivingBack(lpm)
         self._ending = ending = Ending(lpm, settings, clock, emit, saved, level, learn)
         self.slots = [
@@ -137,7 +362,7 @@ class Executor:
         # Where sites have turns, each caller must see whom the one before it has sent on the way.
         async with self._one_by_one if self._turns.are_known else contextlib.nullcontext():
             closed = self._turns.closed()
-            found = await self._lpm.claim(1, platforms=self._platforms(), but=closed.sites)
+            found = await self._lpm.claim(1, platforms=self._platforms(), exclude_sites=closed.sites)
             if found and self._may_start(slot):
                 self._turns.sets_out(found[0].task)
                 return found[0]

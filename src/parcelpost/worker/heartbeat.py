@@ -8,21 +8,20 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.client.upstream import Beat, Upstream
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, StoreError, UpstreamError
+from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
 from parcelpost.events import CommandReceived, Emit
 from parcelpost.model import Broken, Lease, QueueDepth
-from parcelpost.settings.keys import HeartbeatSettings, SyncSettings
+from parcelpost.settings.schema import HeartbeatSettings, SyncSettings
+from parcelpost.storage.history import Window
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.metrics import Window
-from parcelpost.worker.absence import Absence
-from parcelpost.worker.backoff import Away
+from parcelpost.upstream.base import Heartbeat, Upstream
+from parcelpost.worker.backoff import Offline, UpstreamState
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import is_last_process
-from parcelpost.worker.loop_names import HEARTBEAT
-from parcelpost.worker.orders import ORDERS_STATE, Orders
+from parcelpost.worker.loop import HEARTBEAT
 from parcelpost.worker.resources import Load
+from parcelpost.worker.status import COMMANDS_STATE, Commands
 
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways forget a worker after 300 s."""
@@ -40,7 +39,7 @@ class _Commands(Struct, frozen=True):
     """The newest of them."""
 
 
-class Heartbeat:
+class HeartbeatLoop:
     def __init__(
         self,
         lpm: LocalPersistenceManager,
@@ -88,10 +87,10 @@ class Heartbeat:
         """How many commands of the upstream this process has seen; None: it has not looked yet."""
         self._unshared: list[str] = []
         """Commands that peers cannot see yet."""
-        self.absence = Absence(HEARTBEAT, lpm, sync, clock, emit)
+        self.absence = UpstreamState(HEARTBEAT, lpm, sync, clock, emit)
 
     @property
-    def away(self) -> Away | None:
+    def away(self) -> Offline | None:
         return self.absence.away
 
     async def step(self) -> float:
@@ -103,10 +102,10 @@ class Heartbeat:
             return wait
         try:
             heard = await self._upstream.heartbeat(await self._beat())
-        except (NotNow, NotAllowed) as error:
+        except (Unavailable, Unauthorized) as error:
             return await self._went_away(error)
         except UpstreamError as error:
-            return await self._went_away(NotNow(str(error)))
+            return await self._went_away(Unavailable(str(error)))
         await self.absence.worked()
         with contextlib.suppress(StoreError):  # the next beat says it again
             if heard.lease_expires_at and heard.leases_since:
@@ -128,7 +127,7 @@ class Heartbeat:
         with contextlib.suppress(UpstreamError):
             await self._upstream.heartbeat(replace(await self._beat(), active_tasks=0, leaving=True))
 
-    async def _beat(self) -> Beat:
+    async def _beat(self) -> Heartbeat:
         try:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
@@ -139,7 +138,7 @@ class Heartbeat:
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
         load = self._load()
-        return Beat(
+        return Heartbeat(
             active_tasks=self._active() + self._claimed_by_peers,
             completed_last_minute=self._window.completed,
             failed_last_minute=self._window.failed,
@@ -155,10 +154,10 @@ class Heartbeat:
             leases=self._leases,
         )
 
-    async def _went_away(self, error: NotNow | NotAllowed) -> float:
+    async def _went_away(self, error: Unavailable | Unauthorized) -> float:
         """Never so long that the upstream forgets us, unless it does not want to know us."""
         pause = max(self._settings.seconds, await self.absence.failed(error))
-        return pause if isinstance(error, NotAllowed) else min(pause, _LONGEST_SILENCE_SECONDS)
+        return pause if isinstance(error, Unauthorized) else min(pause, _LONGEST_SILENCE_SECONDS)
 
     async def _hear_of_peers(self) -> None:
         """What the upstream ordered since the last look, as the process that beats has noted it."""
@@ -185,8 +184,8 @@ class Heartbeat:
             self._emit(CommandReceived(command=command, known=self._obey(command)))
         await self._note_orders()
 
-    def _orders(self) -> Orders:
-        return Orders(
+    def _orders(self) -> Commands:
+        return Commands(
             worker_id=self._worker_id,
             owner=self._lpm.owner_id,
             since=self._clock.now(),
@@ -199,7 +198,7 @@ class Heartbeat:
         now, noted = self._orders(), self._noted
         if (now.paused, now.platforms) != (noted.paused, noted.platforms):
             with contextlib.suppress(StoreError):
-                await self._lpm.state.put(f"{ORDERS_STATE}{self._name}", now)
+                await self._lpm.state.put(f"{COMMANDS_STATE}{self._name}", now)
                 self._noted = now
 
     def _obey(self, command: str) -> bool:

@@ -12,11 +12,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from parcelpost.client.http import another_gateway
 from parcelpost.clock import Clock
 from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError
 from parcelpost.events import Emit, WorkerIdChanged
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.http import another_gateway
 
 WORKER_ID_STATE = "identity"
 GATEWAY_STATE = "gateway "

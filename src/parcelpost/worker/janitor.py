@@ -1,4 +1,4 @@
-"""The janitor's rounds: what the store offers, at the times the operator set, and what was missed while off."""
+"""How full the store is, and whether it is there, kept current for the loops that must stop (I8)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,112 @@ from msgspec.structs import replace
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.events import Emit, LoopFailed
-from parcelpost.settings.keys import ExecutorSettings, JanitorSettings
-from parcelpost.storage.health import Level
+from parcelpost.events import Emit, LoopFailed, StorageLevelChanged, StoreFound, StoreLost, WorkStands
+from parcelpost.settings.schema import ExecutorSettings, JanitorSettings
+from parcelpost.storage.health import Level, Usage
+from parcelpost.storage.history import Sample
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.metrics import Sample
+from parcelpost.telemetry import Figures
 from parcelpost.worker.resources import Load
+
+_EVERY_SECONDS = 0.5
+
+
+class StorageWatch:
+    def __init__(self, lpm: LocalPersistenceManager, emit: Emit) -> None:
+        self._lpm = lpm
+        self._emit = emit
+        self.usage: Usage | None = None
+        self.missing = ""
+        """What is wrong when the store's files are no longer where they were."""
+
+    def level(self) -> Level:
+        """What may go on."""
+        return Level.EXECUTOR_STOPS if self.missing else self.fill_level()
+
+    def fill_level(self) -> Level:
+        return self.usage.level if self.usage else Level.FINE
+
+    async def step(self) -> float:
+        self._look_for_files()
+        if not self.missing:
+            await self._look_at_usage()
+        return _EVERY_SECONDS
+
+    def _look_for_files(self) -> None:
+        before, self.missing = self.missing, self._lpm.missing
+        if self.missing and self.missing != before:
+            self._emit(StoreLost(reason=self.missing))
+        elif before and not self.missing:
+            self.usage = None
+            self._emit(StoreFound(path=str(self._lpm.path)))
+
+    async def _look_at_usage(self) -> None:
+        before = self.fill_level()
+        usage = await self._lpm.janitor.usage()
+        self.usage = usage
+        if usage.level is not before:
+            self._emit(
+                StorageLevelChanged(
+                    level=usage.level,
+                    bytes=usage.total,
+                    max_bytes=usage.max_bytes,
+                    free_bytes=usage.disk_free,
+                    free_inodes=usage.free_inodes,
+                )
+            )
+            if usage.level is Level.FINE:
+                await self._lpm.janitor.refill()
+
+
+async def figures(lpm: LocalPersistenceManager) -> Figures:
+    health = await lpm.janitor.health()
+    newest = health.newest_backup_age_seconds
+    return Figures(
+        depth=await lpm.queue_depth(),
+        store_bytes=health.usage.total,
+        store_max_bytes=health.usage.max_bytes,
+        disk_free_bytes=health.usage.disk_free,
+        disk_free_inodes=health.usage.free_inodes,
+        without_backup_seconds=health.age_seconds if newest is None else newest,
+        paused=list(await lpm.paused_platforms()),
+    )
+
+
+class Progress:
+    def __init__(self, lpm: LocalPersistenceManager, emit: Emit, seconds: float) -> None:
+        self._lpm = lpm
+        self._emit = emit
+        self._seconds = seconds
+        self._last: WorkStands | None = None
+
+    async def step(self) -> float:
+        found = await self._look()
+        if found != self._last:
+            self._say(found)
+        return self._seconds
+
+    async def tell(self) -> None:
+        """Now, changed or not."""
+        self._say(await self._look())
+
+    async def _look(self) -> WorkStands:
+        depth = await self._lpm.queue_depth()
+        return WorkStands(
+            pending=depth.pending,
+            running=depth.processing,
+            completed=depth.completed,
+            not_found=depth.not_found,
+            failed=depth.failed,
+            expired=depth.expired,
+            unsynced=depth.unsynced,
+            rejected=depth.rejected,
+        )
+
+    def _say(self, found: WorkStands) -> None:
+        self._last = found
+        self._emit(found)
+
 
 _TURN_SECONDS = 15.0
 _NOT_ON_DUTY_SECONDS = 5.0

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
-from parcelpost.storage.listing import listed, number_of
 from parcelpost.storage.options import LONGEST_DELAY
+from parcelpost.storage.results import listed, number_of
 
 _MAX_REASON_CHARS = 500
 

@@ -1,9 +1,11 @@
-"""Stored pages, read again by the parsers of today."""
+"""Which stored record of a page is which of those that it gives now."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +14,111 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Done, Encoded, GiveUp, Json, Listed, Outcome
-from parcelpost.scrapers.platform import NotReadable
-from parcelpost.storage.listing import listed
+from parcelpost.model import Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Target, Task
+from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.reparsing import Change, Filters, NewRecord, StoredPage, StoredRecord
-from parcelpost.worker.matching import matched
-from parcelpost.worker.reading import PageReader, Parsers
+from parcelpost.storage.reparse import Change, Filters, NewRecord, StoredPage, StoredRecord
+from parcelpost.storage.results import child_id, listed, number_of
+from parcelpost.worker.sandbox import Sandbox
+
+Pairs = list[tuple[StoredRecord, Listed]]
+
+
+def matched(stored: StoredPage, found: list[Listed]) -> tuple[Pairs, list[Listed]]:
+    """What the page said before beside what it says now, and what it did not say before.
+
+    By its task's name, by its number, by its number without signs, and last by its place: a parser that reads all
+    numbers of a list differently still reads the same list.
+    """
+    numbers = {one.result_id: _number(one) for one in stored.records}
+    ways: list[tuple[Callable[[StoredRecord], str], Callable[[Listed], str]]] = [
+        (lambda old: old.task_id, lambda new: child_id(stored.task_id, new.key)),
+        (lambda old: numbers[old.result_id], lambda new: new.parcel_id),
+        (lambda old: _without_signs(numbers[old.result_id]), lambda new: _without_signs(new.parcel_id)),
+    ]
+    pairs: Pairs = []
+    before, now = list(stored.records), found
+    for of_old, of_new in ways:
+        waiting: defaultdict[str, deque[StoredRecord]] = defaultdict(deque)
+        for old in before:
+            waiting[of_old(old)].append(old)
+        left = []
+        for new in now:
+            if same := waiting.get(of_new(new)):
+                pairs.append((same.popleft(), new))
+            else:
+                left.append(new)
+        before, now = [old for same in waiting.values() for old in same], left
+    if len(before) == len(now):
+        return [*pairs, *zip(before, now, strict=True)], []
+    return pairs, now
+
+
+def _number(record: StoredRecord) -> str:
+    return number_of(msgspec.json.decode(record.data)) or record.parcel_id
+
+
+def _without_signs(number: str) -> str:
+    return "".join(filter(str.isalnum, number)).casefold()
+
+
+Parsers = Callable[[str], Parse | NotReadable]
+"""By platform. May import somebody's module, and raise whatever that raises."""
+
+
+class PageReader:
+    """Whatever a parser does - raise, exit, hang - happens to its own page."""
+
+    def __init__(self, parsers: Parsers, seconds: float) -> None:
+        self._parsers = parsers
+        self._seconds = seconds
+        self._known: dict[str, Parse | NotReadable] = {}
+        self._stage = Sandbox("reading pages")
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, parsers: Parsers, *, seconds: float = 300.0) -> AsyncIterator[PageReader]:
+        """`seconds`: how long a page may take."""
+        reader = cls(parsers, seconds)
+        try:
+            yield reader
+        finally:
+            await reader._stage.close()
+
+    async def unreadable(self, platform: str) -> NotReadable | None:
+        """Why pages of that platform cannot be read; None: they can."""
+        if platform not in self._known:
+            self._known[platform] = await self._find(platform)
+        found = self._known[platform]
+        return found if isinstance(found, NotReadable) else None
+
+    async def read(self, platform: str, page: Page, target: Target) -> Outcome:
+        if (unreadable := await self.unreadable(platform)) is not None:
+            return GiveUp(unreadable.reason)
+        parse = self._known[platform]
+
+        def read(task: Task) -> Outcome | Awaitable[Outcome]:
+            return GiveUp(parse.reason) if isinstance(parse, NotReadable) else parse(page, task.target)
+
+        return await self._on_stage(read, Task(task_id="", platform=platform, target=target))
+
+    async def _find(self, platform: str) -> Parse | NotReadable:
+        found: list[Parse | NotReadable] = []
+
+        def find(task: Task) -> Outcome:
+            found.append(self._parsers(task.platform))
+            return NotFound("it was only looked for")
+
+        nowhere = Target(parcel_id="", state="", county="")
+        outcome = await self._on_stage(find, Task(task_id="", platform=platform, target=nowhere))
+        return found[0] if found else NotReadable(f"it cannot be imported: {getattr(outcome, 'reason', '')}")
+
+    async def _on_stage(self, call: Callable[[Task], Outcome | Awaitable[Outcome]], task: Task) -> Outcome:
+        outcome = await self._stage.run(call, task, self._seconds)
+        if not self._stage.is_free:  # a thread that does not come back holds up nobody
+            self._stage = Sandbox("reading pages")
+        return outcome or Retry("it was interrupted")
+
 
 STATE = "reparse"
 """The name under which the store keeps how far an interrupted run has come."""

@@ -1,27 +1,284 @@
-"""SyncManager: what is in the outbox goes upstream, in the order stored, and leaves only on a receipt (I2)."""
+"""Receipts that the store does not take are told beside it, where `parcelpost status` finds that.
+
+The store itself cannot be asked to keep this. The file's room is taken while there is some, and written in place.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from parcelpost.client.upstream import Submitted, Upstream
+import msgspec
+from msgspec import Struct
+
 from parcelpost.clock import Clock
-from parcelpost.errors import NotAllowed, NotNow, Refused, StoreError, TooLarge
-from parcelpost.events import Emit, EntryRefused, ResultsSynced
+from parcelpost.errors import Refused, StoreError, TooLarge, Unauthorized, Unavailable
+from parcelpost.events import Emit, EntryRefused, MarksHeld, ResultsSynced
 from parcelpost.model import OutboxEntry, TaskStatus
-from parcelpost.settings.keys import SyncSettings
+from parcelpost.settings.schema import SyncSettings
+from parcelpost.storage.history import SyncRound
+from parcelpost.storage.locks import live_folder
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.absence import Absence
-from parcelpost.worker.backoff import SLOWNESS_STATE, Away, Slowness
-from parcelpost.worker.delivery import Delivery, Parcel, Pass, SharedPages, parcel
-from parcelpost.worker.loop_names import SYNC
-from parcelpost.worker.marks import Delivered, Marks, delivered
-from parcelpost.worker.refused import end_of
+from parcelpost.upstream.base import Submitted, Upstream
+from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness, UpstreamState
+from parcelpost.worker.delivery import Delivery, Parcel, Pass, SharedPages, end_of, parcel
+from parcelpost.worker.loop import SYNC
+
+_ROOM_BYTES = 4_096
+_MOST_CHARS = 500
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    since: datetime
+    results: int
+    """How many were delivered and cannot be marked."""
+    error: str
+    remedy: str
+
+
+class HeldNote:
+    """Written by the process that delivers. What cannot be written, even so, is only in the log."""
+
+    def __init__(self, store: Path) -> None:
+        self._path = _path(store)
+
+    def write(self, held: Held | None) -> None:
+        """None: the store takes them."""
+        with contextlib.suppress(OSError):
+            handle = os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+            try:
+                os.pwrite(handle, _text(held).ljust(_ROOM_BYTES), 0)
+            finally:
+                os.close(handle)
+
+
+def read_held(store: Path) -> Held | None:
+    """What the process that delivers, or the last one that did, has written."""
+    try:
+        return msgspec.json.decode(_path(store).read_bytes(), type=Held | None)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _text(held: Held | None) -> bytes:
+    if held is None:
+        return b"null"
+    return msgspec.json.encode(msgspec.structs.replace(held, error=held.error[:_MOST_CHARS]))
+
+
+def _path(store: Path) -> Path:
+    return live_folder(store) / "receipts.held"
+
+
+_MOST_WAITING = 16
+_A_WRITE = 8
+_QUICK_SECONDS = 0.02
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    result_id: str
+    task_id: str
+    reason: str
+    final: bool
+    """It is set aside; otherwise it costs an attempt."""
+
+
+class Delivered(Struct, frozen=True, kw_only=True):
+    """What one delivery brought, without the records themselves."""
+
+    pages: Sequence[str]
+    """Ids of the results whose page is upstream."""
+    stored: Sequence[str]
+    """Ids of the results that are."""
+    reports: int
+    """Of the stored ones, those without a record."""
+    refusals: Sequence[Refusal]
+    undecided: Sequence[tuple[str, str]]
+    """Ids of results that failed alone while nothing was stored, and why: it costs them nothing."""
+    seconds: float
+    error: Unavailable | Unauthorized | None
+    """What ended it early, or made some of it wait."""
+
+
+def delivered(
+    delivery: Delivery, seconds: float, error: Unavailable | Unauthorized | None, max_rejections: int
+) -> Delivered:
+    refusals = [
+        Refusal(
+            result_id=entry.result_id,
+            task_id=entry.task_id,
+            reason=reason,
+            final=entry.sync_attempts + 1 >= max_rejections or entry.html_path in delivery.lost_pages,
+        )
+        for entry, reason in delivery.refused
+    ]
+    return Delivered(
+        pages=[entry.result_id for entry in delivery.raw_stored],
+        stored=[entry.result_id for entry in delivery.stored],
+        reports=sum(entry.data is None for entry in delivery.stored),
+        refusals=refusals,
+        undecided=[(entry.result_id, why) for entry, why in delivery.undecided if why != entry.last_error],
+        seconds=seconds,
+        error=error or delivery.not_now,
+    )
+
+
+class Receipts:
+    """Writes in the order of `add`, one write at a time; quick deliveries go together, a few to a write.
+
+    What could not be written is kept, and goes first: should a newer record leave the outbox before an older one of its
+    parcel, the older one would be sent again, over the newer. It is little, as `add` waits for the store before long.
+    """
+
+    def __init__(self, lpm: LocalPersistenceManager, clock: Clock, emit: Emit) -> None:
+        self._lpm = lpm
+        self._clock = clock
+        self._emit = emit
+        self._note = HeldNote(lpm.path)
+        self._waiting: list[Delivered] = []
+        self._refusals: deque[Refusal] = deque()
+        self._writing: asyncio.Task[None] | None = None
+        self._held: Held | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the store does not take them; '' while it does."""
+        return self._held.error if self._held else ""
+
+    def begin(self) -> None:
+        """Nothing is held. What another process has left of its own is forgotten."""
+        self._hold(None)
+
+    async def add(self, done: Delivered) -> None:
+        """Waits only where the store is far behind. Raises the StoreError of an earlier write."""
+        self._waiting.append(done)
+        if len(self._waiting) < _A_WRITE and done.seconds < _QUICK_SECONDS:
+            return
+        if self._writing is not None and self._writing.done():
+            await self._written(self._writing)
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_what_waits())
+        if len(self._waiting) >= _MOST_WAITING:
+            await self._written(self._writing)
+
+    async def settle(self) -> None:
+        """Everything is in the store when this returns. Raises a StoreError: then call it again before sending more."""
+        while self._writing is not None or self._waiting or self._refusals:
+            if self._writing is None:
+                self._writing = asyncio.create_task(self._write_what_waits())
+            await self._written(self._writing)
+
+    async def _written(self, writing: asyncio.Task[None]) -> None:
+        self._writing = None
+        try:
+            await asyncio.wait([writing])
+        except asyncio.CancelledError:
+            writing.cancel()  # a mark is made or not; one that is not is made before the next delivery
+            raise
+        writing.result()
+
+    async def _write_what_waits(self) -> None:
+        try:
+            await self._write(self._waiting[:])
+            while len(self._waiting) >= _A_WRITE:  # fewer wait for others to go with them
+                await self._write(self._waiting[:])
+        except StoreError as error:
+            self._failed(error)
+            raise
+        if self._held:
+            self._hold(None)
+
+    def _failed(self, error: StoreError) -> None:
+        before = self._held
+        held = Held(
+            since=before.since if before else self._clock.now(),
+            results=sum(len(done.stored) for done in self._waiting),
+            error=f"{type(error).__name__}: {error}",
+            remedy=error.hint or "see the worker's log",
+        )
+        self._hold(held)
+        if before is None:
+            self._emit(MarksHeld(results=held.results, error=held.error))
+
+    def _hold(self, held: Held | None) -> None:
+        self._held = held
+        self._note.write(held)
+
+    async def _write(self, group: Sequence[Delivered]) -> None:
+        logging = asyncio.create_task(self._log(group))  # with the marks, in one transaction
+        try:
+            await self._mark(group)
+        finally:
+            await logging
+
+    async def _mark(self, group: Sequence[Delivered]) -> None:
+        pages = [result_id for done in group for result_id in done.pages]
+        stored = [result_id for done in group for result_id in done.stored]
+        if pages:
+            await self._lpm.mark_raw_synced(pages)  # before the results that name them (I6)
+        if stored:
+            await self._lpm.mark_synced(stored)
+        del self._waiting[: len(group)]
+        self._refusals.extend(refusal for done in group for refusal in done.refusals)
+        for result_id, reason in (one for done in group for one in done.undecided):
+            await self._lpm.note_refusal([result_id], reason)
+        while self._refusals:
+            await self._refused(self._refusals[0])
+            self._refusals.popleft()
+        if stored or pages:
+            reports, seconds = sum(done.reports for done in group), sum(done.seconds for done in group)
+            records = len(stored) - reports
+            self._emit(ResultsSynced(results=records, reports=reports, raw_files=len(pages), seconds=seconds))
+
+    async def _refused(self, refusal: Refusal) -> None:
+        mark = self._lpm.mark_rejected if refusal.final else self._lpm.count_attempt
+        await mark([refusal.result_id], refusal.reason)
+        self._emit(EntryRefused(task_id=refusal.task_id, reason=refusal.reason, rejected=refusal.final))
+
+    async def _log(self, group: Sequence[Delivered]) -> None:
+        with contextlib.suppress(StoreError):  # a full disk does not stop what makes room on it
+            for line in _lines(group):
+                await self._lpm.sync_log.record(line)
+
+
+def _lines(group: Sequence[Delivered]) -> list[SyncRound]:
+    """One for all deliveries that worked, one for the pages, one for each delivery that did not work."""
+    worked = [done for done in group if done.error is None]
+    pages = sum(len(done.pages) for done in group)
+    lines = []
+    if worked:
+        reason = next((refusal.reason for done in worked for refusal in done.refusals), None)
+        lines.append(_line("results", _records(worked), worked, error=reason))
+    if pages:
+        lines.append(_line("raw_files", pages, group))
+    lines += [
+        _line("results", _records([done]), [done], str(done.error), success=False) for done in group if done.error
+    ]
+    return lines
+
+
+def _records(group: Sequence[Delivered]) -> int:
+    return sum(len(done.stored) - done.reports for done in group)
+
+
+def _line(
+    record_type: str, count: int, group: Sequence[Delivered], error: str | None = None, *, success: bool = True
+) -> SyncRound:
+    return SyncRound(
+        direction="upload",
+        record_type=record_type,
+        record_count=count,
+        success=success,
+        error=error,
+        duration_ms=int(sum(done.seconds for done in group) * 1000),
+    )
+
 
 T = TypeVar("T")
 
@@ -79,7 +336,7 @@ class BatchSize:
             await self._lpm.state.put(SLOWNESS_STATE, self._slow)
 
 
-class _LockLost(NotNow):
+class _LockLost(Unavailable):
     """This process gave no sign of life for a while, and a peer delivers in its place."""
 
 
@@ -125,8 +382,8 @@ class SyncManager:
         self._settings = settings
         self._clock = clock
         self._emit = emit
-        self.absence = Absence(SYNC, lpm, settings, clock, emit)
-        self._marks = Marks(lpm, clock, emit)
+        self.absence = UpstreamState(SYNC, lpm, settings, clock, emit)
+        self._marks = Receipts(lpm, clock, emit)
         self._batch = BatchSize(lpm, settings.batch_size, clock)
         self._is_loaded = False
         self._urged = False
@@ -142,7 +399,7 @@ class SyncManager:
         """When, by the monotonic clock, what was passed over is tried again."""
 
     @property
-    def away(self) -> Away | None:
+    def away(self) -> Offline | None:
         """Why nothing is delivered at the moment."""
         return self.absence.away
 
@@ -178,7 +435,7 @@ class SyncManager:
             return _NOT_ON_DUTY_SECONDS
         except _TooSlowTogether:
             return 0.0  # a smaller batch may be answered in time: the gateway is not away
-        except (NotNow, NotAllowed) as error:
+        except (Unavailable, Unauthorized) as error:
             return await self.absence.failed(error)
 
     async def _round(self) -> float:
@@ -212,7 +469,7 @@ class SyncManager:
         most = settings.batch_size * _BATCHES_A_LOOK
         return await self._lpm.get_unsynced_results(most, settings.batch_bytes, after=self._after)
 
-    async def _deliver_all(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
+    async def _deliver_all(self, found: Sequence[OutboxEntry], marks: Receipts) -> None:
         """What was found; and where that is much, what follows, read while this is on its way."""
         until = self._clock.monotonic() + _ROUND_SECONDS
         while found:
@@ -225,7 +482,7 @@ class SyncManager:
             if self._batches_in_vain >= _MOST_BATCHES_IN_VAIN:
                 return
 
-    async def _deliver_batches(self, found: Sequence[OutboxEntry], marks: Marks) -> None:
+    async def _deliver_batches(self, found: Sequence[OutboxEntry], marks: Receipts) -> None:
         start = 0
         while start < len(found):
             batch = found[start : start + self._batch.now]
@@ -235,7 +492,7 @@ class SyncManager:
                 continue
             try:
                 await self._deliver(ready, marks)
-            except NotNow as error:
+            except Unavailable as error:
                 if not error.timed_out or (len(ready) > 1 and error.retry_after):
                     raise
                 if len(ready) > 1:
@@ -269,20 +526,20 @@ class SyncManager:
             self._again_at = self._clock.monotonic() + pause
         return max(0.05, min(_IDLE_SECONDS, self._again_at - self._clock.monotonic()))
 
-    async def _deliver(self, entries: Sequence[OutboxEntry], marks: Marks) -> None:
+    async def _deliver(self, entries: Sequence[OutboxEntry], marks: Receipts) -> None:
         delivery = Delivery(self._upstream, self._lpm, self._settings.raw_uploads, self._pass, self._shared)
         started = self._clock.monotonic()
-        error: NotNow | NotAllowed | None = None
+        error: Unavailable | Unauthorized | None = None
         try:
             await delivery.send(entries)
             await delivery.decide()
-        except (NotNow, NotAllowed) as raised:
+        except (Unavailable, Unauthorized) as raised:
             error = raised
         seconds = self._clock.monotonic() - started
         done = delivered(delivery, seconds, error, self._settings.max_rejections)
         self._hold_back(delivery, done)
         await marks.add(done)
-        if isinstance(error, NotNow) and error.timed_out:
+        if isinstance(error, Unavailable) and error.timed_out:
             await self._batch.timed_out(len(entries))
         if error is not None:
             raise error
@@ -327,7 +584,7 @@ class _TooSlowTogether(Exception):
 class _TooSlowAlone(Exception):
     """One entry, sent alone, was not answered in time."""
 
-    def __init__(self, error: NotNow) -> None:
+    def __init__(self, error: Unavailable) -> None:
         super().__init__(str(error))
         self.error = error
 

@@ -1,4 +1,4 @@
-"""One worker's parts, wired together. A runner says which of them it wants."""
+"""Ends a run when no task is left here or offered, and all is delivered; or when the upstream is away for too long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from datetime import timedelta
 
 from msgspec import Struct, field
 
-from parcelpost.client.upstream import Upstream
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import Emit, WorkerStarted
@@ -16,28 +15,82 @@ from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
-from parcelpost.storage.failures import Failures
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
-from parcelpost.worker.absence import acquaint
+from parcelpost.upstream.base import Upstream
+from parcelpost.worker.backoff import Offline, share_state
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
-from parcelpost.worker.crew import Crew
 from parcelpost.worker.executor import Executor
-from parcelpost.worker.extras import Extras
-from parcelpost.worker.figures import figures
-from parcelpost.worker.heartbeat import Heartbeat
-from parcelpost.worker.janitor import JanitorLoop
-from parcelpost.worker.learning import FleetExperience, Learning, last_flush
-from parcelpost.worker.loop import LONGEST_TURN_SECONDS
-from parcelpost.worker.pressure import Pressure
-from parcelpost.worker.progress import Progress
-from parcelpost.worker.resources import Resources
-from parcelpost.worker.safe_browsers import Browsers
-from parcelpost.worker.shortage import ShortageNotes
-from parcelpost.worker.storage_watch import StorageWatch
+from parcelpost.worker.heartbeat import HeartbeatLoop
+from parcelpost.worker.janitor import JanitorLoop, Progress, StorageWatch, figures
+from parcelpost.worker.learning import Extras, FleetExperience, Learning, last_flush
+from parcelpost.worker.loop import LONGEST_TURN_SECONDS, SYNC, Supervisor
+from parcelpost.worker.resources import Browsers, Pressure, Resources
+from parcelpost.worker.status import ShortageNotes
 from parcelpost.worker.sync import SyncManager
-from parcelpost.worker.until_empty import UntilEmpty
+
+_LOOK_SECONDS = 0.5
+
+
+class UntilEmpty:
+    def __init__(
+        self,
+        lpm: LocalPersistenceManager,
+        control: Control,
+        *,
+        active: Callable[[], int],
+        offers_nothing: Callable[[], bool],
+        delivers: bool,
+        away: Callable[[], Offline | None],
+        give_up_seconds: float,
+        clock: Clock,
+        platforms: Callable[[], frozenset[str] | None] = lambda: None,
+    ) -> None:
+        """`platforms`: whose tasks this worker takes, None for everybody's. It does not wait for those of others.
+
+        `away`: why no tasks can be asked for. `give_up_seconds`: how long to wait for an upstream that is away, once
+        nothing is left to do without it.
+        """
+        self._lpm = lpm
+        self._control = control
+        self._active = active
+        self._offers_nothing = offers_nothing
+        self._platforms = platforms
+        self._delivers = delivers
+        """Whether there is somebody to deliver to: otherwise results stay here."""
+        self._away = away
+        self._give_up_seconds = give_up_seconds
+        self._clock = clock
+        self._waits_since: float | None = None
+        """By the monotonic clock: since when there is nothing to do but to wait for an upstream that is away."""
+        self.gave_up: Offline | None = None
+        """What the run ended on, if not on an empty store."""
+
+    async def step(self) -> float:
+        if self._active() or await self._lpm.is_any_open(self._platforms()):
+            self._waits_since = None
+            return _LOOK_SECONDS
+        undelivered = self._delivers and bool(await self._lpm.get_unsynced_results(1))
+        if self._offers_nothing() and not undelivered:
+            self._control.leave("nothing is left to do")
+            return _LOOK_SECONDS
+        away = self._away() or await self._undelivered_why()
+        if away is None:
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = self._clock.monotonic()
+        elif self._clock.monotonic() - self._waits_since >= self._give_up_seconds:
+            self.gave_up = away
+            self._control.leave(f"the upstream was away for {self._give_up_seconds:g} s")
+        return _LOOK_SECONDS
+
+    async def _undelivered_why(self) -> Offline | None:
+        """As the process that delivers has noted it; that may be a peer."""
+        noted = await self._lpm.state.get(SYNC, Offline)
+        return noted if noted and noted.failures else None
+
 
 ONE_BY_ONE = "one by one"
 
@@ -47,7 +100,7 @@ _LATELY = timedelta(days=1)
 _LONGEST_CHORES_SECONDS = 43_200.0  # a backup or a VACUUM of a very large store
 
 
-class Tools(Struct, frozen=True, kw_only=True):
+class Context(Struct, frozen=True, kw_only=True):
     """What a worker works with; made by whoever starts it."""
 
     lpm: LocalPersistenceManager
@@ -80,7 +133,7 @@ class Tools(Struct, frozen=True, kw_only=True):
 
 
 class Worker:
-    def __init__(self, tools: Tools, control: Control) -> None:
+    def __init__(self, tools: Context, control: Control) -> None:
         self.tools = tools
         lpm, settings, clock, emit = tools.lpm, tools.settings, tools.clock, tools.emit
         self.control = control
@@ -88,7 +141,7 @@ class Worker:
         """Of the last day; looked at only where somebody asks for figures."""
         self.end: UntilEmpty | None = None
         """Of a run that ends by itself."""
-        self.crew = crew = Crew(control, clock, emit)
+        self.crew = crew = Supervisor(control, clock, emit)
         self.watch = StorageWatch(lpm, emit)
         self.resources = Resources(
             settings.resources, browsers=tools.browsers, most_browsers=tools.most_browsers, clock=clock, emit=emit
@@ -126,7 +179,7 @@ class Worker:
             clock=clock,
             emit=emit,
         )
-        self.heartbeat = Heartbeat(
+        self.heartbeat = HeartbeatLoop(
             lpm,
             tools.upstream,
             settings.heartbeat,
@@ -154,7 +207,7 @@ class Worker:
             clock=clock,
             emit=emit,
         )
-        acquaint([self.sync.absence, self.collector.absence, self.heartbeat.absence], crew.wake)
+        share_state([self.sync.absence, self.collector.absence, self.heartbeat.absence], crew.wake)
 
     def platforms(self) -> Sequence[str]:
         """Whose tasks this worker asks for, by the upstream's order, the settings, or what is installed."""

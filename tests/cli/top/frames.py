@@ -11,12 +11,11 @@ from parcelpost.cli.status_report import Pause
 from parcelpost.cli.status_report import Problem as Wrong
 from parcelpost.cli.top.seen import Problem, Rates, Seen
 from parcelpost.model import QueueDepth
-from parcelpost.storage.failures import Ends, Failures
-from parcelpost.storage.glimpses import RunningTask, Trouble
 from parcelpost.storage.health import Level, Usage
-from parcelpost.storage.metrics import Sample, TimedSample
-from parcelpost.worker.backoff import Away
-from parcelpost.worker.presence import Presence
+from parcelpost.storage.history import Sample, TimedSample
+from parcelpost.storage.queries import Ends, Failures, RecentError, RunningTask
+from parcelpost.worker.backoff import Offline
+from parcelpost.worker.status import Presence
 
 AT = datetime(2026, 11, 16, 13, 42, 57, tzinfo=UTC)
 START = "parcelpost run --mode ondemand --gateway URL"
@@ -197,7 +196,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
             *(_trouble("again", n * 4, f"503 Service Unavailable{text}", names[0], text) for n in range(1, 4)),
             _trouble("failed", 40, f"the page has no table of values{text}", names[-1], text),
             _trouble("refused", 300, f"422: amount_due is not a number{text}", names[0], text),
-            Trouble(
+            RecentError(
                 kind="upload", at=ago(700), platform="", county="", parcel_id="", error=f"did not answer in 30 s{text}"
             ),
         ),
@@ -206,7 +205,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
 
 def away() -> Seen:
     seen = busy()
-    gone = Away(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
+    gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
     sync = Sync(last_upload=None, last_download=None, away=gone, denied="", remedy="", held=None)
     return _with(seen, overview=overview(sync=sync, workers=seen.overview.workers if seen.overview else []))
 
@@ -223,7 +222,7 @@ def _with(seen: Seen, **changes: object) -> Seen:
     return replace(seen, **changes)
 
 
-def _trouble(kind: str, seconds: float, error: str, platform: str, text: str) -> Trouble:
-    return Trouble(
+def _trouble(kind: str, seconds: float, error: str, platform: str, text: str) -> RecentError:
+    return RecentError(
         kind=kind, at=ago(seconds), platform=platform, county=f"lee{text}", parcel_id=f"1-2{text}", error=error
     )

@@ -16,7 +16,7 @@ from parcelpost.cli.top.paced import Paced
 from parcelpost.cli.top.rates import PARTS, RateBook
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.sync_log import SyncRound
+from parcelpost.storage.history import SyncRound
 from tests.cli.support import Run, change, damage, rows
 from tests.storage.making import a_task, claim_one, save_one
 

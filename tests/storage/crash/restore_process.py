@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from parcelpost.storage import LocalPersistenceManager, backup
-from parcelpost.storage.opening import live_folder
+from parcelpost.storage.locks import live_folder
 from tests.storage.making import save_one
 
 _STEPS = {"open", "os.rename", "os.link", "os.remove", "os.truncate", "os.mkdir", "sqlite3.connect"}

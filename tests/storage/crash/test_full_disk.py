@@ -15,7 +15,7 @@ from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.filtering import Selection
+from parcelpost.storage.filters import Selection
 from parcelpost.storage.health import Level
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole

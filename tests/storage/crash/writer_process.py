@@ -23,7 +23,7 @@ from typing import Literal, cast
 from msgspec import structs
 
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.listing import child_id, listed
+from parcelpost.storage.results import child_id, listed
 from tests.storage.making import a_result, a_task
 
 _CALLERS = 16

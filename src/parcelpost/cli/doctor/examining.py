@@ -27,7 +27,7 @@ from parcelpost.cli.running import CLOCK
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import ParcelpostError, StoreCorrupt
 from parcelpost.settings.sources import Found
-from parcelpost.storage.sqlite_errors import os_error
+from parcelpost.storage.errors import os_error
 
 _SECONDS = 60.0
 _DEEP_SECONDS = 3_600.0

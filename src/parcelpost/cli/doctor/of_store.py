@@ -16,8 +16,8 @@ from parcelpost.cli.status_report import Problem
 from parcelpost.cli.unopened import damaged, unopened
 from parcelpost.errors import StoreCorrupt, StoreError
 from parcelpost.storage import backup, migrations
-from parcelpost.storage.sqlite_errors import os_error
-from parcelpost.storage.wholeness import damage
+from parcelpost.storage.errors import os_error
+from parcelpost.storage.snapshot import integrity_problems
 
 _LARGE_WAL_BYTES = 64 * 1024**2
 _MOST_PAGES = 2_000
@@ -49,7 +49,7 @@ def until_over(case: Case) -> Callable[[], bool]:
 async def wholeness(case: Case) -> list[Answer]:
     try:
         async with looking(case.store) as database:
-            found = await database.read(damage, deep=case.deep, is_over=until_over(case))
+            found = await database.read(integrity_problems, deep=case.deep, is_over=until_over(case))
     except StoreCorrupt as error:
         return [await _damaged(case, str(error))]
     if found is None:

@@ -15,14 +15,13 @@ from parcelpost.cli.readiness import is_own_machine
 from parcelpost.cli.running import CLOCK, looking
 from parcelpost.cli.status_report import Problem
 from parcelpost.cli.upstreams import check_firestore, upstream_of
-from parcelpost.client.address import base_url
-from parcelpost.client.http import another_gateway
-from parcelpost.client.probing import Probed, probe
-from parcelpost.errors import AnotherGateway, InvalidSettings, NotNow, StoreError, UpstreamError
-from parcelpost.settings.checks import url_problem
-from parcelpost.settings.keys import GatewaySettings
+from parcelpost.errors import AnotherGateway, InvalidSettings, StoreError, Unavailable, UpstreamError
+from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import read_token
+from parcelpost.settings.validation import url_problem
 from parcelpost.storage.state import WorkerState
+from parcelpost.upstream.gateway import Probed, probe
+from parcelpost.upstream.http import another_gateway, base_url
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 
 _PATIENCE_SECONDS = 10.0
@@ -106,7 +105,7 @@ def _gateway(url: str, found: Probed, seconds: float, *, has_token: bool) -> Ans
 
 
 def _problem(url: str, error: UpstreamError) -> Problem:
-    if not isinstance(error, NotNow):
+    if not isinstance(error, Unavailable):
         return Problem(f"the gateway at {url} does not let us in: {error}", error.hint, "gateway")
     # No command that starts one: it would be another gateway in the place of this one, and take its results.
     here = ", with the database that it had before" if is_own_machine(url) else ""
@@ -127,7 +126,7 @@ async def _firestore(case: Case) -> Answer:
         return Answer("firestore", "not asked: its settings cannot be used", skipped=True)
     except TimeoutError:
         what = f"Firestore does not answer within {_PATIENCE_SECONDS:g} s"
-        return Answer("firestore", "", [Problem(what, NotNow.hint, "firestore")])
+        return Answer("firestore", "", [Problem(what, Unavailable.hint, "firestore")])
     except UpstreamError as error:
         return Answer("firestore", "", [Problem(f"Firestore cannot be used: {error}", error.hint, "firestore")])
     return Answer("firestore", "answers, and lets us in")

@@ -6,7 +6,7 @@ from parcelpost.cli.doctor.report import Case
 from parcelpost.cli.running import CLOCK, looking, openers
 from parcelpost.errors import StoreError
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.presence import PRESENCE_STATE, Presence
+from parcelpost.worker.status import PRESENCE_STATE, Presence
 
 
 async def workers(case: Case) -> tuple[list[Presence], list[Presence]]:

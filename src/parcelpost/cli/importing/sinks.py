@@ -13,11 +13,11 @@ from parcelpost.clock import Clock, iso
 from parcelpost.errors import InvalidInput, StoreFull
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.model import Task
+from parcelpost.protocol.server import check_deliverable
 from parcelpost.storage import rows
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
-from parcelpost.wire.orders import check_deliverable
 
 _CHUNKS_A_LOOK = 10
 

@@ -16,10 +16,9 @@ from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import changing, looking, run
 from parcelpost.errors import InvalidInput
-from parcelpost.storage import fates
-from parcelpost.storage.fates import ACTED_ON, Consent, Fate, Word
-from parcelpost.storage.filtering import Selection, known
-from parcelpost.storage.mending import Mending, Progress
+from parcelpost.storage import admin
+from parcelpost.storage.admin import ACTED_ON, Admin, Consent, Fate, Progress, Word
+from parcelpost.storage.filters import Selection, known
 
 Counts = Mapping[Fate, int]
 
@@ -32,7 +31,7 @@ class Asked(NamedTuple):
     """task or result."""
     past: str
     """retried, rejected, forgotten: also the name in JSON."""
-    change: Callable[[Mending, Selection, Consent, Progress], Awaitable[Counter[Fate]]]
+    change: Callable[[Admin, Selection, Consent, Progress], Awaitable[Counter[Fate]]]
     question: Callable[[Counts], str]
     done: Callable[[Counts], str]
     see: str
@@ -83,7 +82,7 @@ async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *
         if which.known is None:
             which = replace(which, known=await database.read(known))
         if which.task_ids is not None:
-            named = await database.read(fates.named, asked.word, which, consent)
+            named = await database.read(admin.named, asked.word, which, consent)
             found = {task_id: fate for task_id, (fate, _) in named.items()}
             reasons = [
                 refusal(asked.past, asked.noun, task_id, *named.get(task_id, (None, None)))
@@ -94,8 +93,8 @@ async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *
                 raise InvalidInput(
                     printable("; ".join(reasons)), hint=f"nothing was changed; see one with '{asked.see}'"
                 )
-        counts = await database.read(fates.counts, asked.word, which, consent)
-        records = await database.read(fates.records_lost, asked.word, which)
+        counts = await database.read(admin.counts, asked.word, which, consent)
+        records = await database.read(admin.records_lost, asked.word, which)
         return _Plan(which, consent, counts, records)
 
 

@@ -13,10 +13,10 @@ from parcelpost.cli.output import Cell, size
 from parcelpost.cli.running import looking
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry, TaskInfo
-from parcelpost.storage import evidence, outbox, several, tasks
-from parcelpost.storage.evidence import KeptEvidence
-from parcelpost.storage.opening import raw_folder
-from parcelpost.storage.raw_names import inside
+from parcelpost.storage import artifacts, outbox, results, tasks
+from parcelpost.storage.artifacts import KeptArtifacts
+from parcelpost.storage.raw_files import inside
+from parcelpost.storage.raw_folder import raw_folder
 
 
 class Step(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Page(Struct, frozen=True, kw_only=True):
 class Story(Struct, frozen=True, kw_only=True):
     task: TaskInfo
     result: OutboxEntry | None
-    evidence: KeptEvidence | None
+    evidence: KeptArtifacts | None
     page: Page | None
     children: int
     """Tasks that stand for further records of its page."""
@@ -51,8 +51,8 @@ async def story(store: Path, task_id: str, hint: str) -> Story:
         if task is None:
             raise InvalidInput(f"there is no task {task_id!r}", hint=hint)
         result = await database.read(outbox.get, task_id)
-        kept = await database.read(evidence.look, task_id)
-        children = await database.read(several.count_children, task_id)
+        kept = await database.read(artifacts.artifact_paths, task_id)
+        children = await database.read(results.count_children, task_id)
     page = _page(store, result) if result else None
     steps = sorted(_steps(task, result, kept), key=lambda step: step.at)
     return Story(task=task, result=result, evidence=kept, page=page, children=children, history=steps)
@@ -79,7 +79,7 @@ def _page(store: Path, entry: OutboxEntry) -> Page | None:
     return Page(path=str(path), bytes=path.stat().st_size, state=state)
 
 
-def _steps(task: TaskInfo, result: OutboxEntry | None, kept: KeptEvidence | None) -> Iterator[Step]:
+def _steps(task: TaskInfo, result: OutboxEntry | None, kept: KeptArtifacts | None) -> Iterator[Step]:
     known = [(task.created_at, f"stored, from {task.task.source}"), (task.started_at, "last started")]
     if kept:
         known.append((kept.created_at, "an attempt in a browser failed"))

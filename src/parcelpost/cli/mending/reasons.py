@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from parcelpost.cli.output import count
-from parcelpost.storage.fates import Fate
+from parcelpost.storage.admin import Fate
 
 _OF_ONE = {
     Fate.HELD: "{id!r} is being worked on by {holder}: wait for its end, or stop that worker",

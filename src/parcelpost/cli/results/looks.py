@@ -18,7 +18,7 @@ from parcelpost.model import OutboxEntry
 if TYPE_CHECKING:
     from parcelpost.cli.mending.history import Story
     from parcelpost.storage.db import LocalDatabase
-    from parcelpost.storage.filtering import Selection
+    from parcelpost.storage.filters import Selection
 
 LIST_EXAMPLES = """
 Examples:
@@ -48,7 +48,7 @@ def list_(
     """List results in the order stored, without their records."""
     from parcelpost.cli import running
     from parcelpost.cli.mending.lists import Kind, print_list
-    from parcelpost.storage.filtering import results_page
+    from parcelpost.storage.filters import results_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
         return await database.read(results_page, which, most, after, with_data=False)

@@ -11,7 +11,7 @@ from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, comman
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.asking import Counts
-    from parcelpost.storage.filtering import Selection
+    from parcelpost.storage.filters import Selection
 
 RETRY_EXAMPLES = """
 Examples:
@@ -56,7 +56,7 @@ def retry(
     """
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.fates import RETRY_RESULTS, Consent
+    from parcelpost.storage.admin import RETRY_RESULTS, Consent
 
     asked = Asked(
         word=RETRY_RESULTS,
@@ -85,7 +85,7 @@ def reject(
     """Set results aside that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.fates import REJECT_RESULTS, Consent
+    from parcelpost.storage.admin import REJECT_RESULTS, Consent
 
     asked = Asked(
         word=REJECT_RESULTS,
@@ -119,7 +119,7 @@ def forget(
     """
     from parcelpost.cli.mending.asking import Asked, do
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.fates import FORGET_RESULTS, Consent
+    from parcelpost.storage.admin import FORGET_RESULTS, Consent
 
     asked = Asked(
         word=FORGET_RESULTS,
@@ -140,7 +140,7 @@ def _them(counts: Counts) -> str:
 
 def _question(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.fates import Fate
+    from parcelpost.storage.admin import Fate
 
     told = counts.get(Fate.REPORTED, 0)
     upstream = f" For {told:,} of them the upstream is told that the task failed." if told else ""
@@ -149,7 +149,7 @@ def _question(counts: Counts) -> str:
 
 def _done(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.fates import Fate
+    from parcelpost.storage.admin import Fate
 
     told = counts.get(Fate.REPORTED, 0)
     reports = f" In place of {told:,} a report that the task failed is to be delivered." if told else ""

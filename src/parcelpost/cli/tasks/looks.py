@@ -15,7 +15,7 @@ from parcelpost.model import TaskInfo
 if TYPE_CHECKING:
     from parcelpost.cli.mending.history import Story
     from parcelpost.storage.db import LocalDatabase
-    from parcelpost.storage.filtering import Selection
+    from parcelpost.storage.filters import Selection
 
 LIST_EXAMPLES = """
 Examples:
@@ -43,7 +43,7 @@ def list_(
     """List tasks in the order stored."""
     from parcelpost.cli import running
     from parcelpost.cli.mending.lists import Kind, print_list
-    from parcelpost.storage.filtering import tasks_page
+    from parcelpost.storage.filters import tasks_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
         return await database.read(tasks_page, which, most, after)

@@ -11,7 +11,7 @@ from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, comman
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.asking import Counts
-    from parcelpost.storage.filtering import Selection
+    from parcelpost.storage.filters import Selection
 
 RETRY_EXAMPLES = """
 Examples:
@@ -60,7 +60,7 @@ def retry(
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
     from parcelpost.model import TaskStatus
-    from parcelpost.storage.fates import RETRY_TASKS, Consent
+    from parcelpost.storage.admin import RETRY_TASKS, Consent
 
     asked = Asked(
         word=RETRY_TASKS,
@@ -91,7 +91,7 @@ def reject(
     """Let pending tasks end as failed, undone. Where they came from an upstream, it is told. Asks first."""
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.fates import REJECT_TASKS, Consent
+    from parcelpost.storage.admin import REJECT_TASKS, Consent
 
     asked = Asked(
         word=REJECT_TASKS,
@@ -125,7 +125,7 @@ def forget(
     """
     from parcelpost.cli.mending.asking import Asked, do
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.fates import FORGET_TASKS, Consent
+    from parcelpost.storage.admin import FORGET_TASKS, Consent
 
     asked = Asked(
         word=FORGET_TASKS,
@@ -142,7 +142,7 @@ def forget(
 
 def _question(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.fates import Fate
+    from parcelpost.storage.admin import Fate
 
     told = counts.get(Fate.REPORTED, 0)
     upstream = f" {told:,} of them an upstream waits for: it is told that they failed." if told else ""
@@ -153,7 +153,7 @@ def _question(counts: Counts) -> str:
 
 def _done(counts: Counts) -> str:
     from parcelpost.cli.output import count
-    from parcelpost.storage.fates import Fate
+    from parcelpost.storage.admin import Fate
 
     told = counts.get(Fate.REPORTED, 0)
     reports = f" {told:,} failed: they go some time after their upstream was told." if told else ""

@@ -20,12 +20,12 @@ from parcelpost.cli.top.seen import MOST_ROWS, Problem, Seen
 from parcelpost.clock import iso
 from parcelpost.errors import StoreError, StoreNotFound
 from parcelpost.model import QueueDepth
-from parcelpost.storage import glimpses, queue_state
+from parcelpost.storage import queries
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.metrics import Metrics
-from parcelpost.storage.sqlite_errors import os_error
+from parcelpost.storage.errors import os_error
+from parcelpost.storage.history import Metrics
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.presence import PRESENCE_STATE, Presence
+from parcelpost.worker.status import PRESENCE_STATE, Presence
 
 _COUNTS_SECONDS = 1.0
 _OVERVIEW_SECONDS = 5.0
@@ -86,21 +86,21 @@ class _Glance:
             queue=queue,
             platforms=platforms,
             presences=tuple(one for one in told if one.owner in alive),
-            running=tuple(await self._db.read(glimpses.running, MOST_ROWS)),
+            running=tuple(await self._db.read(queries.running, MOST_ROWS)),
             browsers=tuple(await seen_in(self._db, self._store)),
             rates=await self._rates.look(self._db, now),
             samples=tuple(await Metrics(self._db, CLOCK).since(now - _SAMPLES_FOR, MOST_ROWS)),
-            troubles=tuple(await self._db.read(glimpses.troubles, MOST_ROWS)),
+            troubles=tuple(await self._db.read(queries.recent_errors, MOST_ROWS)),
         )
 
     async def _count(self) -> tuple[QueueDepth, dict[str, dict[str, int]]]:
         now = CLOCK.now()
-        depth = await self._db.read(queue_state.depth, now)
-        return depth, await self._db.read(queue_state.counts, iso(now))
+        depth = await self._db.read(queries.depth, now)
+        return depth, await self._db.read(queries.counts, iso(now))
 
     async def _look_over(self) -> tuple[Overview, datetime, str]:
         found = await overview.gather(self._store)
-        waiting = await self._db.read(queue_state.sources)
+        waiting = await self._db.read(queries.sources)
         return found, CLOCK.now(), run_command(self._store, waiting.pending | waiting.unsent)
 
 

@@ -9,7 +9,7 @@ from parcelpost.cli.overview import Delivered, Overview, remark
 from parcelpost.cli.top.how import How
 from parcelpost.cli.top.seen import Seen
 from parcelpost.cli.top.text import Line, Span, Style, cells, wrapped
-from parcelpost.worker.presence import Presence
+from parcelpost.worker.status import Presence
 
 _LABEL = 8
 _OLD_SECONDS = 30

@@ -15,7 +15,7 @@ from parcelpost.cli.top.how import How
 from parcelpost.cli.top.rates import PART_SECONDS, PARTS
 from parcelpost.cli.top.seen import Seen
 from parcelpost.cli.top.text import Line, Span, Style, cells, width_of, wrapped
-from parcelpost.storage.glimpses import RunningTask, Trouble
+from parcelpost.storage.queries import RecentError, RunningTask
 
 _PER_MINUTE_PARTS = 60 // PART_SECONDS
 _LABEL = 10
@@ -229,9 +229,9 @@ def _in_full(rows: list[tuple[str, Span, str, str]], width: int) -> list[Line]:
     return found
 
 
-def _alike(troubles: tuple[Trouble, ...]) -> list[tuple[Trouble, int]]:
+def _alike(troubles: tuple[RecentError, ...]) -> list[tuple[RecentError, int]]:
     """The newest of those that say the same of the same site, and how many they are."""
-    found: dict[tuple[str, str, str, str], list[Trouble]] = {}
+    found: dict[tuple[str, str, str, str], list[RecentError]] = {}
     for one in troubles:
         found.setdefault((one.kind, one.platform, one.county, one.error), []).append(one)
     return [(ones[0], len(ones)) for ones in found.values()]

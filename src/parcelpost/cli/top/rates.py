@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from parcelpost.cli.top.seen import Rates
 from parcelpost.clock import iso
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.glimpses import PART_CHARS, Done, done_since
+from parcelpost.storage.queries import PART_CHARS, Throughput, throughput_since
 
 PARTS = 60
 PART_SECONDS = 10
@@ -28,12 +28,12 @@ class RateBook:
         if since is None or not first <= since <= now:  # the first look, a long pause, or a clock that was set back
             self._counts = {name: Counter() for name in _NAMES}
             since = first
-        self._take(await database.read(done_since, since), since)
+        self._take(await database.read(throughput_since, since), since)
         # What ends now may be committed a little later: the part before is counted once more.
         self._known_to = max(first, part_start(now) - timedelta(seconds=PART_SECONDS))
         return self._rates(first)
 
-    def _take(self, done: Done, since: datetime) -> None:
+    def _take(self, done: Throughput, since: datetime) -> None:
         again = iso(since)[:PART_CHARS]
         for name, counts in self._counts.items():
             for part in [part for part in counts if part >= again]:

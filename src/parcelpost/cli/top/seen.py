@@ -10,9 +10,9 @@ from msgspec import Struct
 from parcelpost.cli.browser_seen import SeenBrowser
 from parcelpost.cli.overview import Overview
 from parcelpost.model import QueueDepth
-from parcelpost.storage.glimpses import RunningTask, Trouble
-from parcelpost.storage.metrics import TimedSample
-from parcelpost.worker.presence import Presence
+from parcelpost.storage.history import TimedSample
+from parcelpost.storage.queries import RecentError, RunningTask
+from parcelpost.worker.status import Presence
 
 MOST_ROWS = 60
 """Of what runs, of errors, of samples."""
@@ -58,7 +58,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     rates: Rates = Rates()
     samples: tuple[TimedSample, ...] = ()
     """Of the last hour, one a minute."""
-    troubles: tuple[Trouble, ...] = ()
+    troubles: tuple[RecentError, ...] = ()
 
     @property
     def held(self) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
 from parcelpost.gateway.sql import schema
-from parcelpost.private_folder import make_private
+from parcelpost.system import make_private
 
 BUSY_SECONDS = 10.0
 """How long a lock of another process is waited for."""

@@ -30,7 +30,7 @@ from parcelpost.gateway.read_api.fleet_answers import Overview, Workers, worker_
 from parcelpost.gateway.read_api.overview import OverviewDesk
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import AWAY_AFTER
-from parcelpost.wire.orders import Orders, TaskOrder, read_orders
+from parcelpost.protocol.server import Orders, TaskOrder, read_orders
 
 T = TypeVar("T")
 

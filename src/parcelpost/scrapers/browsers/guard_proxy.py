@@ -21,7 +21,7 @@ from parcelpost.scrapers.browsers.dialing import MOST_HEAD_BYTES, Dialer, Stream
 from parcelpost.scrapers.browsers.proxy_heads import Asked, answered, asked
 from parcelpost.scrapers.fetch_errors import CannotFetch, FetchFailed, TryLater
 from parcelpost.scrapers.guard import Guard, origin_of, port_of
-from parcelpost.tcp_server import tcp_server
+from parcelpost.system import tcp_server
 
 _HEAD_SECONDS = 30.0
 _CHUNK_BYTES = 64 * 1024

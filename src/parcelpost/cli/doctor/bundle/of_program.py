@@ -19,9 +19,9 @@ from parcelpost import __version__
 from parcelpost.cli.config import judge
 from parcelpost.cli.doctor.bundle.scrubbing import Scrubber
 from parcelpost.cli.doctor.report import Case, Report
-from parcelpost.settings.checks import url_problem
-from parcelpost.settings.forms import KEYS, Key, form
-from parcelpost.storage import support
+from parcelpost.settings.schema import KEYS, Key, form
+from parcelpost.settings.validation import url_problem
+from parcelpost.storage import queries
 
 _MOST_PACKAGES = 1_000
 _PLAIN = re.compile(r"[A-Za-z0-9._+!-]{1,60}", re.ASCII)
@@ -62,7 +62,7 @@ def versions() -> dict[str, Any]:
         "parcelpost": __version__,
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
-        **support.versions(),
+        **queries.versions(),
         "system": platform.system(),
         "release": _plain(platform.release()),
         "machine": _plain(platform.machine()),

@@ -12,10 +12,9 @@ from parcelpost.cli import overview, platform_health
 from parcelpost.cli.doctor.bundle.scrubbing import Scrubber
 from parcelpost.cli.doctor.report import Case
 from parcelpost.cli.running import CLOCK, looking, openers
-from parcelpost.storage import backup, support
-from parcelpost.storage.metrics import Metrics
-from parcelpost.storage.support import Trouble
-from parcelpost.storage.sync_log import SyncLog
+from parcelpost.storage import backup, queries
+from parcelpost.storage.history import Metrics, SyncLog
+from parcelpost.storage.queries import ErrorRow
 
 _MOST_ROUNDS = 500
 _MOST_SITES = 1_000
@@ -27,16 +26,16 @@ _KINDS = frozenset({"tasks", "results", "raw_files", "learning_signals", "agent_
 
 async def schema(case: Case, scrub: Scrubber) -> Any:
     async with looking(case.store) as database:
-        found = await database.read(support.schema)
+        found = await database.read(queries.schema)
     applied = [asdict(one) | {"applied_at": scrub.moment(one.applied_at)} for one in found.applied]
     return asdict(found) | {"applied": applied}
 
 
 async def counts(case: Case, scrub: Scrubber) -> Any:
     async with looking(case.store) as database:
-        rows = await database.read(support.table_counts)
-        tasks = await database.read(support.task_counts)
-        results = await database.read(support.result_counts)
+        rows = await database.read(queries.table_counts)
+        tasks = await database.read(queries.task_counts)
+        results = await database.read(queries.result_counts)
     return {
         "rows": rows,
         "tasks": [asdict(one) | {"platform": scrub.platform(one.platform)} for one in tasks[:_MOST_SITES]],
@@ -111,13 +110,13 @@ async def platforms(case: Case, scrub: Scrubber) -> Any:
 
 async def errors(case: Case, scrub: Scrubber) -> Any:
     async with looking(case.store) as database:
-        found = await database.read(support.troubles, _MOST_TROUBLES)
+        found = await database.read(queries.error_rows, _MOST_TROUBLES)
     told = [_trouble(one, scrub) for one in found]
     commonest = Counter(one["error"] for one in told).most_common()
     return {"commonest": [{"error": text, "count": number} for text, number in commonest], "newest": told}
 
 
-def _trouble(one: Trouble, scrub: Scrubber) -> dict[str, Any]:
+def _trouble(one: ErrorRow, scrub: Scrubber) -> dict[str, Any]:
     return {
         "task": scrub.pseudonym("task", one.task_id),
         "parcel": scrub.pseudonym("parcel", one.parcel_id),

@@ -1,1 +1,0 @@
-"""The other side of the wire, as the worker sees it."""

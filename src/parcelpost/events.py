@@ -1,0 +1,511 @@
+"""What an event is, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Event(Struct, frozen=True, kw_only=True, tag=True):
+    """Something that happened and that somebody may want to know."""
+
+
+Emit = Callable[[Event], None]
+
+
+def ignore(_: Event) -> None:
+    """An Emit that nobody listens to."""
+
+
+class StoreOpened(Event, frozen=True):
+    """The store is open."""
+
+    path: str
+    schema_version: int
+    migrated: list[int]
+    """Versions applied on the way."""
+
+
+class OwnerDied(Event, frozen=True):
+    """A process that had the store open ended without closing it; what it held was brought back.
+
+    At `FULL` nothing it confirmed is lost. At `NORMAL`, if the machine lost power, what was confirmed after
+    `last_change` may be, and `pages_without_result` counts kept pages whose result is gone.
+    """
+
+    owner: str
+    synchronous: str
+    tasks_recovered: int
+    tasks_given_up: int
+    raw_files_restored: int
+    pages_without_result: int
+    last_change: str
+
+
+class StoreDamaged(Event, frozen=True):
+    """A page of the database file cannot be read. What can be is delivered; `parcelpost store salvage` keeps it."""
+
+    path: str
+
+
+class ClockSetBack(Event, frozen=True):
+    """Rows of the store were written in the future, by a clock that was ahead: delays begin anew, none is longer."""
+
+    seconds: float
+    """How far ahead it was."""
+    tasks: int
+    """Delayed tasks that would have waited until then."""
+    platforms: int
+    """Pauses of platforms that would have lasted until then."""
+
+
+class BackupMade(Event, frozen=True):
+    """A verified backup was written."""
+
+    path: str
+    bytes: int
+    removed: int
+
+
+class StoreCleaned(Event, frozen=True):
+    """Old rows and files were removed."""
+
+    tasks: int
+    results: int
+    cache: int
+    signals: int
+    metrics: int
+    sync_log: int
+    files: int
+    evidence: int
+    """Of how many tasks."""
+
+
+class PeerHung(Event, frozen=True):
+    """Another process on the store gives no sign of life: what it holds is taken over, and lost to it."""
+
+    owner: str
+    pid: int
+    seconds: float
+
+
+class PeerBack(Event, frozen=True):
+    """A process on the store that gave no sign of life does so again."""
+
+    owner: str
+    pid: int
+
+
+class ReserveUsed(Event, frozen=True):
+    """The disk is full, and the reserve was given up to mark deliveries."""
+
+    bytes: int
+
+
+class WorkerStarted(Event, frozen=True):
+    """A worker is at work."""
+
+    mode: str
+    worker_id: str
+    store: str
+    gateway: str
+    slots: int
+    platforms: list[str]
+
+
+class WorkerIdChanged(Event, frozen=True):
+    """The store has another worker id upstream from now on, as `worker.id` says; nothing was held under the old one."""
+
+    old: str
+    new: str
+
+
+class WorkerDraining(Event, frozen=True):
+    """No new task is started; those running get `seconds` to end."""
+
+    reason: str
+    seconds: float
+
+
+class WorkerStopped(Event, frozen=True):
+    """The worker has ended."""
+
+    reason: str
+    released: int
+    """Tasks that were running and went back to the queue."""
+
+
+class WorkStands(Event, frozen=True):
+    """How the work in the store stands: at the start, every minute while it changes, at the end."""
+
+    pending: int
+    running: int
+    completed: int
+    not_found: int
+    failed: int
+    expired: int
+    """Tasks."""
+    unsynced: int
+    rejected: int
+    """Results."""
+
+
+class TasksReceived(Event, frozen=True):
+    """Tasks came from upstream and are stored."""
+
+    new: int
+    known: int
+    """Here already."""
+    bad: int
+    """Not understood."""
+
+
+class TaskSkipped(Event, frozen=True):
+    """A task in an answer could not be understood or stored; those beside it were kept."""
+
+    task_id: str
+    problem: str
+
+
+class AttemptEnded(Event, frozen=True):
+    """An attempt at a task ended."""
+
+    task_id: str
+    platform: str
+    outcome: str
+    """Done, not_found, retry, give_up, blocked."""
+    seconds: float
+    reason: str
+
+
+class TaskPutOff(Event, frozen=True):
+    """A task's site had no turn free: it was given back, untried and at no cost to its retries."""
+
+    task_id: str
+    platform: str
+    seconds: float
+    """Until it may be taken again."""
+    reason: str
+
+
+class PageFetched(Event, frozen=True):
+    """A site answered, with whatever status; or the cache did, and nobody was asked. A page in a browser has the method
+    `RENDER`.
+
+    The `method` of a page in a browser is RENDER.
+    """
+
+    method: str
+    url: str
+    status: int
+    bytes: int
+    seconds: float
+    cached: bool
+
+
+class PlatformPaused(Event, frozen=True):
+    """A site blocked us: nobody claims from its platform for that long."""
+
+    platform: str
+    seconds: float
+    reason: str
+
+
+class AttemptAbandoned(Event, frozen=True):
+    """Platform code did not stop when its time was up; its thread was left behind."""
+
+    task_id: str
+    platform: str
+    left_behind: int
+    """So far."""
+
+
+class StorageLevelChanged(Event, frozen=True):
+    """How full the store is changed what may go on."""
+
+    level: str
+    bytes: int
+    max_bytes: int
+    free_bytes: int
+    free_inodes: int = 1 << 62
+
+
+class StoreLost(Event, frozen=True):
+    """The store's files are no longer where they were; nothing is saved until they are back."""
+
+    reason: str
+
+
+class StoreFound(Event, frozen=True):
+    """The store's files are back; the work goes on."""
+
+    path: str
+
+
+class PressureChanged(Event, frozen=True):
+    """How much memory is used changed what may go on."""
+
+    pressure: str
+    """Fine, slow, no new tasks, stop browsers."""
+    meaning: str
+    memory_percent: float
+    memory_limit_bytes: int
+
+
+class ResourcesSampled(Event, frozen=True):
+    """Memory and processors were looked at, every `resources.sample_seconds`."""
+
+    cpu_percent: float
+    memory_percent: float
+    memory_limit_bytes: int
+    pressure: str
+    browsers_busy: int
+    browsers_idle: int
+    browsers_safe: int
+    browser_pss_bytes: int
+
+
+class ResultsSynced(Event, frozen=True):
+    """The upstream has taken them."""
+
+    results: int
+    reports: int
+    raw_files: int
+    seconds: float
+
+
+class MarksHeld(Event, frozen=True):
+    """Results were delivered and the store cannot take that word (a full disk): it is kept in memory, and nothing more
+    is sent until the store takes it.
+    """
+
+    results: int
+    error: str
+
+
+class EntryRefused(Event, frozen=True):
+    """The upstream will not take an entry."""
+
+    task_id: str
+    reason: str
+    rejected: bool
+    """Set aside, sent again only by hand."""
+
+
+class UpstreamAway(Event, frozen=True):
+    """A call failed and is tried again later; scraping goes on."""
+
+    loop: str
+    reason: str
+    denied: bool
+    """A person must look."""
+    retry_in_seconds: float
+    remedy: str = ""
+    """What that person can do."""
+
+
+class UpstreamBack(Event, frozen=True):
+    """The upstream answers again."""
+
+    loop: str
+    away_seconds: float
+
+
+class CommandReceived(Event, frozen=True):
+    """The upstream's order on a heartbeat."""
+
+    command: str
+    known: bool
+    """Others are ignored."""
+
+
+class LoopFailed(Event, frozen=True):
+    """A loop's turn failed; at a gateway, that of its `sweeper`; `browsers` is the pool's."""
+
+    loop: str
+    error: str
+    in_a_row: int
+    next_in_seconds: float
+
+
+class FieldBroken(Event, frozen=True):
+    """A site no longer shows a field where it did."""
+
+    platform: str
+    site: str
+    """State and county."""
+    field: str
+    success_rate: float
+    failing: list[str]
+    example: str
+
+
+class ExperienceTaken(Event, frozen=True):
+    """The fleet's ranked selectors of a platform were taken over."""
+
+    platform: str
+    selectors: int
+
+
+class FieldMended(Event, frozen=True):
+    """A field that was broken is found again."""
+
+    platform: str
+    site: str
+    """State and county."""
+    field: str
+
+
+class PagesServed(Event, frozen=True):
+    """Health and metrics pages are up."""
+
+    address: str
+
+
+class BrowserStarted(Event, frozen=True):
+    """A browser runs."""
+
+    browser_id: int
+    pid: int
+    version: str
+    launches: int
+    """The how manieth in its place."""
+    seconds: float
+    no_sandbox: str
+    """Why it has none, or empty."""
+
+
+class BrowserDied(Event, frozen=True):
+    """A browser ended by itself or by somebody else's hand, or was ended: it did not answer, or memory was out."""
+
+    browser_id: int
+    reason: str
+    tasks: int
+    """Done in it."""
+
+
+class BrowserRetired(Event, frozen=True):
+    """A browser was ended between two tasks: for its tasks, age or memory, or because nobody needed it."""
+
+    browser_id: int
+    reason: str
+    tasks: int
+    """Done in it."""
+
+
+class BrowserOrphansRemoved(Event, frozen=True):
+    """What a killed worker left of its browsers was cleaned up."""
+
+    owner: str
+    processes: int
+    """That were still running."""
+
+
+class BrowsersUnavailable(Event, frozen=True):
+    """No browser can be started; it is tried again."""
+
+    reason: str
+    hint: str
+    """What a person can do, or empty."""
+    retry_in_seconds: float
+
+
+class GatewayStarted(Event, frozen=True):
+    """The gateway takes requests."""
+
+    address: str
+    database: str
+    raw: str
+
+
+class GatewayStopped(Event, frozen=True):
+    """It has answered what it had begun, and ended."""
+
+
+class TokensRead(Event, frozen=True):
+    """A file of tokens was read, at the start or because it changed."""
+
+    kind: str
+    """Worker, read, admin."""
+    file: str
+    names: list[str]
+    open_to_all: bool
+    """Every user of the machine can read it."""
+
+
+class TokensNotRead(Event, frozen=True):
+    """A file of tokens changed and cannot be read or understood; what it held before stays good."""
+
+    kind: str
+    file: str
+    problem: str
+
+
+class WorkerJoined(Event, frozen=True):
+    """A worker made its first request to this process."""
+
+    worker_id: str
+    token: str
+    """Its name."""
+
+
+class AccessDenied(Event, frozen=True):
+    """A request had no right to what it asked for. At most one a second."""
+
+    client: str
+    path: str
+    reason: str
+    more: int
+    """Denied since the last event."""
+
+
+class LeasesEnded(Event, frozen=True):
+    """Leases ended without a word."""
+
+    queued: int
+    """Tasks that wait again."""
+    dead: int
+    """Tasks after their last attempt."""
+
+
+class LedgerPruned(Event, frozen=True):
+    """What is past its time was removed from the ledger."""
+
+    removed: int
+    """Rows."""
+
+
+class LedgerLost(Event, frozen=True):
+    """The ledger's database does not answer; what needs it is answered with 503."""
+
+    reason: str
+
+
+class LedgerFound(Event, frozen=True):
+    """The ledger's database answers again."""
+
+    away_seconds: float
+
+
+class RequestPutOff(Event, frozen=True):
+    """A request was answered with 503, as the ledger or the store of raw files is away. At most one in ten seconds."""
+
+    path: str
+    reason: str
+    more: int
+    """Put off since the last event."""
+
+
+class DownloadCut(Event, frozen=True):
+    """A download was cut off on its way, as the ledger or the store of raw files went away."""
+
+    path: str
+    reason: str
+
+
+class RequestFailed(Event, frozen=True):
+    """A request met an error of ours and was answered with 500."""
+
+    path: str
+    error: str

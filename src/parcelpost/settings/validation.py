@@ -1,0 +1,184 @@
+"""What must hold between settings, or of one alone beyond its form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.schema import KEYS, Problem, Settings, as_text
+from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
+
+_ORDERED = (
+    ("collector.low_water", "collector.high_water", "less than"),
+    ("sync.backoff_min_seconds", "sync.backoff_max_seconds", "at most"),
+    ("executor.retry_min_seconds", "executor.retry_max_seconds", "at most"),
+    ("executor.cool_down_seconds", "executor.cool_down_max_seconds", "at most"),
+    ("resources.slow_percent", "resources.no_new_tasks_percent", "at most"),
+    ("resources.no_new_tasks_percent", "resources.stop_browsers_percent", "at most"),
+    ("browser.page_seconds", "executor.task_timeout_seconds", "at most"),
+)
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", re.ASCII)
+_OLD_BASE_PATH = "/internal/parcel"
+_WORKER_ID = re.compile(r"[!-~]{0,200}", re.ASCII)
+_HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
+_NEEDS_UPSTREAM = ("ondemand", "legacy")
+
+
+def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Where only one of two settings that must be in order was set, the other's default follows it."""
+    for low, high, words in (*_ORDERED, *_ORDERED):  # one that has followed may push another before it
+        apart = 1 if words == "less than" else 0
+        if values[low] + apart <= values[high]:
+            continue
+        if origins[low] == "default" and origins[high] != "default":
+            values[low] = max(values[high] - apart, 0)
+            origins[low] = f"default, to fit {high}"
+        elif origins[high] == "default" and origins[low] != "default":
+            values[high] = values[low] + apart
+            origins[high] = f"default, to fit {low}"
+
+
+def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+    for low, high, words in _ORDERED:
+        if values[low] > values[high] or (values[low] == values[high] and words == "less than"):
+            parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
+            yield Problem(what=f"{parts[0]} must be {words} {parts[1]}", remedy="change one of the two")
+    if what := url_problem(values["gateway.url"]):
+        where = origins["gateway.url"]
+        yield Problem(what=f"{where}: gateway.url {what}", remedy="write it as https://gateway.example.org")
+    path: str = values["gateway.base_path"]
+    if path and not _BASE_PATH.fullmatch(path):
+        where = origins["gateway.base_path"]
+        yield Problem(what=f"{where}: gateway.base_path must be a path", remedy="write it as /internal")
+    if name := _old_gateway(values["gateway.url"], path):
+        where = f"{origins[name]}: {name} leads to {_OLD_BASE_PATH}"
+        yield Problem(
+            what=f"{where}, the older Python gateway, which is not supported",
+            remedy="give the address of a Go gateway (version 3) or of Parcelpost's; gateway.base_path is /internal",
+        )
+    if not is_worker_id(values["worker.id"]):
+        where = origins["worker.id"]
+        yield Problem(
+            what=f"{where}: worker.id must be at most 200 visible ASCII characters without spaces",
+            remedy="write it as hartford-1",
+        )
+    for name in ("fetch.user_agent", "fetch.contact"):
+        if not _HEADER.fullmatch(values[name]):
+            where = origins[name]
+            yield Problem(
+                what=f"{where}: {name} must be at most 200 visible ASCII characters",
+                remedy="write it as records@example.org",
+            )
+    if "@" in values["fetch.proxy"]:
+        yield Problem(
+            what=f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
+            remedy=f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
+        )
+    yield from check_firestore(values, origins)
+    if not values["storage.path"]:
+        where = origins["storage.path"]
+        yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
+
+
+def is_worker_id(text: str) -> bool:
+    return _WORKER_ID.fullmatch(text) is not None
+
+
+def _old_gateway(url: str, base_path: str) -> str:
+    """The setting that leads to the older Python gateway, or ''."""
+    prefix = "" if url_problem(url) else urlsplit(url).path.rstrip("/")
+    if prefix.endswith(_OLD_BASE_PATH):
+        return "gateway.url"
+    return "gateway.base_path" if f"{prefix}/{base_path.strip('/')}".endswith(_OLD_BASE_PATH) else ""
+
+
+def url_problem(url: str) -> str:
+    """Why this is no gateway's address, or ''. Never names the address: it may hold a password."""
+    if not url:
+        return ""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return "is not an address"
+    if not usable or not url.isprintable() or " " in url:
+        return "must begin with http:// or https:// and name a host"
+    if "@" in parts.netloc:
+        return "must not hold a user name or a password"
+    if "?" in url or "#" in url:
+        return "must not hold a query or a fragment"
+    return ""
+
+
+def check_runnable(settings: Settings) -> None:
+    """What only a worker needs. Raises InvalidSettings."""
+    mode = settings.worker.mode
+    if settings.worker.upstream == "firestore":
+        check_firestore_runnable(settings)
+    elif mode in _NEEDS_UPSTREAM and not settings.gateway.url:
+        raise InvalidSettings(
+            f"mode {mode} needs gateway.url, and it is not set",
+            hint="give --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",
+        )
+
+
+_FORMS = (
+    ("firestore.project", re.compile(r"[a-z0-9.:-]{0,100}", re.ASCII), "must be a project's id", "my-project"),
+    (
+        "firestore.database",
+        re.compile(r"\(default\)|[a-z][a-z0-9-]{2,62}", re.ASCII),
+        "is no database's id",
+        "(default)",
+    ),
+)
+_BEATS_A_LEASE = 4
+"""A lease is extended by the first beat in its second half: so there is time for another, should that one fail."""
+_NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
+
+
+def check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+    for name, form, what, example in _FORMS:
+        if not form.fullmatch(values[name]):
+            yield Problem(what=f"{origins[name]}: {name} {what}", remedy=f"write it as {example}")
+    root = values["firestore.root"]
+    parts = root.strip("/").split("/")
+    if root and (len(parts) % 2 or any(_NO_ID.fullmatch(part) for part in parts)):
+        yield Problem(
+            what=f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
+            remedy="write it as parcelpost/main: collection, document, and so on in pairs",
+        )
+    for what, remedy in _faults_of_raw(values["firestore.raw"]):
+        yield Problem(what=f"{origins['firestore.raw']}: firestore.raw {what}", remedy=remedy)
+    if (
+        values["worker.upstream"] == "firestore"
+        and values["firestore.lease_seconds"] < _BEATS_A_LEASE * values["heartbeat.seconds"]
+    ):
+        yield Problem(
+            what="firestore.lease_seconds must be at least 4 times heartbeat.seconds: heartbeats extend the leases",
+            remedy="change one of the two",
+        )
+
+
+def _faults_of_raw(place: str) -> Iterator[tuple[str, str]]:
+    """With what to do. None quotes it."""
+    if "://" not in place:
+        return
+    form = "write it as gs://bucket/prefix"
+    if "@" in place:
+        yield "must not hold a user name or a password", f"{form}; credentials come from the environment or a file"
+    if "?" in place or "#" in place:
+        yield "must not hold a query or a fragment", f"{form}; what signs a call comes from the environment or a file"
+    if place.lower().startswith("memory://"):
+        yield "must outlive the worker, and its memory does not", f"{form}, or name a folder"
+
+
+def check_firestore_runnable(settings: Settings) -> None:
+    """Raises InvalidSettings."""
+    if not settings.firestore.raw:
+        raise InvalidSettings(
+            "worker.upstream is firestore, and firestore.raw does not say where raw files go",
+            hint="set it to gs://bucket/prefix, s3://bucket/prefix or a folder",
+        )

@@ -1,0 +1,157 @@
+"""Which task is next, and which platforms are paused.
+
+By priority, then age; without tasks that are delayed or whose lease has ended, paused platforms, and excluded sites.
+Every query walks from head to head of a partial index, so that a claim costs the same at a million tasks as at ten.
+The change of status itself is in `tasks.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import NamedTuple
+
+from msgspec.json import encode
+
+from parcelpost.model import Site
+
+Sites = Collection[Site]
+
+_MAX_PROMOTED = 2_000
+
+# One probe of the index for each platform that has something ready, instead of a walk over all of it.
+READY_PLATFORMS = """
+WITH RECURSIVE ready (platform) AS (
+    SELECT min(platform) FROM tasks WHERE status = 'pending' AND available_at IS NULL
+    UNION ALL
+    SELECT (SELECT min(platform) FROM tasks
+            WHERE status = 'pending' AND available_at IS NULL AND platform > ready.platform)
+    FROM ready WHERE ready.platform IS NOT NULL)
+"""
+_UNPAUSED_PLATFORMS = f"""
+{READY_PLATFORMS}
+SELECT platform FROM ready
+WHERE platform IS NOT NULL
+    AND platform NOT IN (SELECT platform FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?)
+"""
+_NEXT_MOMENTS = """
+SELECT
+    coalesce((SELECT min(available_at) FROM tasks
+              WHERE status = 'pending' AND available_at IS NOT NULL), '9999'),
+    coalesce((SELECT min(lease_expires_at) FROM tasks
+              WHERE status = 'pending' AND lease_expires_at IS NOT NULL), '9999')
+"""
+_PROMOTE = """
+UPDATE tasks SET available_at = NULL WHERE seq IN (
+    SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
+"""
+
+# The first tasks of each platform come from its own part of the index; the best of those win.
+_HEADS = """
+SELECT json_group_array(seq) FROM (
+    SELECT head.seq
+    FROM json_each(:platforms) AS open
+    JOIN tasks AS head ON head.seq IN (
+        SELECT seq FROM tasks
+        WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
+            AND (lease_expires_at IS NULL OR lease_expires_at > :now)
+        ORDER BY priority, seq LIMIT :limit)
+    ORDER BY head.priority, head.seq LIMIT :limit)
+"""
+
+# The same where some sites of a platform are excluded: those platforms are taken site by site.
+_SITES = """
+WITH RECURSIVE site (platform, state, county) AS (
+    SELECT platform, state, county FROM tasks WHERE seq = (
+        SELECT seq FROM tasks INDEXED BY tasks_sites
+        WHERE status = 'pending' AND available_at IS NULL AND platform = :platform
+        ORDER BY state, county LIMIT 1)
+    UNION ALL
+    SELECT next.platform, next.state, next.county
+    FROM site JOIN tasks AS next ON next.seq = (
+        SELECT seq FROM tasks INDEXED BY tasks_sites
+        WHERE status = 'pending' AND available_at IS NULL AND platform = site.platform
+            AND (state, county) > (site.state, site.county)
+        ORDER BY state, county LIMIT 1))
+SELECT state, county FROM site
+"""
+_HEADS_BY_SITE = """
+SELECT json_group_array(seq) FROM (
+    SELECT priority, seq FROM (
+        SELECT head.priority, head.seq
+        FROM json_each(:platforms) AS open
+        JOIN tasks AS head ON head.seq IN (
+            SELECT seq FROM tasks INDEXED BY tasks_ready
+            WHERE status = 'pending' AND available_at IS NULL AND platform = open.value
+                AND (lease_expires_at IS NULL OR lease_expires_at > :now)
+            ORDER BY priority, seq LIMIT :limit)
+        UNION ALL
+        SELECT head.priority, head.seq
+        FROM json_each(:sites) AS open
+        JOIN tasks AS head ON head.seq IN (
+            SELECT seq FROM tasks INDEXED BY tasks_sites
+            WHERE status = 'pending' AND available_at IS NULL
+                AND platform = open.value ->> 0 AND state = open.value ->> 1 AND county = open.value ->> 2
+                AND (lease_expires_at IS NULL OR lease_expires_at > :now)
+            ORDER BY priority, seq LIMIT :limit))
+    ORDER BY priority, seq LIMIT :limit)
+"""
+
+
+class TaskFilter(NamedTuple):
+    """Which tasks a caller wants."""
+
+    platforms: frozenset[str] | None = None
+    """None: all."""
+    exclude_sites: frozenset[Site] = frozenset()
+
+
+def promote_due(db: sqlite3.Connection, now: str) -> bool:
+    """Makes delayed tasks that are due ready. Returns whether leases of pending tasks have ended."""
+    due, lease_over = db.execute(_NEXT_MOMENTS).fetchone()
+    if due <= now:
+        db.execute(_PROMOTE, (now, _MAX_PROMOTED))
+    return bool(lease_over <= now)
+
+
+def unpaused_platforms(db: sqlite3.Connection, now: str) -> list[str]:
+    """Those that have a task ready."""
+    return [row[0] for row in db.execute(_UNPAUSED_PLATFORMS, (now,))]
+
+
+def next_tasks(db: sqlite3.Connection, platforms: list[str], wanted: TaskFilter, now: str, limit: int) -> str:
+    """The next tasks of these platforms that pass the filter, as a JSON array of `seq`."""
+    allowed = [name for name in platforms if wanted.platforms is None or name in wanted.platforms]
+    if not wanted.exclude_sites:
+        values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
+        return str(db.execute(_HEADS, values).fetchone()[0])
+    partly = {site.platform for site in wanted.exclude_sites}
+    sites = [
+        site
+        for platform in allowed
+        if platform in partly
+        for state, county in db.execute(_SITES, {"platform": platform})
+        if (site := Site(platform, state, county)) not in wanted.exclude_sites
+    ]
+    values = {
+        "platforms": encode([name for name in allowed if name not in partly]).decode(),
+        "sites": encode(sites).decode(),
+        "now": now,
+        "limit": limit,
+    }
+    return str(db.execute(_HEADS_BY_SITE, values).fetchone()[0])
+
+
+def pause(db: sqlite3.Connection, platform: str, until: str | None, reason: str, now: str) -> None:
+    change = "INSERT OR REPLACE INTO platform_pauses (platform, paused_until, reason, created_at) VALUES (?, ?, ?, ?)"
+    db.execute(change, (platform, until, reason, now))
+
+
+def resume(db: sqlite3.Connection, platform: str) -> bool:
+    return db.execute("DELETE FROM platform_pauses WHERE platform = ?", (platform,)).rowcount == 1
+
+
+def paused(db: sqlite3.Connection, now: str) -> dict[str, tuple[str | None, str]]:
+    """Platform -> until when (None: until resumed) and why."""
+    query = "SELECT platform, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?"
+    return {platform: (until, reason) for platform, until, reason in db.execute(query, (now,))}

@@ -1,0 +1,177 @@
+"""One line per round of synchronization."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from parcelpost.clock import Clock, from_iso, iso
+from parcelpost.storage import validation
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.rows import new_id
+
+
+class SyncRound(Struct, frozen=True, kw_only=True):
+    direction: Literal["download", "upload"]
+    record_type: str
+    """tasks, results, raw_files, learning_signals, ..."""
+    record_count: int
+    success: bool
+    error: str | None = None
+    duration_ms: int | None = None
+
+
+class LoggedRound(Struct, frozen=True, kw_only=True):
+    sync_id: str
+    round: SyncRound
+    created_at: datetime
+
+
+class SyncLog:
+    def __init__(self, database: LocalDatabase, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def record(self, entry: SyncRound) -> str:
+        """Answers the round's id."""
+        now = self._clock.now()
+        sync_id = new_id(now)
+        error = None if entry.error is None else validation.message(entry.error)
+        row = (
+            sync_id, entry.direction, entry.record_type, entry.record_count, entry.success, error, entry.duration_ms,
+            iso(now),
+        )  # fmt: skip
+        await self._db.write_lossy(_record_round, row)
+        return sync_id
+
+    async def recent(self, limit: int = 50, *, direction: str | None = None, failed: bool = False) -> list[LoggedRound]:
+        """The newest first."""
+        return await self._db.read(_recent_rounds, limit, direction, failed)
+
+
+def _record_round(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
+    change = """INSERT INTO sync_log
+        (sync_id, direction, record_type, record_count, success, error, duration_ms, created_at)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    db.execute(change, row)
+
+
+def _recent_rounds(db: sqlite3.Connection, limit: int, direction: str | None, failed: bool) -> list[LoggedRound]:
+    query = """
+    SELECT sync_id, direction, record_type, record_count, success, error, duration_ms, created_at FROM sync_log
+    WHERE direction = coalesce(:direction, direction) AND (NOT :failed OR NOT success)
+    ORDER BY seq DESC LIMIT :limit"""
+    return [
+        LoggedRound(
+            sync_id=row[0],
+            created_at=from_iso(row[7]),
+            round=SyncRound(
+                direction=row[1],
+                record_type=row[2],
+                record_count=row[3],
+                success=bool(row[4]),
+                error=row[5],
+                duration_ms=row[6],
+            ),
+        )
+        for row in db.execute(query, {"direction": direction, "failed": failed, "limit": limit})
+    ]
+
+
+_COLUMNS = """tasks_completed, tasks_failed, average_execution_time_ms, browsers_active, ram_used_gb, ram_percent,
+    cpu_percent, cache_hit_rate, sync_latency_ms"""
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """None: not measured."""
+
+    tasks_completed: int = 0
+    tasks_failed: int = 0
+    average_execution_time_ms: int | None = None
+    browsers_active: int | None = None
+    ram_used_gb: float | None = None
+    ram_percent: float | None = None
+    cpu_percent: float | None = None
+    cache_hit_rate: float | None = None
+    sync_latency_ms: int | None = None
+
+
+class TimedSample(Struct, frozen=True, kw_only=True):
+    timestamp: datetime
+    sample: Sample
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """What ended within the last so many seconds, from the tasks themselves."""
+
+    completed: int
+    failed: int
+    """Failed or expired."""
+    average_execution_time_ms: float | None
+
+
+class Metrics:
+    def __init__(self, database: LocalDatabase, clock: Clock) -> None:
+        self._db = database
+        self._clock = clock
+
+    async def record(self, sample: Sample) -> None:
+        row = (
+            iso(self._clock.now()),
+            sample.tasks_completed,
+            sample.tasks_failed,
+            sample.average_execution_time_ms,
+            sample.browsers_active,
+            sample.ram_used_gb,
+            sample.ram_percent,
+            sample.cpu_percent,
+            sample.cache_hit_rate,
+            sample.sync_latency_ms,
+        )
+        await self._db.write_lossy(_record_sample, row)
+
+    async def since(self, moment: datetime, limit: int = 10_000) -> list[TimedSample]:
+        """The oldest first."""
+        return await self._db.read(_since, iso(moment), limit)
+
+    async def window(self, seconds: float = 60.0) -> Window:
+        return await self._db.read(_window, iso(self._clock.now() - timedelta(seconds=seconds)))
+
+
+def _record_sample(db: sqlite3.Connection, row: tuple[Any, ...]) -> None:
+    db.execute(f"INSERT INTO agent_metrics (timestamp, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _since(db: sqlite3.Connection, moment: str, limit: int) -> list[TimedSample]:
+    query = f"SELECT timestamp, {_COLUMNS} FROM agent_metrics WHERE timestamp >= ? ORDER BY timestamp LIMIT ?"
+    return [
+        TimedSample(
+            timestamp=from_iso(row[0]),
+            sample=Sample(
+                tasks_completed=row[1],
+                tasks_failed=row[2],
+                average_execution_time_ms=row[3],
+                browsers_active=row[4],
+                ram_used_gb=row[5],
+                ram_percent=row[6],
+                cpu_percent=row[7],
+                cache_hit_rate=row[8],
+                sync_latency_ms=row[9],
+            ),
+        )
+        for row in db.execute(query, (moment, limit))
+    ]
+
+
+def _window(db: sqlite3.Connection, start: str) -> Window:
+    ended = """SELECT count(*), coalesce(sum(status IN ('completed', 'not_found')), 0) FROM tasks
+               WHERE completed_at >= ? AND parent_id IS NULL"""
+    total, completed = db.execute(ended, (start,)).fetchone()
+    recent = """SELECT avg(execution_time_ms) FROM
+        (SELECT execution_time_ms, created_at, data IS NOT NULL AS is_record FROM results ORDER BY seq DESC LIMIT ?)
+        WHERE created_at >= ? AND is_record"""
+    average = db.execute(recent, (total, start)).fetchone()[0] if completed else None
+    return Window(completed=completed, failed=total - completed, average_execution_time_ms=average)

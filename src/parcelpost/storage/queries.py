@@ -1,0 +1,551 @@
+"""How the queue stands, what is paused, and recovery after a death."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from parcelpost.clock import from_iso, iso
+from parcelpost.model import QueueDepth, Source
+from parcelpost.storage import by_person, migrations, outbox, rows
+from parcelpost.storage.claims import READY_PLATFORMS, paused
+from parcelpost.storage.db import LocalDatabase
+
+_COUNTS = """
+SELECT platform, 'pending', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL GROUP BY platform
+UNION ALL
+SELECT platform, iif(available_at > :now, 'delayed', 'pending'), count(*) FROM tasks
+WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform, available_at > :now
+UNION ALL
+SELECT platform, 'processing', count(*) FROM tasks WHERE status = 'processing' GROUP BY platform
+UNION ALL
+SELECT platform, status, count(*) FROM tasks WHERE completed_at IS NOT NULL GROUP BY platform, status
+UNION ALL
+SELECT platform, 'completed', -count(*) FROM tasks WHERE parent_id IS NOT NULL GROUP BY platform
+"""
+
+# The lowest seq of each platform and priority is one probe of the index; the oldest task is among those.
+_OLDEST_PENDING = f"""
+{READY_PLATFORMS}
+SELECT min(created_at) FROM (
+    SELECT (SELECT created_at FROM tasks
+            WHERE status = 'pending' AND available_at IS NULL AND platform = ready.platform AND priority = value
+            ORDER BY seq LIMIT 1) AS created_at
+    FROM ready, json_each('[1,2,3,4]')
+    UNION ALL
+    SELECT min(created_at) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL)
+"""
+
+_FEW = 1_000
+_PENDING_SOURCES = f"""
+SELECT DISTINCT source FROM (
+    SELECT source FROM (SELECT source FROM tasks WHERE status = 'pending' AND available_at IS NULL LIMIT {_FEW})
+    UNION ALL
+    SELECT source FROM (SELECT source FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL LIMIT {_FEW}))
+"""
+_UNSENT_SOURCES = f"""
+SELECT DISTINCT t.source
+FROM (SELECT task_id FROM results WHERE synced = 0 AND rejected_at IS NULL ORDER BY seq LIMIT {_FEW}) AS waiting
+    JOIN tasks AS t ON t.task_id = waiting.task_id
+"""
+
+_READY_COUNTS = f"""
+{READY_PLATFORMS}
+SELECT platform, (SELECT count(*) FROM (
+    SELECT 1 FROM tasks WHERE status = 'pending' AND available_at IS NULL AND platform = ready.platform LIMIT ?))
+FROM ready WHERE platform IS NOT NULL
+"""
+_DELAYED_COUNTS = """
+SELECT platform, count(*) FROM tasks WHERE status = 'pending' AND available_at IS NOT NULL GROUP BY platform
+"""
+_ANY_OPEN = f"""
+{READY_PLATFORMS}
+SELECT EXISTS (SELECT 1 FROM ready
+               WHERE platform IS NOT NULL
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+    OR EXISTS (SELECT 1 FROM tasks
+               WHERE status = 'pending' AND available_at IS NOT NULL
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+    OR EXISTS (SELECT 1 FROM tasks
+               WHERE status = 'processing'
+                   AND (:wanted IS NULL OR platform IN (SELECT value FROM json_each(:wanted))))
+"""
+
+
+def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
+    """Per platform and status; what is pending but not yet due stands under `delayed`. Children do not count."""
+    found: dict[str, dict[str, int]] = {}
+    for platform, status, count in db.execute(_COUNTS, {"now": now}):
+        per_status = found.setdefault(platform, {})
+        per_status[status] = per_status.get(status, 0) + count
+    return found
+
+
+class WaitingSources(Struct, frozen=True, kw_only=True):
+    """Where that came from which waits, as far as the first thousand tell."""
+
+    pending: frozenset[Source]
+    """Tasks to do."""
+    unsent: frozenset[Source]
+    """Tasks whose results are to be delivered."""
+
+
+def sources(db: sqlite3.Connection) -> WaitingSources:
+    pending, unsent = (
+        frozenset(Source(name) for (name,) in db.execute(query)) for query in (_PENDING_SOURCES, _UNSENT_SOURCES)
+    )
+    return WaitingSources(pending=pending, unsent=unsent)
+
+
+class Supply(Struct, frozen=True, kw_only=True):
+    """What one platform has to do."""
+
+    ready: int
+    """Due now; counted no further than was asked for."""
+    delayed: int
+    paused: bool
+
+
+def supply(db: sqlite3.Connection, most: int, now: str) -> dict[str, Supply]:
+    ready = dict(db.execute(_READY_COUNTS, (most,)).fetchall())
+    delayed = dict(db.execute(_DELAYED_COUNTS).fetchall())
+    off = paused(db, now)
+    return {
+        name: Supply(ready=ready.get(name, 0), delayed=delayed.get(name, 0), paused=name in off)
+        for name in ready.keys() | delayed.keys() | off.keys()
+    }
+
+
+def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
+    """Whether a task waits or is worked on, of these platforms or of any."""
+    wanted = None if platforms is None else encode(platforms).decode()
+    return bool(db.execute(_ANY_OPEN, {"wanted": wanted}).fetchone()[0])
+
+
+def claimed_seqs(db: sqlite3.Connection) -> dict[str, int]:
+    """Owner -> how many tasks it works on."""
+    return dict(db.execute("SELECT claimed_by, count(*) FROM tasks WHERE status = 'processing' GROUP BY 1").fetchall())
+
+
+def ended_since(db: sqlite3.Connection, moment: str) -> dict[str, int]:
+    query = "SELECT status, count(*) FROM tasks WHERE completed_at >= ? AND parent_id IS NULL GROUP BY status"
+    return dict(db.execute(query, (moment,)).fetchall())
+
+
+def claimed_by_others(db: sqlite3.Connection, owner: str) -> int:
+    query = "SELECT count(*) FROM tasks WHERE status = 'processing' AND claimed_by <> ?"
+    count: int = db.execute(query, (owner,)).fetchone()[0]
+    return count
+
+
+def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
+    totals: dict[str, int] = {}
+    for per_status in counts(db, iso(now)).values():
+        for status, count in per_status.items():
+            totals[status] = totals.get(status, 0) + count
+    unsynced, rejected, oldest_unsynced = outbox.depth(db)
+    oldest_pending = db.execute(_OLDEST_PENDING).fetchone()[0]
+    delayed = totals.get("delayed", 0)
+    return QueueDepth(
+        pending=totals.get("pending", 0) + delayed,
+        delayed=delayed,
+        processing=totals.get("processing", 0),
+        completed=totals.get("completed", 0),
+        not_found=totals.get("not_found", 0),
+        failed=totals.get("failed", 0),
+        expired=totals.get("expired", 0),
+        unsynced=unsynced,
+        rejected=rejected,
+        set_aside=outbox.set_aside(db) if rejected else 0,
+        oldest_pending_seconds=_age(oldest_pending, now),
+        oldest_unsynced_seconds=_age(oldest_unsynced, now),
+    )
+
+
+def _age(moment: str | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - from_iso(moment)).total_seconds())
+
+
+_MOST_SITES = 20_000
+"""Tasks that are looked at: by their indexes, and so in the same time however many there are."""
+
+_ENDED_BY_SITE = """
+SELECT platform, state, county, status, completed_at, error FROM tasks
+WHERE completed_at IS NOT NULL AND parent_id IS NULL AND status <> 'expired' ORDER BY completed_at DESC LIMIT ?
+"""
+_TRYING_AGAIN = """
+SELECT platform, state, county, 'again', updated_at, error FROM tasks
+WHERE status = 'pending' AND available_at IS NOT NULL AND error IS NOT NULL ORDER BY available_at DESC LIMIT ?
+"""
+
+
+class SiteHealth(Struct, kw_only=True):
+    platform: str
+    state: str
+    county: str
+    """As the tasks write it."""
+    completed: int = 0
+    failed: int = 0
+    trying_again: int = 0
+    """Waiting for another try."""
+    last_success: datetime | None = None
+    last_error: str | None = None
+    last_error_at: datetime | None = None
+
+
+def sites(db: sqlite3.Connection) -> list[SiteHealth]:
+    """Of the last tasks that ended, and of those that wait for another try."""
+    found: dict[tuple[str, str, str], SiteHealth] = {}
+    for platform, state, county, status, at, error in [
+        *db.execute(_ENDED_BY_SITE, (_MOST_SITES,)),
+        *db.execute(_TRYING_AGAIN, (_MOST_SITES,)),
+    ]:
+        site = found.setdefault((platform, state, county), SiteHealth(platform=platform, state=state, county=county))
+        _count(site, status, from_iso(at), error)
+    return list(found.values())
+
+
+def _count(site: SiteHealth, status: str, at: datetime, error: str | None) -> None:
+    if status in ("completed", "not_found"):
+        site.completed += 1
+        site.last_success = max(at, site.last_success or at)
+        return
+    if status == "failed":
+        site.failed += 1
+    else:
+        site.trying_again += 1
+    if site.last_error_at is None or at > site.last_error_at:
+        site.last_error, site.last_error_at = error, at
+
+
+PART_CHARS = 18
+"""`2026-11-15T19:50:3`: the ten seconds that begin at :30."""
+
+_MOST_ENDED = 20_000
+_LATELY_ENDED = 2_000
+_LATELY_SYNCED = 50
+_ERROR_CHARS = 300
+
+_RUNNING = """
+SELECT task_id, platform, state, county, parcel_id, claimed_by, started_at, retries, assigned_browser
+FROM tasks INDEXED BY tasks_held WHERE status = 'processing' ORDER BY started_at, seq LIMIT ?
+"""
+_ENDED = """
+SELECT substr(completed_at, 1, ?), status IN ('failed', 'expired'), count(*) FROM
+    (SELECT completed_at, status FROM tasks INDEXED BY tasks_ended
+     WHERE completed_at >= ? ORDER BY completed_at DESC LIMIT ?)
+GROUP BY 1, 2
+"""
+_SYNCED = """
+SELECT substr(created_at, 1, ?), direction, sum(record_count) FROM sync_log INDEXED BY sync_log_created
+WHERE created_at >= ? AND success = 1
+    AND ((direction = 'upload' AND record_type = 'results') OR (direction = 'download' AND record_type = 'tasks'))
+GROUP BY 1, 2
+"""
+_ERRORS = (
+    """SELECT 'failed', completed_at, platform, county, parcel_id, substr(error, 1, :chars) FROM tasks WHERE seq IN
+        (SELECT seq FROM (SELECT seq, status FROM tasks INDEXED BY tasks_ended WHERE completed_at IS NOT NULL
+                          ORDER BY completed_at DESC LIMIT :lately)
+         WHERE status = 'failed' LIMIT :most)""",
+    """SELECT 'again', updated_at, platform, county, parcel_id, substr(error, 1, :chars) FROM tasks
+        WHERE status = 'pending' AND available_at IS NOT NULL AND error IS NOT NULL
+        ORDER BY available_at DESC LIMIT :most""",
+    """SELECT 'refused', rejected_at, platform, county, parcel_id, substr(last_error, 1, :chars)
+        FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL ORDER BY seq DESC LIMIT :most""",
+    """SELECT direction, created_at, '', '', '', substr(error, 1, :chars) FROM
+        (SELECT * FROM sync_log ORDER BY seq DESC LIMIT :synced) WHERE error IS NOT NULL LIMIT :most""",
+)
+
+
+class RunningTask(Struct, frozen=True, kw_only=True):
+    """A task that is held: a slot is at it, or takes it next."""
+
+    task_id: str
+    platform: str
+    state: str
+    county: str
+    parcel_id: str
+    claimed_by: str
+    started_at: datetime | None
+    retries: int
+    browser: int | None
+
+
+class RecentError(Struct, frozen=True, kw_only=True):
+    """Something that went wrong a while ago."""
+
+    kind: str
+    """failed, again (a task waits for another try), refused (a result), upload or download (a round of sync)."""
+    at: datetime
+    platform: str
+    county: str
+    parcel_id: str
+    error: str
+
+
+class Throughput(Struct, frozen=True, kw_only=True):
+    """How much of it, by the ten seconds in which it was (`PART_CHARS` of the moment)."""
+
+    completed: dict[str, int]
+    failed: dict[str, int]
+    delivered: dict[str, int]
+    fetched: dict[str, int]
+
+
+def running(db: sqlite3.Connection, most: int) -> list[RunningTask]:
+    """Those that have run longest first."""
+    return [_running(row) for row in db.execute(_RUNNING, (most,))]
+
+
+@rows.readable
+def _running(row: Sequence[Any]) -> RunningTask:
+    return RunningTask(
+        task_id=row[0],
+        platform=row[1],
+        state=row[2],
+        county=row[3],
+        parcel_id=row[4],
+        claimed_by=row[5],
+        started_at=rows.moment(row[6]),
+        retries=row[7],
+        browser=row[8],
+    )
+
+
+def throughput_since(db: sqlite3.Connection, moment: datetime) -> Throughput:
+    """Of the tasks only the newest twenty thousand: then what is older is missing."""
+    ended = db.execute(_ENDED, (PART_CHARS, iso(moment), _MOST_ENDED)).fetchall()
+    synced = db.execute(_SYNCED, (PART_CHARS, iso(moment))).fetchall()
+    return Throughput(
+        completed={part: number for part, is_bad, number in ended if not is_bad},
+        failed={part: number for part, is_bad, number in ended if is_bad},
+        delivered={part: number for part, direction, number in synced if direction == "upload"},
+        fetched={part: number for part, direction, number in synced if direction == "download"},
+    )
+
+
+def recent_errors(db: sqlite3.Connection, most: int) -> list[RecentError]:
+    """The newest first."""
+    values = {"chars": _ERROR_CHARS, "lately": _LATELY_ENDED, "synced": _LATELY_SYNCED, "most": most}
+    found = [row for query in _ERRORS for row in db.execute(query, values)]
+    found.sort(key=lambda row: str(row[1]), reverse=True)
+    return [_recent_error(row) for row in found[:most]]
+
+
+@rows.readable
+def _recent_error(row: Sequence[Any]) -> RecentError:
+    kind, at, platform, county, parcel_id, error = row
+    return RecentError(
+        kind=kind, at=from_iso(at), platform=platform, county=county, parcel_id=parcel_id, error=error or ""
+    )
+
+
+_TABLES = (
+    "tasks",
+    "results",
+    "cache",
+    "learning_signals",
+    "browser_pool_state",
+    "sync_log",
+    "agent_metrics",
+    "platform_pauses",
+    "worker_state",
+    "evidence",
+)
+_PRAGMAS = ("page_size", "page_count", "freelist_count", "auto_vacuum", "journal_mode", "user_version")
+_TASKS = "SELECT platform, source, status, count(*) FROM tasks GROUP BY platform, source, status"
+_RESULTS = """
+SELECT platform, CASE WHEN synced = 1 THEN 'synced' WHEN rejected_at IS NOT NULL THEN 'rejected' ELSE 'unsynced' END,
+    success, count(*), max(sync_attempts) FROM results GROUP BY 1, 2, 3
+"""
+_FAILED_TASKS = """
+SELECT task_id, parcel_id, platform, state, county, status, retries, updated_at, error FROM tasks
+WHERE error IS NOT NULL ORDER BY seq DESC LIMIT ?
+"""
+_REFUSED_RESULTS = """
+SELECT task_id, parcel_id, platform, state, county, iif(rejected_at IS NULL, 'unsynced', 'rejected'), sync_attempts,
+    created_at, last_error FROM results WHERE synced = 0 AND last_error IS NOT NULL ORDER BY seq DESC LIMIT ?
+"""
+
+
+class TaskCount(Struct, frozen=True):
+    platform: str
+    source: str
+    status: str
+    count: int
+
+
+class ResultCount(Struct, frozen=True):
+    platform: str
+    state: str
+    """synced, unsynced or rejected."""
+    success: bool
+    count: int
+    most_attempts: int
+
+
+class ErrorRow(Struct, frozen=True):
+    """A task that has an error, or a result that could not be delivered."""
+
+    task_id: str
+    parcel_id: str
+    platform: str
+    state: str
+    county: str
+    status: str
+    attempts: int
+    at: str
+    error: str
+
+
+class Applied(Struct, frozen=True):
+    version: int
+    applied_at: str
+    known: bool
+    """It is a migration of this program, as it carries it."""
+
+
+class Schema(Struct, frozen=True):
+    applied: list[Applied]
+    missing: list[str]
+    """Tables and indexes that it should have."""
+    unknown: int
+    """How many it should not have."""
+    pragmas: dict[str, str | int]
+
+
+def table_counts(db: sqlite3.Connection) -> dict[str, int]:
+    return {name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in _TABLES}
+
+
+def task_counts(db: sqlite3.Connection) -> list[TaskCount]:
+    return [TaskCount(*row) for row in db.execute(_TASKS)]
+
+
+def result_counts(db: sqlite3.Connection) -> list[ResultCount]:
+    return [ResultCount(row[0], row[1], bool(row[2]), row[3], row[4]) for row in db.execute(_RESULTS)]
+
+
+def error_rows(db: sqlite3.Connection, most: int) -> list[ErrorRow]:
+    """The newest tasks that have an error, and the newest results that the upstream did not take."""
+    return [ErrorRow(*row) for query in (_FAILED_TASKS, _REFUSED_RESULTS) for row in db.execute(query, (most,))]
+
+
+def schema(db: sqlite3.Connection) -> Schema:
+    known = {one.version: one.checksum for one in migrations.load()}
+    applied = [
+        Applied(version, str(at), known.get(version) == checksum)
+        for version, at, checksum in db.execute("SELECT version, applied_at, checksum FROM schema_version")
+    ]
+    expected, there = _expected(), _objects(db)
+    return Schema(
+        applied,
+        sorted(expected - there),
+        len(there - expected),
+        {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PRAGMAS},
+    )
+
+
+def _expected() -> set[str]:
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrations.apply(db, migrations.load(), "")
+        return _objects(db)
+    finally:
+        db.close()
+
+
+def _objects(db: sqlite3.Connection) -> set[str]:
+    """But for those that SQLite makes by itself."""
+    found = db.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index', 'trigger')")
+    return {name for (name,) in found if not name.startswith("sqlite_")}
+
+
+def versions() -> dict[str, str]:
+    """Of SQLite, and how it was built as far as that matters."""
+    db = sqlite3.connect(":memory:")
+    try:
+        options = [name for (name,) in db.execute("PRAGMA compile_options")]
+    finally:
+        db.close()
+    return {"sqlite": sqlite3.sqlite_version, "sqlite_options": " ".join(sorted(options))}
+
+
+_MANY = 0.05
+_MOST_REASONS = 1_000
+_PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, an address, an amount: what one reason has and the next has not
+
+_WILLED = f"(status = 'failed' AND {by_person.is_said('error')})"
+_ENDS_BY_PLATFORM = f"""
+SELECT platform, coalesce(sum(status = 'failed'), 0), count(*) FROM tasks
+WHERE completed_at >= ? AND status <> 'expired' AND NOT {_WILLED} GROUP BY platform
+"""
+_REASONS = f"""
+SELECT coalesce(error, '') FROM tasks WHERE completed_at >= ? AND status = 'failed' AND NOT {_WILLED}
+ORDER BY completed_at DESC LIMIT ?
+"""
+
+
+class Ends(Struct, frozen=True, kw_only=True):
+    failed: int
+    ended: int
+    """Failed or completed; each record of a list counts."""
+
+
+class Failures(Struct, frozen=True, kw_only=True):
+    """Of the tasks that have ended since a moment, those that are failed still: not requeued, not removed.
+
+    What a person rejected or forgot has neither failed nor ended here.
+    """
+
+    failed: int
+    ended: int
+    platforms: dict[str, Ends]
+    """Those that have failures."""
+    commonest: str
+    """The newest of the reasons that differ only in their particulars and come most often."""
+
+    @property
+    def hopeless(self) -> list[str]:
+        """Platforms of which everything failed."""
+        return sorted(name for name, ends in self.platforms.items() if ends.failed == ends.ended)
+
+    @property
+    def are_many(self) -> bool:
+        """So many that a person should look: more than one in twenty, or all of a platform."""
+        return bool(self.hopeless) or self.failed > _MANY * self.ended
+
+
+class FailureLog:
+    def __init__(self, database: LocalDatabase) -> None:
+        self._db = database
+
+    async def since(self, moment: datetime) -> Failures:
+        return await self._db.read(failures_since, moment)
+
+
+def failures_since(db: sqlite3.Connection, moment: datetime) -> Failures:
+    ends = {
+        name: Ends(failed=failed, ended=ended) for name, failed, ended in db.execute(_ENDS_BY_PLATFORM, (iso(moment),))
+    }
+    failed = sum(one.failed for one in ends.values())
+    return Failures(
+        failed=failed,
+        ended=sum(one.ended for one in ends.values()),
+        platforms={name: one for name, one in ends.items() if one.failed},
+        commonest=_commonest(db, moment) if failed else "",
+    )
+
+
+def _commonest(db: sqlite3.Connection, moment: datetime) -> str:
+    reasons: list[str] = [error for (error,) in db.execute(_REASONS, (iso(moment), _MOST_REASONS))]
+    kinds = [_PARTICULAR.sub("", reason) for reason in reasons]
+    [(kind, _)] = Counter(kinds).most_common(1)
+    return next(reason for reason, found in zip(reasons, kinds, strict=True) if found == kind)

@@ -1,0 +1,216 @@
+"""The first moments of an open store: one opener at a time, and what the dead left is brought back (I9)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from parcelpost.clock import Clock
+from parcelpost.errors import NotAStore, StoreFull, StoreGone, StoreInUse, StoreNotFound, StoreOutdated
+from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
+from parcelpost.storage import backup, db, durable_files, locks, migrations, outbox, tasks
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.durable_files import Reserve
+from parcelpost.storage.errors import os_error
+from parcelpost.storage.locks import gate, live_folder
+from parcelpost.storage.options import StoreOptions
+from parcelpost.storage.raw_files import _CHUNK, RawFiles, _content, _matches, inside
+from parcelpost.storage.raw_folder import (
+    _own_id,
+    _take_raw_folder,
+)
+from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
+
+T = TypeVar("T")
+
+
+def check_not_away(store: Path) -> None:
+    """Raises StoreGone where a live process has the store open, and its file is not there."""
+    store = store.resolve()
+    live = live_folder(store)
+    alive, _ = locks.openers(live)  # looked for first: whoever makes a store makes its file before they are its owner
+    if not alive or _has_content(store):
+        return
+    pids = sorted({facts.pid for one in alive if (facts := locks.facts(live, one)) is not None})
+    who = f"process {', '.join(map(str, pids))}" if pids else "a process"
+    raise StoreGone(
+        f"{who} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
+    )
+
+
+def _check_nothing_is_lost_by_making(store: Path) -> None:
+    """SQLite deletes the WAL that it finds beside a new file, and with it what was confirmed and is only there."""
+    check_not_away(store)
+    wal = store.with_name(store.name + "-wal")
+    if _has_content(wal) and not _has_content(store):
+        raise StoreGone(
+            f"there is no store at {store}, but {wal.name} beside it holds a part of one",
+            hint="put the store's file back; if it is lost, bring back a backup with 'parcelpost store restore "
+            f"--latest', or move {wal.name} away to begin anew",
+        )
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
+
+
+class OpenStore(NamedTuple):
+    """The parts of a store that is open."""
+
+    database: LocalDatabase
+    raw: RawFiles
+    owner: locks.Owner
+    reserve: Reserve
+    live: Path
+
+    async def even_if_full(self, write: Callable[[], Awaitable[T]], emit: Emit) -> T:
+        """For a write that lets the disk become less full: on a full disk the reserve is given up for it."""
+        try:
+            return await write()
+        except StoreFull:
+            given_up = self.reserve.give_up()
+            if not given_up:
+                raise
+            emit(ReserveUsed(bytes=given_up))
+            return await write()
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
+) -> AsyncIterator[OpenStore]:
+    """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
+    path = path.resolve()  # one store, one set of locks, by whatever link it is opened and wherever the process moves
+    if not create and not path.exists():
+        check_not_away(path)
+        raise StoreNotFound(f"there is no store at {path}")
+    if path.exists() and (problem := db.file_problem(path)):
+        raise NotAStore(f"{path} {problem}")
+    live = live_folder(path)
+    reserve = Reserve(live / "reserve")
+    async with AsyncExitStack() as stack:
+        try:
+            durable_files.make_folder(live)
+            async with gate(live, clock, options.busy_timeout_seconds):
+                _check_nothing_is_lost_by_making(path)
+                try:
+                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
+                except StoreFull:
+                    if not reserve.give_up():
+                        raise
+                    await stack.aclose()
+                    store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
+                await store.even_if_full(partial(_recover, store, options, clock, emit), emit)
+        except OSError as error:
+            raise os_error(error, path) from error
+        store.reserve.fill()
+        version = await store.database.read(migrations.version)
+        emit(StoreOpened(path=str(path), schema_version=version, migrated=store.database.migrated))
+        yield store
+
+
+async def _open_parts(
+    stack: AsyncExitStack,
+    path: Path,
+    options: StoreOptions,
+    clock: Clock,
+    reserve: Reserve,
+    worker: str,
+    create: bool,
+    migrate: bool,
+) -> OpenStore:
+    database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
+    me = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
+    stack.callback(me.leave)
+    raw = RawFiles(await _take_raw_folder(database, await _own_id(database, clock)), live_folder(path), me.id)
+    stack.push_async_callback(raw.close)
+    return OpenStore(database, raw, me, reserve, live_folder(path))
+
+
+async def _open_database(
+    stack: AsyncExitStack, path: Path, options: StoreOptions, clock: Clock, *, create: bool, migrate: bool
+) -> LocalDatabase:
+    """Raises StoreInUse where it would have to be migrated under a live sister process."""
+    alive, _ = locks.openers(live_folder(path))
+    opened = LocalDatabase.open(path, options, clock, create=create, migrate=migrate and not alive)
+    try:
+        return await stack.enter_async_context(opened)
+    except StoreOutdated as error:
+        if not migrate:
+            raise
+        raise StoreInUse(f"{path} must be migrated ({error}) and is open in {', '.join(alive)}") from error
+
+
+async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
+    """Tasks and raw files of owners that died since are made good. Answers the number of tasks."""
+    try:
+        async with gate(store.live, clock, options.busy_timeout_seconds):
+            return await _recover(store, options, clock, emit)
+    except OSError as error:
+        raise os_error(error, store.live) from error
+
+
+async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
+    database, live = store.database, store.live
+    _, dead = locks.openers(live, store.owner.id)
+    left_pages = {path.name.rsplit(".", 2)[0] for path in live.glob("*.raw")}
+    holders = set(await database.read(tasks.owners))
+    total = 0
+    for owner_id in sorted((set(dead) | left_pages | holders) - {store.owner.id}):
+        if locks.is_alive(live, owner_id):
+            continue
+        last_change = await database.read(backup.last_change)
+        facts = locks.facts(live, owner_id)
+        restored, without_result = await restore_pages(database, live, owner_id, store.raw.root)
+        recovered, gave_up = await database.write(tasks.recover, [owner_id], clock.now(), options.max_recoveries)
+        locks.reap(live, owner_id)
+        total += recovered + gave_up
+        emit(
+            OwnerDied(
+                owner=owner_id,
+                synchronous=facts.synchronous if facts else "unknown",
+                tasks_recovered=recovered,
+                tasks_given_up=gave_up,
+                raw_files_restored=restored,
+                pages_without_result=without_result,
+                last_change=last_change,
+            )
+        )
+    return total
+
+
+async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
+    """Answers how many files were restored, and how many journalled pages no result names."""
+    segments = segment_paths(live, owner_id)
+    records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
+    restored, without_result = 0, 0
+    files: list[str] = []
+    while chunk := list(islice(records, _CHUNK)):
+        named = await database.read(outbox.named_by_a_result, [record.name for record, _ in chunk])
+        for record, must_write in chunk:
+            if record.name not in named:
+                without_result += 1
+                continue
+            sha256, data = named[record.name]
+            restored += _restore_file(root, record, sha256, data, must_write=must_write)
+            files += [record.name, record.name.removesuffix(".html.gz") + ".json"]
+    if files:
+        durable_files.sync_many(root, files)
+    for path in segments:
+        path.unlink()
+    return restored, without_result
+
+
+def _restore_file(root: Path, record: PageRecord, sha256: str, data: str | None, *, must_write: bool) -> bool:
+    path = inside(root, record.name)
+    json_path = path.with_name(path.name.removesuffix(".html.gz") + ".json")
+    if data is not None and _content(json_path) != data.encode():
+        durable_files.replace(json_path, data.encode())
+    if not _matches(record.body, sha256) or (_content(path) == record.body and not must_write):
+        return False
+    durable_files.replace(path, record.body)
+    return True

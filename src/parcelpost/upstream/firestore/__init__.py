@@ -1,0 +1,1 @@
+"""Firestore as the upstream. Needs `parcelpost[firestore]`."""

@@ -1,0 +1,203 @@
+"""Credentials: found, read and never told. What the library says of a bad key may hold a part of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import google.auth
+import grpc
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from google.auth.exceptions import GoogleAuthError, TransportError
+from google.auth.transport.grpc import AuthMetadataPlugin
+from google.auth.transport.requests import Request
+from google.cloud.firestore_v1.services.firestore import FirestoreAsyncClient
+from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrpcAsyncIOTransport
+from google.oauth2 import service_account
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.model import OutboxEntry, Signal
+from parcelpost.protocol import client
+from parcelpost.raw_store import RawStore, open_any_raw_store
+from parcelpost.settings.schema import FirestoreSettings
+from parcelpost.upstream.base import Heartbeat, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.upstream.firestore.calls import Calls, Time
+from parcelpost.upstream.firestore.encoding import Layout
+from parcelpost.upstream.firestore.errors import NOT_RENEWED, NOT_TAKEN
+from parcelpost.upstream.firestore.fleet import Experience, Fleet
+from parcelpost.upstream.firestore.leases import Leases
+from parcelpost.upstream.firestore.results import RawFiles, Results
+from parcelpost.upstream.firestore.tasks import Tasks
+
+KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+
+_of_account: Any = service_account.Credentials.from_service_account_info
+_SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
+_SETTING = "firestore.credentials_file"
+_OF_ACCOUNT = "service_account"
+FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
+"""What the library raises for a file, or an answer, that is not what it expects. Its words are not for a log."""
+_HOW = f"name a service account's key with {_SETTING} or {KEY_VARIABLE}, or run 'gcloud auth application-default login'"
+
+
+def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any, str]:
+    """And the project that they are of, '' if they do not say. Raises InvalidSettings."""
+    credentials = read_named(key_file, environment)
+    if credentials is not None:
+        return credentials, credentials.project_id or ""
+    named = environment.get(KEY_VARIABLE, "")
+    try:
+        credentials, project = google.auth.default(scopes=_SCOPES)
+    except FAULTS:
+        problem = f"{KEY_VARIABLE} {named} cannot be used" if named else "there are no credentials for Firestore"
+        raise InvalidSettings(problem, hint=_HOW) from None
+    return credentials, project or ""
+
+
+def read_named(key_file: str, environment: Mapping[str, str]) -> Any:
+    """Those of the service account whose key the operator names. None: there is no such name, or of something else.
+
+    Raises InvalidSettings for a file that cannot be used.
+    """
+    if key_file:
+        return _account(f"{_SETTING} {key_file}", _content(_SETTING, key_file))
+    if not (named := environment.get(KEY_VARIABLE, "")):
+        return None
+    content = _content(KEY_VARIABLE, named)
+    return _account(f"{KEY_VARIABLE} {named}", content) if content.get("type") == _OF_ACCOUNT else None
+
+
+def _content(name: str, file: str) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=dict[str, object])
+    except OSError as error:
+        raise InvalidSettings(f"{name} {file} cannot be read: {error.strerror}", hint=_HOW) from None
+    except (ValueError, RecursionError):
+        raise InvalidSettings(f"{name} {file} cannot be used: it is no JSON object", hint=_HOW) from None
+
+
+def _account(what: str, content: dict[str, object]) -> Any:
+    try:
+        return _of_account(content, scopes=_SCOPES)
+    except FAULTS:
+        raise InvalidSettings(f"{what} cannot be used: it is no service account's key", hint=_HOW) from None
+
+
+_of_google: Any = AuthMetadataPlugin
+
+
+class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
+    """Told to gRPC in our own words: gRPC would log whatever else is raised here, and put it into the call's error."""
+
+    def __init__(self, credentials: Any, host: str) -> None:
+        self._plugin = _of_google(credentials, Request(), default_host=host)
+
+    def __call__(self, context: Any, callback: Any) -> None:
+        try:
+            self._plugin(context, callback)
+        except FAULTS as error:
+            is_passing = isinstance(error, TransportError | OSError) or getattr(error, "retryable", False)
+            callback((), NoToken(f"{NOT_RENEWED if is_passing else NOT_TAKEN} ({type(error).__name__})"))
+
+
+class NoToken(Exception):
+    """There is no token for a call."""
+
+
+class FirestoreClient:
+    """Keeps the Upstream protocol. Made by `open_firestore`; may be used by many tasks of one event loop at a time."""
+
+    def __init__(self, calls: Calls, layout: Layout, raw_store: RawStore, settings: FirestoreSettings) -> None:
+        leases = Leases(calls, layout, settings)
+        self._raw_files = RawFiles(raw_store)
+        self._tasks = Tasks(calls, layout, leases, settings)
+        self._results = Results(calls, layout, self._raw_files)
+        self._fleet = Fleet(calls, layout, leases)
+        self._experience = Experience(calls, layout)
+
+    async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
+        return await self._tasks.claim(capacity, platforms)
+
+    async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
+        return await self._results.submit(entries)
+
+    async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
+        await self._raw_files.upload(entry, path)
+
+    async def report_end(self, entry: OutboxEntry) -> None:
+        await self._tasks.end(entry)
+
+    async def heartbeat(self, beat: Heartbeat) -> client.HeartbeatReply:
+        return await self._fleet.beat(beat)
+
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
+        await self._experience.count(signals, first_id)
+
+    async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
+        await self._fleet.add_samples(samples)
+
+    async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
+        return await self._experience.selectors(platform)
+
+
+EMULATOR_VARIABLE = "FIRESTORE_EMULATOR_HOST"
+PROJECT_VARIABLE = "GOOGLE_CLOUD_PROJECT"
+
+_HOST = FirestoreGrpcAsyncIOTransport.DEFAULT_HOST
+_EMULATOR_PROJECT = "parcelpost-emulator"
+_CHANNEL = [
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # When to call again is for the worker to decide: a channel must not hold it up for two minutes more.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+
+
+class _Access(NamedTuple):
+    channel: Any
+    project: str
+    metadata: tuple[tuple[str, str], ...] = ()
+    place: str = "Firestore"
+
+
+@asynccontextmanager
+async def open_firestore(
+    settings: FirestoreSettings, environment: Mapping[str, str], worker_id: str, time: Time
+) -> AsyncIterator[FirestoreClient]:
+    """Connects on the first call. Raises InvalidSettings, which never quotes a key."""
+    host = environment.get(EMULATOR_VARIABLE, "")
+    access = _emulator(host, settings, environment) if host else await _google(settings, environment)
+    database = f"projects/{access.project}/databases/{settings.database}"
+    metadata = (("google-cloud-resource-prefix", database), *access.metadata)
+    try:
+        raw_store = open_any_raw_store(
+            settings.raw, environment, setting="firestore.raw", google_key_file=settings.credentials_file
+        )
+        api = FirestoreAsyncClient(transport=FirestoreGrpcAsyncIOTransport(channel=access.channel))
+        calls = Calls(api, database, settings.timeout_seconds, time, metadata, access.place)
+        yield FirestoreClient(calls, Layout(database, settings.root.strip("/"), worker_id), raw_store, settings)
+    finally:
+        await access.channel.close()
+
+
+def _emulator(host: str, settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
+    project = settings.project or environment.get(PROJECT_VARIABLE) or _EMULATOR_PROJECT
+    channel = grpc.aio.insecure_channel(host, options=_CHANNEL)
+    place = f"Firestore's emulator at {host} ({EMULATOR_VARIABLE})"
+    return _Access(channel, project, (("authorization", "Bearer owner"),), place)
+
+
+async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -> _Access:
+    credentials, of_credentials = await asyncio.to_thread(find_credentials, settings.credentials_file, environment)
+    project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
+    if not project:
+        raise InvalidSettings("no project is named for Firestore", hint=f"set firestore.project or {PROJECT_VARIABLE}")
+    tokens = grpc.metadata_call_credentials(Tokens(credentials, _HOST))
+    secure = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), tokens)
+    return _Access(grpc.aio.secure_channel(f"{_HOST}:443", secure, options=_CHANNEL), project)

@@ -1,0 +1,42 @@
+"""No upstream at all: what a standalone worker has until it is given one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from parcelpost.errors import NotOffered, Unavailable
+from parcelpost.model import OutboxEntry, Signal
+from parcelpost.protocol.client import HeartbeatReply
+from parcelpost.upstream.base import Heartbeat, MetricsSample, RankedSelector, Submitted, Work
+
+_NO_GATEWAY = "no gateway is set"
+_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver; everything is kept here"
+
+
+class NullUpstream:
+    """Offers no tasks, takes no results, and never fails for a reason of its own."""
+
+    async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
+        return Work(tasks=())
+
+    async def submit_results(self, entries: Sequence[OutboxEntry]) -> Submitted:
+        raise Unavailable(_NO_GATEWAY, hint=_HINT)
+
+    async def upload_raw_file(self, entry: OutboxEntry, path: Path) -> None:
+        raise Unavailable(_NO_GATEWAY, hint=_HINT)
+
+    async def report_end(self, entry: OutboxEntry) -> None:
+        raise Unavailable(_NO_GATEWAY, hint=_HINT)
+
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        return HeartbeatReply()
+
+    async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
+        raise NotOffered(_NO_GATEWAY)
+
+    async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
+        raise NotOffered(_NO_GATEWAY)
+
+    async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
+        raise NotOffered(_NO_GATEWAY)

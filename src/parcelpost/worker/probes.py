@@ -1,0 +1,84 @@
+"""Three pages for machines that watch: /healthz, /readyz and /metrics, plain HTTP on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from parcelpost.errors import AddressNotFree
+from parcelpost.events import Emit, PagesServed
+from parcelpost.settings.schema import HttpSettings
+from parcelpost.system import tcp_server
+
+_MOST_HEADER_BYTES = 8_192
+_MOST_CONNECTIONS = 64
+_PATIENCE_SECONDS = 5.0
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+
+
+Page = Callable[[], Answer]
+
+
+def state(problems: list[str], notes: dict[str, object] | None = None) -> Answer:
+    """200 when there are no problems; notes change nothing about that."""
+    body = {"status": "ok" if not problems else "not ok", "problems": problems, **(notes or {})}
+    return Answer(503 if problems else 200, msgspec.json.encode(body) + b"\n")
+
+
+@asynccontextmanager
+async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> AsyncIterator[None]:
+    """Serves the pages by their paths while the block lasts; nothing at port 0. Raises InvalidSettings."""
+    if not settings.port:
+        yield
+        return
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await _answer(reader, writer, pages)
+
+    async with AsyncExitStack() as stack:
+        server = tcp_server(answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, most=_MOST_CONNECTIONS)
+        try:
+            await stack.enter_async_context(server)
+        except OSError as error:
+            raise AddressNotFree(
+                f"http.port {settings.port} on {settings.host} cannot be used: {error.strerror or error}",
+                hint="choose another http.port, or 0 for no health pages",
+            ) from error
+        emit(PagesServed(address=f"http://{settings.host}:{settings.port}"))
+        yield
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pages: dict[str, Page]) -> None:
+    """One request and its answer."""
+    request = await reader.readuntil(b"\r\n\r\n")
+    writer.write(_response(request, pages))
+    writer.close()
+    await writer.wait_closed()
+
+
+def _response(request: bytes, pages: dict[str, Page]) -> bytes:
+    method, _, rest = request.partition(b"\r\n")[0].partition(b" ")
+    path = rest.split(b" ")[0].split(b"?")[0].decode("ascii", "replace")
+    if method not in (b"GET", b"HEAD"):
+        found = Answer(405, b'{"error": "only GET"}\n')
+    elif path in pages:
+        found = pages[path]()
+    else:
+        found = Answer(404, msgspec.json.encode({"pages": sorted(pages)}) + b"\n")
+    head = (
+        f"HTTP/1.1 {found.status} {_REASONS[found.status]}\r\nContent-Type: {found.content_type}\r\n"
+        f"Content-Length: {len(found.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + (b"" if method == b"HEAD" else found.body)

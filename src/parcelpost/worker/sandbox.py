@@ -1,0 +1,322 @@
+"""Threads for blocking calls of platform code (`asyncio.to_thread`, a host's address) that never hold up the exit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from parcelpost.model import Outcome, Retry, Task
+from parcelpost.scrapers.failure import outcome_of
+from parcelpost.scrapers.platform import Scrape
+from parcelpost.worker.outcomes import brief, sound
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_Job = tuple[Future[Any], Callable[[], Any]]
+
+Capture = Callable[[Callable[[], Any]], tuple[Any, BaseException | None]]
+"""Makes a call: its result, or whatever it raised."""
+
+
+class DaemonThreads(ThreadPoolExecutor):
+    """As its parent, which an event loop insists on; but the interpreter does not wait for its threads to end."""
+
+    def __init__(self, capture: Capture, most: int = 32) -> None:
+        super().__init__(max_workers=most)
+        self._capture = capture
+        self._most = most
+        self._started = 0
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self.unfinished = 0
+        """Calls that have not ended yet. One that has is not counted when its caller hears of it."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            self.unfinished += 1
+            if self._started < min(self._most, self.unfinished):
+                threading.Thread(target=self._work, name="platform-call", daemon=True).start()
+                self._started += 1
+        self._jobs.put((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """The threads end after what was asked of them. Waits for none."""
+        del wait, cancel_futures
+        with self._lock:
+            for _ in range(self._started):
+                self._jobs.put(None)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._perform(*job)
+            del job
+
+    def _perform(self, future: Future[Any], call: Callable[[], Any]) -> None:
+        wanted = future.set_running_or_notify_cancel()
+        result, error = self._capture(call) if wanted else (None, None)
+        with self._lock:
+            self.unfinished -= 1
+        if wanted and error is None:
+            future.set_result(result)
+        elif wanted:
+            future.set_exception(error)
+
+
+GRACE_SECONDS = 2.0
+
+
+class _Call:
+    """One run, as both sides see it."""
+
+    __slots__ = ("answer", "cancelled", "home", "scrape", "task", "timer", "told", "work")
+
+    def __init__(self, scrape: Scrape, task: Task, home: asyncio.AbstractEventLoop) -> None:
+        self.scrape = scrape
+        self.task = task
+        self.home = home
+        self.answer: asyncio.Future[Outcome | None] = home.create_future()
+        self.timer: asyncio.TimerHandle | None = None
+        self.cancelled = False
+        self.told = False
+        """The work has been told of the cancellation."""
+        self.work: asyncio.Task[object] | None = None
+
+
+class Sandbox:
+    """Runs one call at a time for a caller on another event loop. The thread starts with the first call."""
+
+    def __init__(
+        self,
+        name: str = "stage",
+        *,
+        grace: float = GRACE_SECONDS,
+        finish: Callable[[Outcome], Outcome] = lambda outcome: outcome,
+    ) -> None:
+        """`grace`: the seconds that platform code has to end once it was told to. `finish` runs on the thread, too."""
+        self._name = name
+        self._finish = finish
+        self._grace = grace
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._call: _Call | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: _PlatformLoop | None = None
+        """Made by the stage's thread for the first coroutine."""
+        self._leaving = False
+        self._gone = asyncio.Event()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing is left running here and the next call may come."""
+        return self._call is None and not self._leaving
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether platform code still holds a thread of it."""
+        busy = self._loop is not None and self._loop.threads.unfinished > 0
+        return busy or (self._thread is not None and self._thread.is_alive())
+
+    # The caller's side
+
+    async def run(self, scrape: Scrape, task: Task, timeout: float) -> Outcome | None:
+        """How the attempt ended, within `timeout` and the grace; None: it was interrupted.
+
+        Platform code's exceptions, of whatever kind, are a Retry. If something of it went on when its time was up, the
+        stage is not free afterwards and cannot be used again. Cancelling this cancels the work.
+        """
+        home = asyncio.get_running_loop()
+        call = self._call = _Call(scrape, task, home)
+        call.timer = home.call_later(timeout, self._time_is_up, call)
+        try:
+            self._hand_over(call)
+            outcome = await call.answer
+        except BaseException:
+            self._cancel(call)
+            raise
+        finally:
+            call.timer.cancel()
+        if call.cancelled and isinstance(outcome, Retry):
+            return Retry(f"took longer than {timeout:g} s{'' if self.is_free else ' and did not stop'}")
+        return outcome
+
+    def interrupt(self) -> None:
+        """What runs, if anything, is told to stop, and its caller is answered None at once."""
+        call = self._call
+        if call is not None and not call.answer.done():
+            self._cancel(call)
+            call.answer.set_result(None)
+
+    async def close(self) -> bool:
+        """Stops what runs and ends the thread. False: it did not end in twice the grace, and is left behind."""
+        self.interrupt()
+        if self._thread is None:
+            self._leaving = True
+            return True
+        self._calls.put(None)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), 2 * self._grace)
+        self._leave()
+        if self._gone.is_set():
+            self._thread.join(self._grace)
+        return not self.is_stuck
+
+    def _hand_over(self, call: _Call) -> None:
+        if self._thread is None:
+            thread = threading.Thread(target=self._main, args=(call.home,), name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+        self._calls.put(call)
+
+    def _time_is_up(self, call: _Call) -> None:
+        self._cancel(call)
+        call.timer = call.home.call_later(self._grace, self._abandon, call)
+
+    def _abandon(self, call: _Call) -> None:
+        self._leave()
+        if not call.answer.done():
+            call.answer.set_result(Retry(""))
+
+    def _leave(self) -> None:
+        """The thread ends as soon as platform code lets go of it."""
+        self._leaving = True
+        self._calls.put(None)
+        if self._loop is not None:
+            self._loop.ask(self._loop.stop)
+
+    def _cancel(self, call: _Call) -> None:
+        call.cancelled = True
+        if self._loop is not None:
+            self._loop.ask(_pass_on, call)
+
+    def _ended(self, call: _Call, outcome: Outcome, left_running: bool) -> None:
+        self._call = None if self._call is call else self._call
+        if left_running:
+            self._leave()
+        if not call.answer.done():
+            call.answer.set_result(outcome)
+
+    # The stage's side
+
+    def _main(self, home: asyncio.AbstractEventLoop) -> None:
+        while not self._leaving and (call := self._calls.get()) is not None:
+            outcome = self._outcome(call)
+            left_running = self._loop is not None and not self._loop.sweep(self._grace)
+            _tell(home, self._ended, call, outcome, left_running)
+            del call, outcome  # the page may be large, and the next call far
+        if self._loop is not None:
+            self._loop.end(self._grace)
+        _tell(home, self._gone.set)
+
+    def _outcome(self, call: _Call) -> Outcome:
+        if call.cancelled:
+            return Retry("")
+        try:
+            found: object = Context().run(call.scrape, call.task)
+            return self._finish(sound(self._result(call, found) if isinstance(found, Awaitable) else found))
+        except BaseException as error:  # noqa: BLE001 - platform code may raise anything
+            return _failure(error)
+
+    def _result(self, call: _Call, found: Awaitable[object]) -> object:
+        loop = self._loop = self._loop or _PlatformLoop()
+        call.work = work = loop.start(found)
+        if call.cancelled:
+            _pass_on(call)
+        while not work.done() and not self._leaving:
+            loop.run(work)
+        return work.result()
+
+
+class _PlatformLoop:
+    """A stage's event loop, on which anything may happen."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(lambda _loop, _context: None)  # what platform code leaves lying is no news
+        self._loop.set_task_factory(self._count)
+        self._started = 0
+        self.threads = DaemonThreads(_capture)
+        self._loop.set_default_executor(self.threads)
+        self.stop = self._loop.stop
+
+    def ask(self, callback: Callable[..., object], *args: object) -> None:
+        """From any thread."""
+        _tell(self._loop, callback, *args)
+
+    def start(self, found: Awaitable[object]) -> asyncio.Task[object]:
+        return self._loop.create_task(found if isinstance(found, Coroutine) else _awaited(found))
+
+    def run(self, work: asyncio.Task[Any]) -> None:
+        """Until it is done, or less far: when a callback or another task exits, or the loop is asked to stop."""
+        with contextlib.suppress(BaseException):
+            self._loop.run_until_complete(work)
+
+    def sweep(self, grace: float) -> bool:
+        """Ends what an attempt has left running. False: something goes on regardless."""
+        ended = self._started <= 1 or self._cancel_all(grace)
+        self._started = 0
+        return ended and not self.threads.unfinished
+
+    def end(self, grace: float) -> None:
+        """Closes it, however much is left on it."""
+        self._cancel_all(grace)
+        self._finish(asyncio.wait_for(self._loop.shutdown_asyncgens(), grace))
+        with contextlib.suppress(BaseException):
+            self._loop.close()
+
+    def _cancel_all(self, grace: float) -> bool:
+        leftovers = asyncio.all_tasks(self._loop)
+        for task in leftovers:
+            task.cancel()
+        if leftovers:
+            self._finish(asyncio.wait(leftovers, timeout=grace))
+        return all(task.done() for task in leftovers)
+
+    def _finish(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        work = self._loop.create_task(coroutine)
+        for _ in range(3):  # a stop that was asked for meanwhile ends a run early
+            if not work.done():
+                self.run(work)
+
+    def _count(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **kwargs: Any) -> asyncio.Task[Any]:
+        self._started += 1
+        return asyncio.Task(coroutine, loop=loop, **kwargs)
+
+
+def _pass_on(call: _Call) -> None:
+    """A cancellation reaches the work once: a second one would break into its cleaning up."""
+    if call.work is not None and not call.told:
+        call.told = True
+        call.work.cancel()
+
+
+def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there any more
+        loop.call_soon_threadsafe(callback, *args)
+
+
+async def _awaited(found: Awaitable[object]) -> object:
+    return await found
+
+
+def _failure(error: BaseException) -> Outcome:
+    """What its HTTP status says, else a Retry: `ValueError: message`, whatever the error's own text does."""
+    outcome, _ = _capture(lambda: outcome_of(error))
+    if isinstance(outcome, Outcome):
+        return outcome
+    message, _ = _capture(lambda: brief(error))
+    return Retry(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return call(), None
+    except BaseException as error:  # noqa: BLE001 - platform code may raise anything
+        return None, error
