@@ -24,7 +24,7 @@ class _Discarding:
         self._claims = iter(claims)
 
     async def claim(
-        self, limit: int = 1, *, platforms: Collection[str] | None = None, but: Collection[Site] = ()
+        self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Collection[Site] = ()
     ) -> list[Claim]:
         found = next(self._claims, None)
         return [] if found is None else [found]

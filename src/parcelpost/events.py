@@ -1,4 +1,4 @@
-"""What an event is, and who hears of it."""
+"""Everything the program reports. `log.py` turns events into lines, `telemetry.py` into metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store of raw files, by the hash of what they hold."""
+"""Where a gateway or Firestore keeps raw files: a folder, S3 or Google Cloud Storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that only their owner can look into."""
+"""What is asked of the operating system: private folders, enough open files, a TCP server that closes cleanly."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from parcelpost.storage.options import StoreOptions
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.loop import Loop
-from parcelpost.worker.resources import Pressure
+from parcelpost.worker.status import Pressure
 from tests.storage.making import the_task
 
 E = TypeVar("E", bound=Event)

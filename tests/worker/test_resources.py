@@ -13,8 +13,8 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, PressureChanged, ResourcesSampled
 from parcelpost.settings.schema import ResourcesSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.resources import Browsers, Pressure, Resources
-from parcelpost.worker.status import SHORTAGE_STATE, Shortage, ShortageNotes
+from parcelpost.worker.resources import Browsers, Resources
+from parcelpost.worker.status import SHORTAGE_STATE, Pressure, Shortage, ShortageNotes
 from tests.worker.machine import GIB, MIB, Machine
 from tests.worker.rig import SOON_BUSY
 

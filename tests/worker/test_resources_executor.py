@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.events import AttemptEnded
 from parcelpost.model import Done, Outcome, Task, TaskStatus
-from parcelpost.worker.resources import Pressure
+from parcelpost.worker.status import Pressure
 from tests.storage.making import a_task, the_task
 from tests.worker.executing import at_work
 

@@ -1,4 +1,8 @@
-"""GET /work: tasks in an answer."""
+"""The worker's side: makes request bodies, reads answers.
+
+Whatever an answer holds is foreign until it is read here. A `read_` function raises Unavailable, and nothing else, for
+an answer that is not what the contract says; what it returns is bounded and typed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading foreign JSON, one member at a time, so that a bad one spoils no other."""
+"""What both sides share: reading JSON within bounds, waits and dates, the gateway's answers, raw file headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers send, read at the gateway. Foreign until it is read here; what is given back is bounded and typed."""
+"""The gateway's side: reads what workers and operators send, within bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every key an operator may set, with its default. docs/settings.md describes each."""
+"""Every setting with its type, default and bounds, and how a value is read from text and from TOML."""
 
 from __future__ import annotations
 

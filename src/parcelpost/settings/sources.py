@@ -1,4 +1,4 @@
-"""The file: where it is, what it says, and on which line."""
+"""Where settings come from: defaults < file < environment < flags, each value with its origin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A settings file for people: what was chosen, and every other key with its default behind a comment sign."""
+"""Writes a commented settings file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold between settings, or of one alone beyond its form."""
+"""What the settings say together: whether they fit each other, and whether a worker can run with them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What would become of each task or result, if a person's word were done: one expression for the look and the change.
-
-A fate is a word: what is done to it, or why it stays as it is.
-"""
+"""Operator actions on tasks and results: retry, reject, delete, with what each would do to every row."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
-from parcelpost.storage import artifacts, by_person, outbox, validation
+from parcelpost.storage import artifacts, by_person, outbox, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.filters import Names, Selection, from_results, from_tasks, of_results, of_tasks, values
@@ -223,13 +220,6 @@ _BATCH = 200
 Progress = Callable[[int], None]
 """Told how many are done."""
 
-_ANEW = """
-UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
-    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ask_site = 1, updated_at = ?
-WHERE seq = ? AND status <> 'pending'
-"""
-_NOW = "UPDATE tasks SET available_at = NULL, ask_site = 1, updated_at = ? WHERE seq = ? AND status = 'pending'"
-_FAIL = "UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
 _REPORT_GONE = "DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0"
 _RESULT_GONE = "DELETE FROM results WHERE seq = ? RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"
 _CHILDREN = "(SELECT task_id FROM tasks INDEXED BY tasks_children WHERE parent_id = ?)"
@@ -354,14 +344,12 @@ def _apply(
 
 def _retry(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> Gone:
     db.executemany(_REPORT_GONE, [(one.task_id,) for one in fated])
-    seqs = [(now, one.seq) for one in fated]
-    db.executemany(_NOW, seqs)
-    db.executemany(_ANEW, seqs)
+    tasks.restart(db, [one.seq for one in fated], now)
     return _NOTHING
 
 
 def _fail(db: sqlite3.Connection, fated: Sequence[Fated], now: str, why: str) -> Gone:
-    db.executemany(_FAIL, [(now, now, why, one.seq) for one in fated])
+    tasks.fail(db, [one.seq for one in fated], now, why)
     outbox.report(db, [one.seq for one in fated])
     return _NOTHING
 

@@ -1,4 +1,4 @@
-"""The rows that name evidence: each function is one change or one look, run inside the caller's transaction."""
+"""Failure artifacts: the screenshot and the log of a task's last attempt in a browser."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from parcelpost.errors import (
     StoreNotFound,
     StoreTooNew,
 )
-from parcelpost.storage import durable_files, locks, migrations
+from parcelpost.storage import durable_files, locks, migrations, tasks
 from parcelpost.storage.errors import translate
 from parcelpost.storage.snapshot import copies, file_problems, integrity_problems, never, snapshot
 
@@ -276,10 +276,8 @@ def _copy_into_live(ready: Path, store: Path) -> None:
             contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
         ):
             # The claims of the backup's time are nobody's now, though their owner may still have the store open.
-            change = """UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
-                        WHERE status = 'processing'"""
             with old:
-                old.execute(change)
+                tasks.release_all(old)
             old.backup(new)
     except sqlite3.Error as error:
         raise BackupFailed(f"could not restore into the live store {store}: {error}") from error

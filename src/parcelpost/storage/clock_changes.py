@@ -1,4 +1,4 @@
-"""Moments that a clock wrote which was ahead: once it is right, nothing waits for them longer than was meant."""
+"""Times that a clock wrote while it was ahead: once it is right, nothing waits longer than was meant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""One SQLite connection on one thread of aiosqlite's, on which functions of ours run.
+"""LocalDatabase: the SQLite file, its connections, pragmas, readers and checkpoints.
 
-aiosqlite has no public call that runs a function on its thread, but it calls `commit()` of a connection class that we
-may choose: `ConnectionThread` makes that call run the next function. A whole function costs one hop between threads.
+Each connection lives on a thread of aiosqlite's. aiosqlite has no public call that runs a function there, but it calls
+`commit()` of a connection class that we may choose: `ConnectionThread` makes that call run the next function, so that a
+whole function costs one switch of threads. Writes go through the one writer (`writer.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Getting files onto the disk for good."""
+"""Files that survive a power cut, the room that is left on a disk, and the reserve for the day it is full."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Results that somebody asked for, sorted by place and parcel, of each parcel the newest or all.
+"""Results for exports: sorted by place and parcel, of each parcel the newest or all, and where the last export ended.
 
-Every look at the store is short, so that the WAL is not held back. What was found is kept in a temporary database of
+Every query of the store is short, so that the WAL is not held back. What was found is kept in a temporary database of
 our own, on disk: a name for each result, to read it by. A result that is replaced meanwhile is read as it is then, one
 that is removed is left out.
 """

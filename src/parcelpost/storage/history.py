@@ -1,4 +1,4 @@
-"""One line per round of synchronization."""
+"""What happened: the log of sync rounds, and samples of the worker's metrics."""
 
 from __future__ import annotations
 

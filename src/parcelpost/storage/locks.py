@@ -1,8 +1,4 @@
-"""Who has the store open: one lock file per opener, whose lock the kernel drops when its process dies.
-
-A lock says more than a process id: ids are used again, and mean nothing across containers that share a volume. It says
-nothing of a process that hangs: so every opener touches its file every few seconds, and peers watch for that.
-"""
+"""Who has the store open, who of them is alive, and leader locks: jobs that one process of several does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What waits in the outbox, read in one step of SQLite.
+"""The outbox: what waits for delivery, in order, and what became of it: receipts, attempts, rejections.
 
-Row by row, the reading thread would ask for Python's lock once a row, and wait for it wherever the event loop is busy.
-So SQLite makes one JSON array of all the rows, and one text of all their records, while Python does something else.
+What waits is read in one step of SQLite, as one JSON array: row by row, the reading thread would ask for Python's lock
+once a row, and wait for it wherever the event loop is busy.
 """
 
 from __future__ import annotations

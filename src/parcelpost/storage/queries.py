@@ -1,4 +1,4 @@
-"""How the queue stands, what is paused, and recovery after a death."""
+"""Counts, live and report queries: how the queue stands, what runs, what failed lately. Nothing here changes a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for raw files: nothing that a page or a gateway says can leave the folder or harm a file system."""
+"""Raw files: a page and its record on disk, with safe names, found and checked again by their hash (I6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO"""
+"""Which folder holds a store's raw files: each store has its own, marked with the store's name and id."""
 
 from __future__ import annotations
 

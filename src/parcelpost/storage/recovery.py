@@ -1,4 +1,4 @@
-"""The first moments of an open store: one opener at a time, and what the dead left is brought back (I9)."""
+"""Opening a store: one process at a time, and what crashed processes held is brought back (I9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The records of one page -> one for each parcel, each with a name that a second reading gives it again."""
+"""Saving results: the page is on disk before the rows that name it (I6), and these close the task (I3).
+
+A page that lists many parcels gives one result each: the first is the task's own, each further one that of a child
+task, complete from the start, never claimed, and with an id that the same record gets again when the page is parsed
+again.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
-
-from msgspec.json import encode
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput
@@ -21,10 +24,8 @@ from parcelpost.storage.outbox import named_by_a_result, remove_earlier
 from parcelpost.storage.raw_files import KeptPage, PageToKeep, RawFiles
 from parcelpost.storage.rows import new_id
 from parcelpost.storage.tasks import (
-    _COMPLETE,
     Child,
     add_children,
-    complete_one,
 )
 
 MOST_RECORDS = 50_000
@@ -171,9 +172,8 @@ def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[
     now = requests[0].row.created_at
     if len(requests) == 1:
         (only,) = requests
-        return [insert(db, only.row) if complete_one(db, only.seq, only.token, now) else None]
-    held = encode({str(request.seq): request.token for request in requests}).decode()
-    if db.execute(_COMPLETE, (now, now, held)).rowcount < len(requests):
+        return [insert(db, only.row) if tasks.complete(db, only.seq, only.token, now) else None]
+    if not tasks.complete_each(db, {request.seq: request.token for request in requests}, now):
         raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
     saved = [request.row for request in requests]
     _store(db, saved)
@@ -236,9 +236,9 @@ def child_row(task: Task, first: ResultRow, one: Listed, result_id: str, data: E
 
 
 def save_multi(db: sqlite3.Connection, request: MultiRecordRequest) -> list[str] | None:
-    """As `outbox.save_each` answers for one."""
+    """As `save_each` answers for one."""
     seq, token, first = request.first
-    if not tasks.complete_one(db, seq, token, first.created_at):
+    if not tasks.complete(db, seq, token, first.created_at):
         return None
     if first.html_path and outbox.named_by_a_result(db, [first.html_path]):
         raise PathTaken
@@ -266,12 +266,10 @@ def count_children(db: sqlite3.Connection, task_id: str) -> int:
 
 
 Saved = list[str] | None
-"""As `outbox.save_each` answers."""
+"""As `save_each` answers."""
 
 _Store = Callable[[ResultRow, Sequence[ResultRow]], Awaitable[Saved]]
 """Stores the row and those of the further records of its page."""
-
-_FINISHED = "UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1 WHERE task_id = ?2"
 
 
 class Saving:
@@ -346,7 +344,7 @@ def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: Result
     """A task and its record at once (I3)."""
     if not tasks.add(db, [task_row]):
         return None
-    db.execute(_FINISHED, (row.created_at, row.task_id))
+    tasks.complete_new(db, row.task_id, row.created_at)
     return insert(db, row)
 
 

@@ -1,4 +1,4 @@
-"""Clean-up: what is old and delivered goes, a few rows at a time, so that no other writer waits long."""
+"""What goes when: delivered rows, old pages, cache, orphans; backups, VACUUM and relief of a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identifiers that sort by the time they were made, so that an index of them grows at its end."""
+"""Rows <-> the model, new ids, and inserting many rows in one statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole, verified copy of a live database, made with SQLite's online backup."""
+"""Copies of a database file, and SQLite's own check of one."""
 
 from __future__ import annotations
 

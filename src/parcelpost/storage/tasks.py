@@ -1,10 +1,26 @@
-"""The queue of tasks: each function is one change or one look, run inside the caller's transaction."""
+"""Every change of a task's status, each a function that runs inside the caller's transaction.
+
+    from        by                                    to
+    (none)      add, add_leased, add_children         pending, or completed for a child
+    (none)      add and complete_new                  completed   a record that nobody asked for
+    pending     claim_each                            processing
+    processing  complete, complete_each               completed   with its result (I3)
+    processing  end_with_report                       not_found, failed   with its report (I1)
+    processing  retry                                 pending, or failed once its retries are used up
+    processing  release, release_owned, release_all   pending     at no cost to its retries
+    processing  recover, recover_silent               pending, or failed after too many crashes (I9)
+    pending     expire_leases, expire_stored_before   expired     with its report (I1)
+    ended       add_leased                            pending     ordered again by its upstream
+    any         restart, fail                         pending, failed   by an operator (admin.py)
+
+A claim ends only with the token it was given: with another one nothing changes (I4).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import itemgetter
@@ -429,21 +445,58 @@ def _target(child: Child) -> str:
     return encode({"parcel_id": child.parcel_id, "state": child.state, "county": child.county}).decode()
 
 
+_RESTART = """
+UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
+    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ask_site = 1, updated_at = ?
+WHERE seq = ? AND status <> 'pending'
+"""
 _CLOSE = """
 UPDATE tasks SET status = 'completed', completed_at = ?, updated_at = ?, error = NULL, claim_token = NULL,
     claimed_by = NULL, assigned_browser = NULL
 """
-_COMPLETE_ONE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
-_COMPLETE = f"""
+_COMPLETE = f"{_CLOSE} WHERE seq = ? AND claim_token = ?"
+_COMPLETE_EACH = f"""
 {_CLOSE}
 FROM json_each(?) AS held
 WHERE seq = CAST(held.key AS INTEGER) AND claim_token = held.value
 """
 
 
-def complete_one(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
-    """False: the claim is stale (I4)."""
-    return db.execute(_COMPLETE_ONE, (now, now, seq, token)).rowcount == 1
+def complete(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
+    """Returns False for a stale claim (I4)."""
+    return db.execute(_COMPLETE, (now, now, seq, token)).rowcount == 1
+
+
+def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -> bool:
+    """By `seq`, in one statement. Returns False where a claim is stale (I4): then roll back."""
+    held = encode({str(seq): token for seq, token in tokens.items()}).decode()
+    return db.execute(_COMPLETE_EACH, (now, now, held)).rowcount == len(tokens)
+
+
+def complete_new(db: sqlite3.Connection, task_id: str, now: str) -> None:
+    """A task that was added together with its record."""
+    change = "UPDATE tasks SET status = 'completed', started_at = ?1, completed_at = ?1 WHERE task_id = ?2"
+    db.execute(change, (now, task_id))
+
+
+def restart(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> None:
+    """By an operator: pending as if new, due now, and the site is asked whatever the page cache has."""
+    now_due = "UPDATE tasks SET available_at = NULL, ask_site = 1, updated_at = ? WHERE seq = ? AND status = 'pending'"
+    changes = [(now, seq) for seq in seqs]
+    db.executemany(now_due, changes)
+    db.executemany(_RESTART, changes)
+
+
+def fail(db: sqlite3.Connection, seqs: Sequence[int], now: str, error: str) -> None:
+    """By an operator, whatever their status. Their reports are the caller's."""
+    change = "UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
+    db.executemany(change, [(now, now, error, seq) for seq in seqs])
+
+
+def release_all(db: sqlite3.Connection) -> None:
+    """In a copy of a store, whose claims are nobody's."""
+    db.execute("""UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
+                  WHERE status = 'processing'""")
 
 
 _FREE_RECOVERIES = 10

@@ -1,4 +1,4 @@
-"""The one writer: every change of the store is a function that it runs, many to a transaction."""
+"""Group commit: every change of the store is a function that the one writer runs, many to a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Gateway as an upstream, over HTTP."""
+"""GatewayClient: the Upstream over the gateway's HTTP API, and a probe of what answers at an address."""
 
 from __future__ import annotations
 

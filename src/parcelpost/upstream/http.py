@@ -1,4 +1,4 @@
-"""The gateway's address and who we are, checked before the first call."""
+"""One HTTP exchange with a gateway: its address, headers, limits and errors."""
 
 from __future__ import annotations
 

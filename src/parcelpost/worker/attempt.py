@@ -1,4 +1,4 @@
-"""How long a platform that blocks us is left alone."""
+"""What becomes of an attempt: its outcome is stored as the task's end, its retry, or its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to try an upstream again."""
+"""When to try an upstream again, and its state: online, offline since when and why."""
 
 from __future__ import annotations
 

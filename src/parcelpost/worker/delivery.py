@@ -1,4 +1,4 @@
-"""The end of a task that is not in the outbox, and that its upstream waits for."""
+"""Delivering one batch: raw files first (I6), then results and reports; what is refused is found by halving."""
 
 from __future__ import annotations
 

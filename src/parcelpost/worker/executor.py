@@ -1,4 +1,4 @@
-"""When an idle slot looks for a task again."""
+"""The executor: slots that take one task after another, each with two loops and a sandbox thread."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from parcelpost.worker.attempt import Attempt, Ending
 from parcelpost.worker.control import Control
 from parcelpost.worker.loop import Step
 from parcelpost.worker.outcomes import encoded
-from parcelpost.worker.resources import Pressure
 from parcelpost.worker.sandbox import GRACE_SECONDS, Sandbox
-from parcelpost.worker.status import BrowserWait
+from parcelpost.worker.status import BrowserWait, Pressure
 
 _SAME_MOMENT_SECONDS = 0.01
 

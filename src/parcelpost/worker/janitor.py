@@ -1,4 +1,4 @@
-"""How full the store is, and whether it is there, kept current for the loops that must stop (I8)."""
+"""The janitor loop, and what watches the store beside it: its level, its figures, the progress of the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages teach: signals go to the store in bulk, broken fields are told, the fleet is asked for its experience."""
+"""Selector signals: collected from attempts, stored, sent upstream; and what the fleet has learned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loops that call the upstream, by the names under which the store keeps what they know of it."""
+"""Loops: each runs one step after another; the Supervisor starts, wakes, drains and stops them together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three pages for machines that watch: /healthz, /readyz and /metrics, plain HTTP on one port."""
+"""The worker's HTTP pages: /healthz, /readyz, /metrics."""
 
 from __future__ import annotations
 

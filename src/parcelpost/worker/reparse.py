@@ -1,4 +1,4 @@
-"""Which stored record of a page is which of those that it gives now."""
+"""Re-parses stored pages with the current parsers."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What a worker still does as memory runs out."""
+"""Memory and processors: what this process may use, what it uses, and how hard it may work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,32 +12,10 @@ from msgspec import Struct
 from parcelpost.clock import Clock
 from parcelpost.events import Emit, PressureChanged, ResourcesSampled
 from parcelpost.settings.schema import ResourcesSettings
+from parcelpost.worker.status import Pressure
 
 _LEFT_AT = 0.95
 """Of the threshold at which a level was entered: so that one which is hovered about does not come and go."""
-
-
-class Pressure(IntEnum):
-    FINE = 0
-    SLOW = 1
-    NO_NEW_TASKS = 2
-    STOP_BROWSERS = 3
-
-    @property
-    def words(self) -> str:
-        return self.name.lower().replace("_", " ")
-
-    @property
-    def meaning(self) -> str:
-        return _MEANING[self]
-
-
-_MEANING = {
-    Pressure.FINE: "all slots work",
-    Pressure.SLOW: "half of the slots work and no browser is added",
-    Pressure.NO_NEW_TASKS: "no task is started, those that run go on",
-    Pressure.STOP_BROWSERS: "no task is started and browsers are stopped, their tasks wait for better times",
-}
 
 
 def next_pressure(before: Pressure, percent: float, settings: ResourcesSettings) -> Pressure:

@@ -1,4 +1,4 @@
-"""Legacy mode: one loop that gets work, scrapes, saves and lets the sync try at once, as the first worker did."""
+"""The modes of a worker: which of its parts run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for blocking calls of platform code (`asyncio.to_thread`, a host's address) that never hold up the exit."""
+"""Sandbox threads: platform code runs there, with a time limit, and cannot hold up the event loop."""
 
 from __future__ import annotations
 

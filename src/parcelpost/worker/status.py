@@ -1,9 +1,10 @@
-"""How a worker tells other processes what it was started as."""
+"""What a worker publishes about itself in the store, for status, top, doctor and its peers."""
 
 from __future__ import annotations
 
 import contextlib
 from datetime import datetime, timedelta
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -12,11 +13,33 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.model import Broken, Task
-from parcelpost.worker.resources import Pressure
 
 if TYPE_CHECKING:
     from parcelpost.storage.lpm import LocalPersistenceManager
     from parcelpost.worker.resources import Resources
+
+
+class Pressure(IntEnum):
+    FINE = 0
+    SLOW = 1
+    NO_NEW_TASKS = 2
+    STOP_BROWSERS = 3
+
+    @property
+    def words(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def meaning(self) -> str:
+        return _MEANING[self]
+
+
+_MEANING = {
+    Pressure.FINE: "all slots work",
+    Pressure.SLOW: "half of the slots work and no browser is added",
+    Pressure.NO_NEW_TASKS: "no task is started, those that run go on",
+    Pressure.STOP_BROWSERS: "no task is started and browsers are stopped, their tasks wait for better times",
+}
 
 
 PRESENCE_STATE = "presence "

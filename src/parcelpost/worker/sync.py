@@ -1,7 +1,4 @@
-"""Receipts that the store does not take are told beside it, where `parcelpost status` finds that.
-
-The store itself cannot be asked to keep this. The file's room is taken while there is some, and written in place.
-"""
+"""SyncManager: the outbox goes upstream in the order stored, and leaves only on a receipt (I2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends a run when no task is left here or offered, and all is delivered; or when the upstream is away for too long."""
+"""One worker's parts, wired together, and when a run that should end by itself is over."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.janitor import JanitorLoop, Progress, StorageWatch, figures
 from parcelpost.worker.learning import Extras, FleetExperience, Learning, last_flush
 from parcelpost.worker.loop import LONGEST_TURN_SECONDS, SYNC, Supervisor
-from parcelpost.worker.resources import Browsers, Pressure, Resources
-from parcelpost.worker.status import ShortageNotes
+from parcelpost.worker.resources import Browsers, Resources
+from parcelpost.worker.status import Pressure, ShortageNotes
 from parcelpost.worker.sync import SyncManager
 
 _LOOK_SECONDS = 0.5

@@ -225,7 +225,7 @@ CREATE TABLE storage_usage (
 
 INSERT INTO storage_usage (kind, bytes) VALUES ('raw', 0), ('cache', 0);
 
--- A saved page is added by outbox.save_each, once for a whole group: a trigger here costs a fifth of every insert.
+-- A saved page is added by results.save_each, once for a whole group: a trigger here costs a fifth of every insert.
 CREATE TRIGGER results_raw_removed AFTER DELETE ON results WHEN OLD.raw_bytes > 0 BEGIN
     UPDATE storage_usage SET bytes = bytes - OLD.raw_bytes WHERE kind = 'raw';
 END;

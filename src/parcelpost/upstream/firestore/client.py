@@ -1,4 +1,4 @@
-"""Credentials: found, read and never told. What the library says of a bad key may hold a part of it."""
+"""FirestoreClient: the Upstream on Firestore, how it is opened, and with whose credentials."""
 
 from __future__ import annotations
 

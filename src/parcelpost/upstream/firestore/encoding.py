@@ -1,4 +1,4 @@
-"""JSON <-> Firestore's values, and what a document can hold."""
+"""Firestore's values and document names <-> ours."""
 
 from __future__ import annotations
 

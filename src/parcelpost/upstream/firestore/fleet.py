@@ -1,4 +1,4 @@
-"""Heartbeats, commands and figures: what the fleet's owner sees of a worker, and says to it."""
+"""Workers, their commands, and the fleet's selector stats in Firestore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages, and records that fit into no document: in Cloud Storage, or wherever `firestore.raw` says."""
+"""Results and raw files in Firestore: written once per task, read back with `open_record`."""
 
 from __future__ import annotations
 
