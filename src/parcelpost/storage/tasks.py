@@ -11,7 +11,7 @@
     processing  recover, recover_silent               pending, or failed after too many crashes (I9)
     pending     expire_leases, expire_stored_before   expired     with its report (I1)
     ended       add_leased                            pending     ordered again by its upstream
-    any         restart, fail                         pending, failed   by an operator (admin.py)
+    not held    restart, fail                         pending, failed   by an operator (admin.py)
 
 A claim ends only with the token it was given: with another one nothing changes (I4).
 """
