@@ -27,7 +27,7 @@ from parcelpost.storage import LocalPersistenceManager
 
 T = TypeVar("T")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 LOOK_SECONDS = 0.05
 """Between two looks at what runs: a look at all processes takes a while itself."""
 PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}

@@ -99,4 +99,4 @@ async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> 
             with pytest.raises(TryLater, match="scripts do not end"):
                 await session.rendered(f"{site.url}/")
             await session.end(failed=True)
-            await stage.until(lambda row: row.launches == 2 and row.status == "idle")
+            await stage.until(lambda row: row.launches >= 2 and row.status == "idle")
