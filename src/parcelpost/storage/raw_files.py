@@ -246,7 +246,6 @@ def on_disk(content: bytes) -> int:
     return -(-len(content) // _BLOCK_BYTES) * _BLOCK_BYTES
 
 
-_CHUNK = 200
 _READ_BYTES = 1024 * 1024
 
 
@@ -267,7 +266,7 @@ def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
     for segment in live.glob("*.raw"):
         with contextlib.suppress(FileNotFoundError):  # its process has just let it go
             for record in read_segment(segment):
-                if record.name == entry.html_path and _matches(record.body, entry.raw_sha256 or ""):
+                if record.name == entry.html_path and file_matches(record.body, entry.raw_sha256 or ""):
                     durable_files.replace(path, record.body)
                     return True
     return False
@@ -288,14 +287,14 @@ def _digest(packed: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _matches(body: bytes, sha256: str) -> bool:
+def file_matches(body: bytes, sha256: str) -> bool:
     try:
         return hashlib.sha256(gzip.decompress(body)).hexdigest() == sha256
     except (OSError, EOFError, zlib.error):
         return False
 
 
-def _content(path: Path) -> bytes | None:
+def page_content(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -82,7 +82,7 @@ def _id_of(store: Path) -> str | None:
     return None if kept is None else kept.id
 
 
-async def _own_id(database: LocalDatabase, clock: Clock) -> str:
+async def own_id(database: LocalDatabase, clock: Clock) -> str:
     """Kept in the store itself, where copies and backups of it have it too."""
     if kept := await database.read(state.get, _ID_STATE, _StoreId):
         return kept.id
@@ -93,7 +93,7 @@ async def _own_id(database: LocalDatabase, clock: Clock) -> str:
     return (await database.write(state.settle, _ID_STATE, new, iso(clock.now()))).id
 
 
-async def _take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
+async def take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
     """Makes the store's raw folder, with a file in it that names the store, so that no other store takes it.
 
     One that should hold pages and is not there, or is empty, stays as it is: its volume may not be mounted yet.
@@ -108,7 +108,7 @@ async def _take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
         _name_holder(folder, me)
     if _raw_folder(store, store_id) == folder:
         return folder
-    return await _take_raw_folder(database, store_id)  # another store was first
+    return await take_raw_folder(database, store_id)  # another store was first
 
 
 def is_empty(folder: Path) -> bool:

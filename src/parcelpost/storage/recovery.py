@@ -18,14 +18,16 @@ from parcelpost.storage.durable_files import Reserve
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.locks import gate, live_folder
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import _CHUNK, RawFiles, _content, _matches, inside
+from parcelpost.storage.raw_files import RawFiles, file_matches, inside, page_content
 from parcelpost.storage.raw_folder import (
-    _own_id,
-    _take_raw_folder,
+    own_id,
+    take_raw_folder,
 )
 from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
 
 T = TypeVar("T")
+
+_CHUNK = 200
 
 
 def check_not_away(store: Path) -> None:
@@ -126,7 +128,7 @@ async def _open_parts(
     database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
     me = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(me.leave)
-    raw = RawFiles(await _take_raw_folder(database, await _own_id(database, clock)), live_folder(path), me.id)
+    raw = RawFiles(await take_raw_folder(database, await own_id(database, clock)), live_folder(path), me.id)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, me, reserve, live_folder(path))
 
@@ -208,9 +210,9 @@ async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root
 def _restore_file(root: Path, record: PageRecord, sha256: str, data: str | None, *, must_write: bool) -> bool:
     path = inside(root, record.name)
     json_path = path.with_name(path.name.removesuffix(".html.gz") + ".json")
-    if data is not None and _content(json_path) != data.encode():
+    if data is not None and page_content(json_path) != data.encode():
         durable_files.replace(json_path, data.encode())
-    if not _matches(record.body, sha256) or (_content(path) == record.body and not must_write):
+    if not file_matches(record.body, sha256) or (page_content(path) == record.body and not must_write):
         return False
     durable_files.replace(path, record.body)
     return True
