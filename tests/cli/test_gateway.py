@@ -154,6 +154,23 @@ def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: 
     assert (refused.code, "worker 'old' is away" in refused.err) == (1, True)
 
 
+def test_a_worker_id_is_freed_for_another_token(ledger: str, run: Run) -> None:
+    now = SystemClock().now()
+
+    def claim(token: str) -> str | None:
+        return at(ledger, lambda one: one.claim_worker_id("w1", token, ["ann", "bob"], 9, now, now))
+
+    assert (claim("ann"), claim("bob")) == ("ann", "ann")
+    freed = run("gateway", "release", "w1", "--database", ledger)
+    assert (freed.code, freed.err) == (0, "")
+    assert freed.out == "w1 no longer belongs to token 'ann': the next token that uses it has it.\n"
+    assert claim("bob") == "bob"
+    at(ledger, lambda one: beat(one, "w1", now))
+    again = run("gateway", "release", "w1", "--json", "--database", ledger)
+    assert again.document == {"worker_id": "w1", "token": "bob"}
+    assert "note: worker 'w1' was alive in the last five minutes; stop it" in again.err
+
+
 def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledger: str, run: Run) -> None:
     at(ledger, lambda one: beat(one, "w1", SystemClock().now()))
     config = tmp_path / "other.toml"
@@ -196,6 +213,7 @@ def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: 
         (("order", "pause"), "which workers?"),
         (("order", "pause", "--all", "--worker", "w1"), "which workers?"),
         (("order", "pause", "--worker", "nobody"), "no worker 'nobody' has called here"),
+        (("release", "nobody"), "no token uses worker id 'nobody'"),
         (("requeue",), "which tasks?"),
     ],
 )
@@ -210,7 +228,8 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(
 
 
 @pytest.mark.parametrize(
-    "command", [("status",), ("workers",), ("order", "pause", "--all"), ("requeue", "--state", "dead")]
+    "command",
+    [("status",), ("workers",), ("order", "pause", "--all"), ("requeue", "--state", "dead"), ("release", "w1")],
 )
 def test_only_adding_and_serving_make_a_ledger(ledger: str, run: Run, command: tuple[str, ...]) -> None:
     ran = run("gateway", *command, "--database", ledger)

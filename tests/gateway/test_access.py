@@ -159,6 +159,23 @@ async def test_workers_that_share_a_token_and_a_new_token_of_the_same_name_are_l
         assert (await client.get(WORK, headers=BOB)).status_code == 200
 
 
+async def test_an_admin_frees_a_worker_id_for_the_next_token(tmp_path: Path) -> None:
+    tokens = {**NAMED, "PARCELPOST_ADMIN_TOKENS": "ruling"}
+    async with some_parts(tmp_path, tokens) as parts, a_client(parts, headers={"X-Worker-ID": "w-1"}) as client:
+        assert (await client.get(WORK, headers=ANN)).status_code == 200
+        assert "'parcelpost gateway release w-1'" in (await client.get(WORK, headers=BOB)).text
+        freed = [
+            await client.post(
+                "/v1/workers/release", json={"worker_id": worker_id}, headers={"Authorization": "Bearer ruling"}
+            )
+            for worker_id in ("w-1", "w-1", "w\0")
+        ]
+        assert [answer.status_code for answer in freed] == [200, 404, 422]
+        assert freed[0].json() == {"worker_id": "w-1", "token": "ann"}
+        assert (await client.get(WORK, headers=BOB)).status_code == 200
+        assert (await client.get(WORK, headers=ANN)).status_code == 403
+
+
 async def test_tokens_without_names_may_use_each_others_ids_and_no_named_ones(tmp_path: Path) -> None:
     environment = {"PARCELPOST_WORKER_TOKENS": "plain-one, plain-two, ann: token-of-ann"}
     async with some_parts(tmp_path, environment) as parts, a_client(parts) as client:

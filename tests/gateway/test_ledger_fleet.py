@@ -152,6 +152,15 @@ async def test_a_worker_id_belongs_to_the_token_that_used_it_first(ledger: Ledge
     assert [await claim("w3", ""), await claim("w3", "ann", ["ann", ""])] == ["", ""]
 
 
+async def test_a_released_worker_id_belongs_to_the_next_token_that_uses_it(ledger: Ledger, now: datetime) -> None:
+    async def claim(token: str) -> str | None:
+        return await ledger.claim_worker_id("w1", token, ["ann", "bob"], 2, now, now - HOUR)
+
+    assert [await claim("ann"), await claim("bob")] == ["ann", "ann"]
+    assert [await ledger.release_worker_id("w1"), await claim("bob"), await claim("ann")] == ["ann", "bob", "bob"]
+    assert await ledger.release_worker_id("nobody") is None
+
+
 async def test_a_token_has_so_many_workers_and_a_new_one_takes_an_idle_ones_place(
     ledger: Ledger, now: datetime
 ) -> None:

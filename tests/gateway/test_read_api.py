@@ -492,7 +492,7 @@ async def test_readers_need_a_token_where_there_is_one(subtests: pytest.Subtests
 
 async def test_orders_need_an_admin_token(subtests: pytest.Subtests, tmp_path: Path) -> None:
     async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
-        for path in ("/v1/commands", "/v1/tasks", "/v1/tasks/requeue"):
+        for path in ("/v1/commands", "/v1/tasks", "/v1/tasks/requeue", "/v1/workers/release"):
             with subtests.test(path=path):
                 for headers in ({}, bearer("wrong")):
                     assert (await client.post(path, json={}, headers=headers)).status_code == 401

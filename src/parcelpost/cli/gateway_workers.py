@@ -1,12 +1,16 @@
-"""`parcelpost gateway workers`."""
+"""`parcelpost gateway workers` and `release`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from parcelpost.cli.gateway_options import Database
 from parcelpost.cli.options import AsJson
-from parcelpost.cli.output import Cell, age, print_json, print_lines, table
+from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
+from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from parcelpost.cli.gateway_overview import Worker
@@ -17,6 +21,14 @@ Examples:
 \b
   parcelpost gateway workers
   parcelpost gateway workers --json | jq '.workers[] | select(.state == "away").worker_id'
+"""
+
+RELEASE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost gateway release hartford-1
+  parcelpost gateway release hartford-1 --database postgresql://gateway@db.example.org/parcelpost
 """
 
 
@@ -49,3 +61,39 @@ def _cells(one: Worker) -> tuple[Cell, ...]:
         one.version,
         ", ".join(one.pending_commands),
     )
+
+
+def release(
+    worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """Free a worker id, so that a worker with another token may use it. Stop the worker that uses it now first.
+
+    An id belongs to the token that used it first; with another token it is answered 403. Freed, it belongs to the next
+    token that uses it. Tasks that its worker holds and results that it delivered stay as they are.
+    """
+    import asyncio
+
+    token, is_alive = asyncio.run(_release(worker_id, database))
+    if token is None:
+        raise InvalidInput(f"no token uses worker id {worker_id!r}", hint="see 'parcelpost gateway workers'")
+    if is_alive:
+        note = f"note: worker {worker_id!r} was alive in the last five minutes; stop it, or it takes its id again"
+        print(printable(note), file=sys.stderr)
+    if as_json:
+        print_json({"worker_id": worker_id, "token": token})
+    else:
+        owner = f"token {token!r}" if token else "the tokens without a name"
+        print(printable(f"{worker_id} no longer belongs to {owner}: the next token that uses it has it."))
+
+
+async def _release(worker_id: str, database: str | None) -> tuple[str | None, bool]:
+    """The name of the token that it belonged to, and whether its worker is alive."""
+    from parcelpost.cli.gateway_options import ledger
+    from parcelpost.cli.running import CLOCK
+
+    async with ledger(database) as opened:
+        token = await opened.release_worker_id(worker_id)
+        known = await opened.workers()
+    return token, any(row.beat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)

@@ -121,7 +121,10 @@ class WorkerIds:
             raise Refusal(403, what)
         if found != caller.owner:
             what = f"worker id {worker_id} was first used with another token"
-            remedy = "list the new token under the same name as the old one, or give this worker another worker.id"
+            remedy = (
+                "list the new token under the same name as the old one, give this worker another worker.id, "
+                f"or free the id with 'parcelpost gateway release {worker_id}'"
+            )
             raise Refusal(403, f"{what}; {remedy}")
         self._checked[worker_id] = (found, now)
         self._checked.move_to_end(worker_id)

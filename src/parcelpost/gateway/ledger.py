@@ -103,6 +103,11 @@ class Ledger(Protocol):
         longest time, since before `idle_before`, and that holds no lease. None where there is no such id.
         """
 
+    async def release_worker_id(self, worker_id: str) -> str | None:
+        """Frees the id for the next token that uses it. Returns the name of the token that it belonged to, None if it
+        belonged to none. Its leases and its last heartbeat stay.
+        """
+
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
 

@@ -19,6 +19,7 @@ from parcelpost.gateway.sql.fleet import (
     COUNT_WORKER_IDS,
     FORGET_WORKER,
     IDLE_WORKER_ID,
+    RELEASE_WORKER_ID,
     WORKER_ID,
     Fleet,
 )
@@ -95,6 +96,10 @@ class PostgresLedger(Fleet):
                 return token
 
         return await _tried(claim)
+
+    async def release_worker_id(self, worker_id: str) -> str | None:
+        released = await self._fetch(numbered(RELEASE_WORKER_ID), worker_id)
+        return str(released[0][0]) if released else None
 
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         text = rows.encode(beat).decode()

@@ -16,6 +16,7 @@ from parcelpost.gateway.sql.fleet import (
     COUNT_WORKER_IDS,
     FORGET_WORKER,
     IDLE_WORKER_ID,
+    RELEASE_WORKER_ID,
     WORKER_ID,
 )
 from parcelpost.gateway.words import AWAY_AFTER, Beat
@@ -54,6 +55,11 @@ def claim_worker_id(
                 db.execute(statement, idle)
     db.execute(CLAIM_WORKER_ID, (worker_id, token, iso(now)))
     return token
+
+
+def release_worker_id(db: sqlite3.Connection, worker_id: str) -> str | None:
+    released = db.execute(RELEASE_WORKER_ID, (worker_id,)).fetchall()
+    return str(released[0][0]) if released else None
 
 
 def beat(db: sqlite3.Connection, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> list[str]:

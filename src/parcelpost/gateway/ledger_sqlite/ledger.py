@@ -69,6 +69,9 @@ class SqliteLedger(Fleet):
     ) -> str | None:
         return await self._writer.run(fleet.claim_worker_id, worker_id, token, names, most, now, idle_before)
 
+    async def release_worker_id(self, worker_id: str) -> str | None:
+        return await self._writer.run(fleet.release_worker_id, worker_id)
+
     async def beat(self, beat: Beat, now: datetime, until: datetime, oldest_grant: datetime) -> Sequence[str]:
         return await self._writer.run(fleet.beat, beat, now, until, oldest_grant)
 

@@ -131,6 +131,12 @@ class AddedTasks(Struct, frozen=True, kw_only=True):
     bad: Sequence[BadTask]
 
 
+class Released(Struct, frozen=True):
+    worker_id: str
+    token: str
+    """The name of the token that it belonged to; '' for those without a name."""
+
+
 class Requeued(Struct, frozen=True):
     requeued: int
 

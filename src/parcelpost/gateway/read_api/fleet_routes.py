@@ -20,6 +20,7 @@ from parcelpost.gateway.read_api.answers import (
     OneTask,
     Ordered,
     Queue,
+    Released,
     Requeued,
     json_answer,
     queue_answer,
@@ -47,6 +48,10 @@ class Order(Struct, frozen=True, forbid_unknown_fields=True):
     worker_id: str = ""
     all: bool = False
     """All workers that are alive. One of the two must be given: nobody stops a fleet by leaving something out."""
+
+
+class Release(Struct, frozen=True, forbid_unknown_fields=True):
+    worker_id: str
 
 
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,6 +112,20 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         return json_answer(Ordered(told))
 
     @routes.post(
+        "/workers/release",
+        dependencies=only_admins,
+        responses=answers(Released, 404, *_BODY),
+        openapi_extra=body_of(Release),
+    )
+    async def release(request: Request) -> Response:
+        """Frees a worker id: it belongs to the next token that uses it."""
+        worker_id = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Release).worker_id
+        token = await ledger.release_worker_id(_text("worker_id", worker_id))
+        if token is None:
+            raise Refusal(404, "no token uses that worker id")
+        return json_answer(Released(worker_id, token))
+
+    @routes.post(
         "/tasks",
         dependencies=only_admins,
         responses=answers(AddedTasks, *_BODY),
@@ -129,9 +148,8 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
     async def requeue(request: Request) -> Response:
         """Tasks that failed, died or were not found are queued again, their attempts forgotten."""
         asked = _read(await read_body(request, _MOST_SMALL_BYTES, patience), Requeue)
-        if "\0" in asked.platform:
-            raise Refusal(422, "platform: holds a NUL character")
-        return json_answer(Requeued(await ledger.requeue(asked.states, asked.platform, parts.clock.now())))
+        platform = _text("platform", asked.platform)
+        return json_answer(Requeued(await ledger.requeue(asked.states, platform, parts.clock.now())))
 
 
 def _read(body: bytes, kind: type[T]) -> T:
@@ -160,6 +178,11 @@ def _command(order: Order) -> str:
 def _worker_id(order: Order) -> str:
     if bool(order.worker_id) == order.all:
         raise Refusal(422, 'which workers? give a worker_id, or "all": true for all that are alive')
-    if "\0" in order.worker_id:
-        raise Refusal(422, "worker_id: holds a NUL character")
-    return order.worker_id
+    return _text("worker_id", order.worker_id)
+
+
+def _text(field: str, given: str) -> str:
+    """As a ledger takes it."""
+    if "\0" in given:
+        raise Refusal(422, f"{field}: holds a NUL character")
+    return given

@@ -32,6 +32,8 @@ INSERT INTO worker_ids (worker_id, token, used_at) VALUES (?, ?, ?)
 ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded.used_at
 """
 
+RELEASE_WORKER_ID = "DELETE FROM worker_ids WHERE worker_id = ? RETURNING token"
+
 _LET_GO = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
