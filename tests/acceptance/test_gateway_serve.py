@@ -12,8 +12,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, TextIO
-from urllib.request import urlopen
+from typing import Any, NamedTuple, TextIO
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -81,6 +82,45 @@ def test_it_says_where_it_is_serves_and_ends_when_told(tmp_path: Path, number: s
         assert gateway.ended() == 0
     assert "GatewayStopped" in gateway.errors
     assert "Traceback" not in gateway.errors
+
+
+def test_tasks_that_no_worker_could_do_are_refused_over_http(tmp_path: Path) -> None:
+    def order(platform: str, county: str = "", url: str = "") -> dict[str, object]:
+        target = {"parcel_id": "7", "state": "FL", "county": county, "url": url}
+        return {"task_id": f"{platform} {county} {url}", "platform": platform, "target": target}
+
+    def post(path: str, *orders: dict[str, object]) -> tuple[int, dict[str, Any]]:
+        request = Request(f"{address}{path}", json.dumps(orders).encode(), method="POST")
+        try:
+            with urlopen(request) as answer:
+                return answer.status, json.load(answer)
+        except HTTPError as refused:
+            with refused:
+                return refused.code, json.load(refused)
+
+    good = [order("LEEPA", "Lee County"), order("leepa", "x", url="https://www.leepa.org/7"), order("echo")]
+    bad = [order("leeepa", "lee"), order("leepa", "leee"), order("leepa")]
+    with serving(tmp_path, "--port", "0") as gateway:
+        address = gateway.announced()["dashboard"].rstrip("/")
+        status, answer = post("/v1/tasks", bad[0], good[0], bad[1], *good[1:], bad[2])
+        assert (status, answer["new"], [one["position"] for one in answer["bad"]]) == (200, 3, [1, 3, 6])
+        problems = [one["problem"] for one in answer["bad"]]
+        assert problems[0].startswith("there is no platform 'leeepa'; the nearest is leepa; known are ")
+        assert problems[1].startswith("leepa knows no site of leee, FL; the nearest that it knows is lee, FL; ")
+        assert problems[2].startswith("leepa needs a county")
+        assert all("?any_platform=true takes it all the same" in problem for problem in problems)
+        status, answer = post("/v1/tasks", *bad)
+        assert (status, answer["error"]["code"]) == (422, "INVALID")
+        assert all(problem in answer["error"]["message"] for problem in problems)
+        assert post("/v1/tasks", order("ours"))[0] == 422
+        heartbeat = Request(f"{address}/internal/heartbeat", b'{"platforms": ["ours"]}', method="POST")
+        with urlopen(heartbeat) as answered:
+            assert answered.status == 200
+        assert post("/v1/tasks", order("ours"))[1]["new"] == 1, "a worker has it"
+        assert post("/v1/tasks?any_platform=true", *bad)[1]["new"] == 3
+        with urlopen(f"{address}/v1/queue") as answered:
+            queued = {row["platform"] for row in json.load(answered)["queue"]}
+        assert queued == {"leepa", "echo", "ours", "leeepa"}
 
 
 def test_a_worker_of_this_machine_needs_no_token(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ async def _workers(ledger: Ledger, now: datetime) -> None:
         (a_beat("attic", active_tasks=0, version="0.3.2", completed_last_minute=0), 7_300),
         (a_beat("cellar", active_tasks=0, completed_last_minute=0, queue=None, leaving=True), 600),
     ]
+    await ledger.claim_worker_id("harlow-01", "harlow", ["harlow"], 9, now, now)
     for beat, ago in beats:
         at = now - timedelta(seconds=ago)
         await ledger.beat(beat, at, at + timedelta(minutes=15), at - timedelta(days=1))

@@ -64,7 +64,7 @@ def add(
     clean = {field: tasks.text(field, value) for field, value in texts.items()}
     known = None if any_platform else platform_names.KnownPlatforms(settled())
     if clean["platform"] and known is not None:
-        clean["platform"] = platform_names.spelled(clean["platform"], known.names)
+        clean["platform"] = known.spelled(clean["platform"])
     task = tasks.make(clean, parse_extra(extra or ()), Source.CLI)
     if known is not None:
         known.check(task)

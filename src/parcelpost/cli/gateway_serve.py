@@ -94,6 +94,7 @@ def serve(
 async def _serve(settings: Settings) -> None:
     import asyncio
 
+    from parcelpost.cli.platform_names import KnownPlatforms
     from parcelpost.cli.running import CLOCK
     from parcelpost.cli.service import Service
     from parcelpost.gateway.serving import serve
@@ -119,7 +120,10 @@ async def _serve(settings: Settings) -> None:
         await listens.wait()
         await service.run(CLOCK)
 
-    serving = asyncio.ensure_future(serve(settings, os.environ, CLOCK, emit, stop=stop, ready=ready, watch=watch))
+    platforms = KnownPlatforms(settings, override="?any_platform=true")
+    serving = asyncio.ensure_future(
+        serve(settings, os.environ, CLOCK, emit, stop=stop, ready=ready, watch=watch, platforms=platforms)
+    )
     await _until_told_to_stop(serving, asyncio.ensure_future(tell()), stop, service)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Collection
 from functools import lru_cache
 from importlib.metadata import entry_points
+
+from msgspec import structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Task
@@ -15,15 +18,34 @@ _ENTRY = "an entry in the file that fetch.counties_file names makes it known"
 
 
 class KnownPlatforms:
-    """The platforms there are, and the counties whose sites they know. Raises InvalidSettings for a bad county file."""
+    """The platforms there are, and the counties whose sites they know. Raises InvalidSettings for a bad county file.
 
-    def __init__(self, settings: Settings) -> None:
+    `override` is how whoever gives a task insists on it: hints name it.
+    """
+
+    def __init__(self, settings: Settings, override: str = "--any-platform") -> None:
         from parcelpost.scrapers.counties import known
 
         self.names = names(settings)
+        self._override = override
         others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
         self._of_counties = frozenset(NAMES) - others  # somebody else's platform may know any county
         self._counties = known(settings.fetch.counties_file)
+
+    def spelled(self, name: str) -> str:
+        """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
+        return spelled(name, self.names, self._override)
+
+    def checked(self, task: Task, reported: Collection[str]) -> Task:
+        """The task with its platform in its one spelling; a platform that workers have `reported` is known, too.
+
+        Raises InvalidInput as `spelled` and `check` do.
+        """
+        if task.platform in reported and task.platform not in self.names:
+            return task
+        task = structs.replace(task, platform=self.spelled(task.platform))
+        self.check(task)
+        return task
 
     def check(self, task: Task) -> None:
         """Raises InvalidInput for a task that names neither a page nor a county whose site is known."""
@@ -31,7 +53,7 @@ class KnownPlatforms:
         if task.platform not in self._of_counties or target.url:
             return
         if self._counties.find(task.platform, target.state, target.county) is None:
-            hint = f"{_ENTRY}; a url names the page itself; --any-platform takes it all the same"
+            hint = f"{_ENTRY}; a url names the page itself; {self._override} takes it all the same"
             raise InvalidInput(self._unknown(task.platform, target.state, target.county), hint=hint)
 
     @lru_cache(maxsize=1_000)  # noqa: B019 - one command's
@@ -51,11 +73,11 @@ def names(settings: Settings) -> frozenset[str]:
     return frozenset({ECHO, *NAMES, *installed, *settings.platforms})
 
 
-def spelled(name: str, known: frozenset[str]) -> str:
+def spelled(name: str, known: frozenset[str], override: str = "--any-platform") -> str:
     """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
     found = _spelling(name, known)
     if not found:
-        hint = f"known are {', '.join(sorted(known))}; --any-platform takes it all the same"
+        hint = f"known are {', '.join(sorted(known))}; {override} takes it all the same"
         raise InvalidInput(unknown(name, known), hint=hint)
     return found
 

@@ -50,17 +50,18 @@ async def read_body(request: Request, most_bytes: int, patience: Patience) -> by
     if len(body) <= _INLINE_PACKED_BYTES:
         with suppress(_TooLarge):
             return _checked(_unpacked(body, encoding, min(most_bytes, _INLINE_BYTES)), most_bytes)
-    return await _in_thread(lambda: _checked(_unpacked(body, encoding, most_bytes), most_bytes))
+    return await in_thread(lambda: _checked(_unpacked(body, encoding, most_bytes), most_bytes))
 
 
 async def parse(read: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **more: P.kwargs) -> T:
     """What `read(body, ...)` returns; called beside the event loop if that may take a while."""
     if len(body) <= _INLINE_BYTES:
         return read(body, *args, **more)
-    return await _in_thread(read, body, *args, **more)
+    return await in_thread(read, body, *args, **more)
 
 
-async def _in_thread(work: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+async def in_thread(work: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """What `work(...)` returns, called beside the event loop."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **more))
 
 

@@ -23,7 +23,7 @@ from parcelpost.gateway.connections import Connections, Terms, protocol
 from parcelpost.gateway.greeting import greeted
 from parcelpost.gateway.listening import check_listening
 from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.parts import Parts, Platforms
 from parcelpost.gateway.sweeping import Sweeper
 from parcelpost.gateway.tally import Tally
 from parcelpost.gateway.tokens import read_tokens
@@ -50,9 +50,10 @@ async def serve(
     watch: Callable[[Sweeper], None] = lambda _: None,
     terms: Terms = Terms(),
     patience: Patience = Patience(),
+    platforms: Platforms | None = None,
 ) -> None:
     """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens,
-    and `watch`, before that, what works beside the requests.
+    and `watch`, before that, what works beside the requests. Without `platforms` tasks of any are queued.
 
     Raises InvalidSettings, LedgerError.
     """
@@ -78,6 +79,7 @@ async def serve(
                 version=__version__,
                 patience=patience,
                 stopping=stop,
+                platforms=platforms,
             )
             connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
             waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them

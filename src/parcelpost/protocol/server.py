@@ -447,7 +447,8 @@ class BadOrder(Struct, frozen=True, kw_only=True):
 
 
 class Orders(Struct, frozen=True, kw_only=True):
-    tasks: Sequence[Task]
+    tasks: Sequence[tuple[int, Task]]
+    """Each with its position."""
     bad: Sequence[BadOrder]
 
 
@@ -461,11 +462,11 @@ def read_orders(body: bytes, most: int) -> Orders:
         raise InvalidInput("the body is no JSON array, or cut off")
     if len(pieces) > most:
         raise InvalidInput(f"the body holds more than {most:,} tasks, which is what is taken at once")
-    tasks: list[Task] = []
+    tasks: list[tuple[int, Task]] = []
     bad: list[BadOrder] = []
     for position, piece in enumerate(pieces, 1):
         try:
-            tasks.append(_order(piece))
+            tasks.append((position, _order(piece)))
         except InvalidInput as error:
             bad.append(BadOrder(position=position, task_id=name_of(piece), problem=str(error)))
     return Orders(tasks=tasks, bad=bad)

@@ -16,7 +16,6 @@ from parcelpost.cli.importing.importer import Importer, Sink, Tally
 from parcelpost.cli.importing.options import Wishes
 from parcelpost.cli.importing.source import Source, opened
 from parcelpost.cli.output import count
-from parcelpost.cli.platform_names import spelled
 from parcelpost.cli.progress import Meter
 
 _FIRST_ROWS = 5
@@ -30,7 +29,7 @@ def take_in(wishes: Wishes, place: Place, run: Runner) -> None:
     """Raises InvalidInput for a file that cannot be used, typer.Exit(1) at the end if rows were bad."""
     constants = {field: value.strip() for field, value in wishes.same.items() if value.strip()}
     if wishes.platforms is not None and "platform" in constants:
-        constants["platform"] = spelled(constants["platform"], wishes.platforms.names)
+        constants["platform"] = wishes.platforms.spelled(constants["platform"])
     columns = Columns(parse_map(wishes.maps), constants, wishes.platforms)
     with opened(wishes.file) as source:
         rows = reader(source, format_of(wishes.file, wishes.kind))

@@ -11,7 +11,6 @@ import msgspec
 
 from parcelpost.cli.importing.columns import Columns
 from parcelpost.cli.importing.readers import Bad, Row
-from parcelpost.cli.platform_names import spelled
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Priority, Source, Target, Task
 from parcelpost.places import normalized
@@ -44,7 +43,7 @@ def from_row(values: Mapping[str, Json], columns: Columns) -> Task:
     extra = {name: values[column] for column, name in plan.extra.items() if values[column] not in ("", None)}
     fields |= columns.constants
     if columns.platforms is not None and fields.get("platform"):
-        fields["platform"] = spelled(fields["platform"], columns.platforms.names)
+        fields["platform"] = columns.platforms.spelled(fields["platform"])
     task = make(fields, extra, Source.LOCAL_FILE)
     if columns.platforms is not None:
         columns.platforms.check(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Literal, TypeVar
 
 import msgspec
@@ -11,9 +12,9 @@ from starlette.responses import Response
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.access import Access
-from parcelpost.gateway.bodies import parse, read_body
+from parcelpost.gateway.bodies import in_thread, parse, read_body
 from parcelpost.gateway.declared import BODIES
-from parcelpost.gateway.parts import Parts
+from parcelpost.gateway.parts import Parts, Platforms
 from parcelpost.gateway.read_api.answers import (
     AddedTasks,
     BadTask,
@@ -31,12 +32,13 @@ from parcelpost.gateway.read_api.fleet_answers import Overview, Workers, worker_
 from parcelpost.gateway.read_api.overview import OverviewDesk
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import AWAY_AFTER
-from parcelpost.protocol.server import Orders, TaskOrder, read_orders
+from parcelpost.protocol.server import BadOrder, Orders, TaskOrder, read_orders
 
 T = TypeVar("T")
 
 _MOST_TASKS = 10_000
 _MOST_WORKERS = 1_000
+_MOST_TOLD = 5
 _MOST_SMALL_BYTES = 64 * 1024
 _BODY = (400, *BODIES)
 _COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
@@ -131,13 +133,25 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         responses=answers(AddedTasks, *_BODY),
         openapi_extra=body_of(list[TaskOrder], "application/x-ndjson"),
     )
-    async def add(request: Request) -> Response:
-        """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued."""
+    async def add(request: Request, any_platform: bool = False) -> Response:
+        """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued; 422 where all are
+        bad. A task of a platform or county that nobody knows is bad, unless `any_platform` is set.
+        """
         body = await read_body(request, parts.settings.max_body_bytes, patience)
         orders = await parse(_orders, body)
-        added = await ledger.add_tasks(orders.tasks, parts.clock.now())
+        if parts.platforms is not None and not any_platform:
+            orders = await in_thread(_known, orders, parts.platforms, await reported(orders, parts.platforms))
+        if orders.bad and not orders.tasks:
+            raise Refusal(422, _none_is_good(orders.bad))
+        added = await ledger.add_tasks([task for _, task in orders.tasks], parts.clock.now())
         bad = [BadTask(position=one.position, task_id=one.task_id, problem=one.problem) for one in orders.bad]
         return json_answer(AddedTasks(new=added.new, known=added.known, bad=bad))
+
+    async def reported(orders: Orders, platforms: Platforms) -> set[str]:
+        """The platforms that workers have reported, if any of these orders may need to know them."""
+        if all(task.platform in platforms.names for _, task in orders.tasks):
+            return set()
+        return {name for row in await ledger.workers(_MOST_WORKERS) for name in row.beat.platforms}
 
     @routes.post(
         "/tasks/requeue",
@@ -164,6 +178,23 @@ def _orders(body: bytes) -> Orders:
         return read_orders(body, _MOST_TASKS)
     except InvalidInput as error:
         raise Refusal(422, str(error)) from None
+
+
+def _known(orders: Orders, platforms: Platforms, reported: Collection[str]) -> Orders:
+    """The same, with tasks of unknown platforms and counties among the bad ones."""
+    tasks, bad = [], list(orders.bad)
+    for position, task in orders.tasks:
+        try:
+            tasks.append((position, platforms.checked(task, reported)))
+        except InvalidInput as error:
+            bad.append(BadOrder(position=position, task_id=task.task_id, problem=f"{error}; {error.hint}"))
+    return Orders(tasks=tasks, bad=sorted(bad, key=lambda one: one.position))
+
+
+def _none_is_good(bad: Sequence[BadOrder]) -> str:
+    told = [f"task {one.position} {one.task_id!r}: {one.problem}" for one in bad[:_MOST_TOLD]]
+    more = [f"and {len(bad) - _MOST_TOLD:,} more"] if len(bad) > _MOST_TOLD else []
+    return "no task can be queued. " + ". ".join([*told, *more])
 
 
 def _command(order: Order) -> str:
