@@ -106,6 +106,23 @@ async def test_a_search_finds_as_one_types_and_shows_only_the_last_answer(browse
             await expect(page.get_by_text("Nothing matches")).to_be_visible()
 
 
+async def test_tasks_that_were_not_found_are_listed(browser: Browser, tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+        await filled(gateway)
+        async with a_page(browser, gateway.address) as watched:
+            page = watched.page
+            await page.get_by_role("row", name="mygov_due").get_by_role("link", name="3").click()
+            await expect(page.locator(".count")).to_have_text("3 tasks. The site has no such parcel.")
+            await expect(page.locator(".results tbody tr")).to_have_count(3)
+            await expect(page.get_by_label("Platform")).to_have_value("mygov_due")
+            assert await overflow(page) == 0
+            await page.get_by_label("Platform").fill("")
+            await page.get_by_label("Ended as").select_option("Failed")
+            await expect(page.locator(".results")).to_contain_text("no such page")
+            await page.get_by_label("Ended as").select_option("Dead")
+            await expect(page.get_by_text("No task ended like that.")).to_be_visible()
+
+
 async def test_a_parcel_is_shown_with_its_liens_its_history_and_its_page(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
         await filled(gateway)

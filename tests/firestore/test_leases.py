@@ -115,6 +115,18 @@ async def test_an_end_is_that_of_its_lease_and_of_no_later_one(server: Firestore
         assert task(server, "t1")["status"] == "failed"
 
 
+async def test_a_parcel_that_the_site_does_not_have_is_not_found(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    add_tasks(server, "t1")
+    (lease,) = await _take(client)
+    await client.report_end(an_end("t1", TaskStatus.NOT_FOUND, lease_id=lease.lease_id))
+    assert (task(server, "t1")["status"], task(server, "t1")["error"]) == ("not_found", "no luck")
+    assert await _ids(client) == [], "it has ended"
+    await client.submit_results([an_entry("t1")])
+    assert (task(server, "t1")["status"], task(server, "t1")["error"]) == ("done", None), "it was there after all"
+
+
 async def test_nobody_ends_a_lease_that_has_no_name(server: FirestoreServer, client: FirestoreClient) -> None:
     add_tasks(server, "t1", status="leased", worker="w-1", leased_at=BEGIN, lease_expires_at=BEGIN)
     for nameless in ("", None):

@@ -13,10 +13,10 @@ import asyncpg
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.sql.reading import latest_liens
+from parcelpost.gateway.sql.reading import ended_tasks, latest_liens
 from parcelpost.gateway.sql.statements import numbered
 from parcelpost.gateway.words import ParcelFilter
-from tests.gateway.making import arrival
+from tests.gateway.making import arrival, task
 
 PARCELS = 20_000
 
@@ -41,13 +41,21 @@ async def test_the_latest_liens_are_found_without_a_look_at_parcels_that_have_no
     assert "Seq Scan on parcels" not in plan, plan
 
 
+async def test_tasks_not_found_are_listed_without_a_look_at_the_others(database: str, now: datetime) -> None:
+    async with open_ledger(database, 1, SystemClock()) as ledger:
+        await ledger.add_tasks([task(f"t{number}") for number in range(5_000)], now)
+    plan = await explained(database, *ended_tasks("not_found", "echo", 20, (now, 9)))
+    assert "tasks_without_record" in plan, plan
+    assert "TEMP B-TREE" not in plan, plan
+
+
 async def explained(database: str, sql: str, args: Sequence[Any]) -> str:
     if not database.startswith("postgresql"):
         with closing(sqlite3.connect(database)) as db:
             return "\n".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", args))
     connection = await asyncpg.connect(database)
     try:
-        await connection.execute("ANALYZE parcels, liens")
+        await connection.execute("ANALYZE parcels, liens, tasks")
         return "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {numbered(sql)}", *args))
     finally:
         await connection.close()

@@ -212,3 +212,26 @@ async def test_of_changes_made_at_once_the_one_that_fails_fails_alone(ledger: Le
     answers = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(answer) for answer in answers] == [InvalidInput if name == "7" else Added for name in names]
     assert sorted(await granted(ledger, now)) == sorted(set(names) - {"7"})
+
+
+async def test_tasks_that_ended_without_a_record_are_listed_the_last_one_first(ledger: Ledger, now: datetime) -> None:
+    names = ["a", "b", "c", "d"]
+    await ledger.add_tasks([*map(task, names), task("failed"), task("done"), task("e", "other")], now)
+    for grant in await ledger.grant("w1", ["echo", "other"], 10, now, now + HOUR):
+        name = grant.task.task_id
+        at = now + (MINUTE if name == "a" else 2 * MINUTE)
+        error = None if name == "done" else "no such parcel"
+        await ledger.end_task(
+            name, "w1", error=error, again=False, now=at, not_found=error is not None and name != "failed"
+        )
+    found = await ledger.ended_tasks("not_found", "", 10)
+    assert [one.row.task.task_id for one in found] == ["e", "d", "c", "b", "a"]
+    assert (found[0].row.state, found[0].row.error, found[0].row.leases) == ("not_found", "no such parcel", ())
+    page = await ledger.ended_tasks("not_found", "echo", 2)
+    assert [one.row.task.task_id for one in page] == ["d", "c"]
+    ended_at = page[-1].row.ended_at
+    assert ended_at is not None
+    rest = await ledger.ended_tasks("not_found", "echo", 2, (ended_at, page[-1].seq))
+    assert [one.row.task.task_id for one in rest] == ["b", "a"]
+    assert [one.row.task.task_id for one in await ledger.ended_tasks("failed", "", 10)] == ["failed"]
+    assert await ledger.ended_tasks("dead", "", 10) == []

@@ -38,6 +38,7 @@ RELEASED = {
         "8ea0d4e7cf904e94",
         "8eb54c6155ffb7db",
         "9d73d7f45b964a6b",
+        "e7660567a8e2559c",
     ],
     "postgres": [
         "ee6db68d81ca1661",
@@ -46,6 +47,7 @@ RELEASED = {
         "684faab972ece5c4",
         "ec7573c85f6f9b8c",
         "4df5be3f131999c4",
+        "e7660567a8e2559c",
     ],
 }
 """Checksums: a file that ledgers were made by is never changed again."""

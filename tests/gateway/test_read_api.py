@@ -409,6 +409,24 @@ async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client:
     assert (await client.post("/v1/tasks", content=b"[{")).status_code == 422
 
 
+async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Parts, client: httpx2.AsyncClient) -> None:
+    now = parts.clock.now()
+    await add_tasks(parts, *(a_task(f"t{number}") for number in range(3)))
+    for grant in await parts.ledger.grant("w-1", ["echo"], 3, now, now + timedelta(minutes=1)):
+        await parts.ledger.end_task(grant.task.task_id, "w-1", error="none", again=False, now=now, not_found=True)
+    first = (await client.get("/v1/tasks?state=not_found&limit=2")).json()
+    assert [(one["task_id"], one["state"], one["error"]) for one in first["tasks"]] == [
+        ("t2", "not_found", "none"),
+        ("t1", "not_found", "none"),
+    ]
+    assert first["tasks"][0]["target"]["parcel_id"] == "parcel-t2"
+    rest = (await client.get(f"/v1/tasks?state=not_found&limit=2&cursor={first['next']}")).json()
+    assert ([one["task_id"] for one in rest["tasks"]], rest["next"]) == (["t0"], None)
+    assert (await client.get("/v1/tasks?state=not_found&platform=vgsi")).json() == {"tasks": [], "next": None}
+    for bad in ("", "?state=done", "?state=dead&cursor=x", "?state=dead&platform=%00", "?state=dead&limit=201"):
+        assert (await client.get(f"/v1/tasks{bad}")).status_code == 422, bad
+
+
 async def test_a_task_that_can_be_added_can_be_delivered(parts: Parts, client: httpx2.AsyncClient) -> None:
     longest = {"parcel_id": "x" * 500, "state": "CT", "county": "x" * 500}
     good: dict[str, Any] = {"task_id": "é" * 250, "platform": "p" * 500, "target": longest}
@@ -477,7 +495,14 @@ async def test_failed_tasks_are_queued_again(parts: Parts, client: httpx2.AsyncC
 
 
 READS = ["/v1/parcels", "/v1/parcels/a/b/c/d", "/v1/parcels/a/b/c/d/raw", "/v1/liens", "/v1/overview", "/v1/workers"]
-READS += ["/v1/queue", "/v1/tasks/a", "/v1/export/parcels.csv", "/v1/export/liens.jsonl", "/v1/parcels?limit=x"]
+READS += [
+    "/v1/queue",
+    "/v1/tasks/a",
+    "/v1/tasks?state=dead",
+    "/v1/export/parcels.csv",
+    "/v1/export/liens.jsonl",
+    "/v1/parcels?limit=x",
+]
 
 
 async def test_readers_need_a_token_where_there_is_one(subtests: pytest.Subtests, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from parcelpost.gateway.words import (
     Beat,
     BroughtBack,
     Ended,
+    EndedTask,
     Grant,
     LienRow,
     MetricsSample,
@@ -67,6 +68,13 @@ class Ledger(Protocol):
         """
 
     async def task(self, task_id: str) -> TaskRow | None: ...
+
+    async def ended_tasks(
+        self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
+    ) -> Sequence[EndedTask]:
+        """Those that are 'not_found', 'failed' or 'dead', of that platform or with '' of all, the last one first; or
+        those that ended before that moment and number.
+        """
 
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
         """By an operator's word: tasks in these states ('failed', 'dead') are queued again, attempts forgotten."""

@@ -339,6 +339,14 @@ class TaskRow(Struct, frozen=True, kw_only=True):
     """Oldest first."""
 
 
+class EndedTask(Struct, frozen=True):
+    """One of a list."""
+
+    row: TaskRow
+    """Without its leases."""
+    seq: int
+
+
 class MetricsSample(Struct, frozen=True, kw_only=True):
     """What a worker measured of itself at one moment."""
 

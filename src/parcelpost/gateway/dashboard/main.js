@@ -7,6 +7,7 @@ import { duration, plural } from "./format.js";
 import { OverviewPage } from "./overview.js";
 import { ParcelPage } from "./parcel.js";
 import { SearchPage } from "./search.js";
+import { TasksPage } from "./tasks.js";
 import { TokenPage } from "./token.js";
 
 const EVERY_MS = 3_000;
@@ -47,6 +48,7 @@ class Page {
     const asked = new URLSearchParams(query);
     if (path.startsWith("/parcel/")) this.show(new ParcelPage(this, path.replace("/parcel", "/v1/parcels")));
     else if (path === "/parcels" || path === "/liens") this.show(new SearchPage(this, path.slice(1), asked));
+    else if (path === "/tasks") this.show(new TasksPage(this, asked));
     else this.show(new OverviewPage(this));
     for (const link of document.querySelectorAll("nav a")) {
       const here =

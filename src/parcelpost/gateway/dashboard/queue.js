@@ -3,6 +3,7 @@
 import { h, s } from "./dom.js";
 import { compact, duration, NOTHING, number } from "./format.js";
 import { badge, command, empty, table } from "./table.js";
+import { tasksLink } from "./tasks.js";
 
 const PRIORITIES = [
   [1, "urgent"],
@@ -87,9 +88,9 @@ function cells(one, most, wanted) {
     compact(one.queued),
     one.oldest === null ? NOTHING : duration(one.oldest),
     compact(one.leased),
-    compact(one.notFound),
-    one.failed ? h("span", { class: "bad" }, compact(one.failed)) : "0",
-    one.dead ? h("span", { class: "bad" }, compact(one.dead)) : "0",
+    one.notFound ? tasksLink("not_found", one.platform, compact(one.notFound)) : "0",
+    one.failed ? h("span", { class: "bad" }, tasksLink("failed", one.platform, compact(one.failed))) : "0",
+    one.dead ? h("span", { class: "bad" }, tasksLink("dead", one.platform, compact(one.dead))) : "0",
   ];
 }
 

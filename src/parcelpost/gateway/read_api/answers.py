@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -98,7 +99,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     end: str | None
 
 
-class OneTask(Struct, frozen=True, kw_only=True):
+class ListedTask(Struct, frozen=True, kw_only=True):
     task_id: str
     type: str
     platform: str
@@ -110,7 +111,15 @@ class OneTask(Struct, frozen=True, kw_only=True):
     created_at: datetime
     ended_at: datetime | None
     error: str | None
+
+
+class OneTask(ListedTask, frozen=True, kw_only=True):
     leases: Sequence[Lease]
+
+
+class Tasks(Struct, frozen=True):
+    tasks: Sequence[ListedTask]
+    next: str | None
 
 
 class Ordered(Struct, frozen=True):
@@ -199,21 +208,13 @@ def queue_answer(row: QueueRow, now: datetime) -> Queued:
     )
 
 
+def listed_task(row: TaskRow) -> ListedTask:
+    return ListedTask(**_of_task(row))
+
+
 def task_answer(row: TaskRow) -> OneTask:
-    target = row.task.target
-    named = {"parcel_id": target.parcel_id, "state": target.state, "county": target.county, "url": target.url}
     return OneTask(
-        task_id=row.task.task_id,
-        type=row.task.type,
-        platform=row.task.platform,
-        target={**target.extra, **named},
-        priority=row.task.priority,
-        state=row.state,
-        attempts=row.attempts,
-        max_attempts=row.max_attempts,
-        created_at=row.created_at,
-        ended_at=row.ended_at,
-        error=row.error,
+        **_of_task(row),
         leases=[
             Lease(
                 worker_id=lease.worker_id,
@@ -229,3 +230,21 @@ def task_answer(row: TaskRow) -> OneTask:
 
 def _dollars(cents: int | None) -> Decimal | None:
     return None if cents is None else Decimal(cents).scaleb(-2)
+
+
+def _of_task(row: TaskRow) -> dict[str, Any]:
+    target = row.task.target
+    named = {"parcel_id": target.parcel_id, "state": target.state, "county": target.county, "url": target.url}
+    return {
+        "task_id": row.task.task_id,
+        "type": row.task.type,
+        "platform": row.task.platform,
+        "target": {**target.extra, **named},
+        "priority": row.task.priority,
+        "state": row.state,
+        "attempts": row.attempts,
+        "max_attempts": row.max_attempts,
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+        "error": row.error,
+    }

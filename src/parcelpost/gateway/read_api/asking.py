@@ -6,13 +6,13 @@ import base64
 import re
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from parcelpost.gateway.refusals import Refusal
-from parcelpost.gateway.words import LienRow, ParcelFilter, ParcelKey, ParcelRow
+from parcelpost.gateway.words import EndedTask, LienRow, ParcelFilter, ParcelKey, ParcelRow
 from parcelpost.places import county_slug, state_or_text
 
 T = TypeVar("T")
@@ -86,6 +86,19 @@ class Listed(Latest):
     records: Annotated[bool, Field(description="the whole record with each")] = False
 
 
+class ListedTasks(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    state: Literal["not_found", "failed", "dead"]
+    platform: Text = ""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
+
+
+def task_cursor(task: EndedTask) -> str:
+    return _cursor([task.row.ended_at, task.seq])
+
+
 def parcel_cursor(key: ParcelKey) -> str:
     return _cursor([key.platform, key.state, key.county, key.parcel_id])
 
@@ -114,8 +127,8 @@ def latest_lien_cursor(row: LienRow) -> str:
     return _cursor([row.received_at, row.parcel_no, row.position])
 
 
-def before_parcel(cursor: str) -> tuple[datetime, int] | None:
-    """Raises Refusal for one that was not made here."""
+def before_row(cursor: str) -> tuple[datetime, int] | None:
+    """Of a parcel or a task. Raises Refusal for one that was not made here."""
     return _read(cursor, tuple[_Moment, _Number]) if cursor else None
 
 

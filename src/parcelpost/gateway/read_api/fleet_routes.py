@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -23,10 +23,13 @@ from parcelpost.gateway.read_api.answers import (
     Queue,
     Released,
     Requeued,
+    Tasks,
     json_answer,
+    listed_task,
     queue_answer,
     task_answer,
 )
+from parcelpost.gateway.read_api.asking import ListedTasks, before_row, task_cursor
 from parcelpost.gateway.read_api.declaring import answers, body_of
 from parcelpost.gateway.read_api.fleet_answers import Overview, Workers, worker_answer
 from parcelpost.gateway.read_api.overview import OverviewDesk
@@ -80,6 +83,14 @@ def add_views(routes: APIRouter, parts: Parts) -> None:
         """How many tasks of each platform and priority are in each state."""
         now = parts.clock.now()
         return json_answer(Queue([queue_answer(row, now) for row in await ledger.queue()]))
+
+    @routes.get("/tasks", responses=answers(Tasks))
+    async def tasks(asked: Annotated[ListedTasks, Query()]) -> Response:
+        """Tasks that ended without a record, the last one first, a page at a time."""
+        found = await ledger.ended_tasks(asked.state, asked.platform, asked.limit + 1, before_row(asked.cursor))
+        page = found[: asked.limit]
+        more = task_cursor(page[-1]) if len(found) > asked.limit else None
+        return json_answer(Tasks([listed_task(one.row) for one in page], more))
 
     @routes.get("/tasks/{task_id:path}", responses=answers(OneTask, 404))
     async def task(task_id: str) -> Response:

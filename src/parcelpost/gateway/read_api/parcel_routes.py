@@ -30,7 +30,7 @@ from parcelpost.gateway.read_api.asking import (
     after_lien,
     after_parcel,
     before_lien,
-    before_parcel,
+    before_row,
     latest_lien_cursor,
     latest_parcel_cursor,
     lien_cursor,
@@ -64,7 +64,7 @@ def add_lists(routes: APIRouter, parts: Parts) -> None:
     @routes.get("/parcels/latest", responses=answers(Parcels))
     async def latest(asked: Annotated[Latest, Query()]) -> Response:
         """Those that came last, the newest first, a page at a time."""
-        rows = await ledger.latest_parcels(asked.wanted(), asked.limit + 1, before_parcel(asked.cursor))
+        rows = await ledger.latest_parcels(asked.wanted(), asked.limit + 1, before_row(asked.cursor))
         page = rows[: asked.limit]
         more = latest_parcel_cursor(page[-1]) if len(rows) > asked.limit else None
         return json_answer(Parcels([parcel_answer(row) for row in page], more))

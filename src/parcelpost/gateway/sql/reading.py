@@ -13,6 +13,7 @@ from parcelpost.gateway.sql.rows import TASK_COLUMNS, Row
 from parcelpost.gateway.sql.statements import is_matchable
 from parcelpost.gateway.words import (
     Arrival,
+    EndedTask,
     LienRow,
     Ordered,
     ParcelFilter,
@@ -25,6 +26,10 @@ from parcelpost.gateway.words import (
 )
 
 _TASK = f"SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error FROM tasks WHERE task_id = ?"
+
+_WITHOUT_RECORD = f"""
+SELECT {TASK_COLUMNS}, state, max_attempts, ended_at, error, seq FROM tasks
+WHERE state IN ('not_found', 'failed', 'dead') AND state = ?"""  # the first part is the condition of the index
 
 _LEASES = """
 SELECT lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as
@@ -94,6 +99,19 @@ def latest_liens(
     return f"{_LIENS}{conditions} ORDER BY {_LATEST}, l.position LIMIT ?", [*conditions.args, most]
 
 
+def ended_tasks(
+    state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
+) -> tuple[str, list[Any]]:
+    """The statement and its arguments."""
+    conditions = Conditions()
+    if platform:
+        conditions.add("platform = ?", platform)
+    if before is not None:
+        conditions.add("(ended_at, seq) < (?, ?)", *before)
+    sql = f"{_WITHOUT_RECORD} AND {conditions} ORDER BY ended_at DESC, seq DESC LIMIT ?"
+    return sql, [state, *conditions.args, most]
+
+
 class Database(Protocol):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
         """What a read answers. Raises LedgerAway."""
@@ -112,6 +130,12 @@ class Reading(Database, Protocol):
         found = await self._find(_TASK, task_id)
         leases = await self._find(_LEASES, task_id)
         return rows.task_row(found[0], [rows.lease(row) for row in leases]) if found else None
+
+    async def ended_tasks(
+        self, state: str, platform: str, most: int, before: tuple[datetime, int] | None = None
+    ) -> Sequence[EndedTask]:
+        sql, args = ended_tasks(state, platform, most, before)
+        return [EndedTask(rows.task_row(row, ()), row[12]) for row in await self._find(sql, *args)]
 
     async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, Ordered]:
         sql = _ORDERS.format(", ".join("?" * len(task_ids)))

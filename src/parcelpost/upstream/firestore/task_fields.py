@@ -14,7 +14,7 @@ from parcelpost.upstream.base import BadTask
 from parcelpost.upstream.firestore.calls import Found
 from parcelpost.upstream.firestore.encoding import MOST_DOCUMENT_BYTES, Plain, size
 
-QUEUED, LEASED, DONE, FAILED = "queued", "leased", "done", "failed"
+QUEUED, LEASED, DONE, NOT_FOUND, FAILED = "queued", "leased", "done", "not_found", "failed"
 
 OF_A_LEASE = ("status", "worker", "lease_id", "leased_at", "lease_expires_at", "attempts")
 """The fields that decide about one."""

@@ -18,6 +18,7 @@ from parcelpost.upstream.firestore.leases import Leases
 from parcelpost.upstream.firestore.task_fields import (
     DONE,
     FAILED,
+    NOT_FOUND,
     OF_A_LEASE,
     OF_A_TURN,
     QUEUED,
@@ -122,4 +123,6 @@ class Tasks:
         if entry.status is TaskStatus.EXPIRED:
             why = entry.error or "it expired before it was started"
             return queued_again(found, self._settings.max_attempts, now, why)
+        if entry.status is TaskStatus.NOT_FOUND:
+            return ended(NOT_FOUND, now, entry.error)
         return ended(DONE, now)
