@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,29 +56,33 @@ def _commands(command: Any, words: str) -> dict[str, Any]:
     return found
 
 
-COMMANDS = _commands(get_command(app), "parcelpost")
+@cache
+def commands() -> dict[str, Any]:
+    return _commands(get_command(app), "parcelpost")
 
 
 def test_every_command_and_each_of_its_options_is_documented(subtests: pytest.Subtests) -> None:
-    for words in COMMANDS:
+    for words in commands():
         with subtests.test(words=words):
             text = sections("commands.md").get(words, "")
             assert f"```\n{words}" in text, f"docs/commands.md has no section '## {words}' with an example"
-            options = [name for parameter in COMMANDS[words].params for name in parameter.opts if name.startswith("-")]
+            options = [
+                name for parameter in commands()[words].params for name in parameter.opts if name.startswith("-")
+            ]
             missing = [name for name in options if not re.search(rf"`{name}[ `]", text)]
             assert missing == []
 
 
 def test_no_option_is_documented_that_does_not_exist(subtests: pytest.Subtests) -> None:
-    for words in COMMANDS:
+    for words in commands():
         with subtests.test(words=words):
-            options = {name for parameter in COMMANDS[words].params for name in parameter.opts} | {"--help"}
+            options = {name for parameter in commands()[words].params for name in parameter.opts} | {"--help"}
             named = set(re.findall(r"^\| `(--[a-z-]+)", sections("commands.md")[words], flags=re.MULTILINE))
             assert named <= options
 
 
 def test_every_documented_command_exists() -> None:
-    assert {title for title in sections("commands.md") if title.startswith("parcelpost")} == set(COMMANDS)
+    assert {title for title in sections("commands.md") if title.startswith("parcelpost")} == set(commands())
 
 
 # Settings, events, errors, invariants, schema

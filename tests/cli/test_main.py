@@ -7,7 +7,9 @@ import re
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +17,17 @@ from parcelpost import __version__
 from parcelpost.cli.commands import COMMANDS as LATER
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
-COMMANDS = {later.name or "": later.real() for later in LATER}
-COMMANDS |= {
-    f"{group} {name}": command
-    for group in ("store", "tasks", "results")
-    for name, command in COMMANDS[group].commands.items()
-    if not command.hidden
-}
+
+@cache
+def commands() -> dict[str, Any]:
+    """Every command by its words, with those of the groups."""
+    found: dict[str, Any] = {later.name or "": later.real() for later in LATER}
+    return found | {
+        f"{group} {name}": command
+        for group in ("store", "tasks", "results")
+        for name, command in found[group].commands.items()
+        if not command.hidden
+    }
 
 
 def test_the_version_is_printed(run: Run) -> None:
@@ -30,7 +36,7 @@ def test_the_version_is_printed(run: Run) -> None:
 
 
 def test_every_help_has_examples_and_h_is_help_everywhere(subtests: pytest.Subtests, run: Run) -> None:
-    for words in ["", *COMMANDS]:
+    for words in ["", *commands()]:
         with subtests.test(words=words):
             ran = run(*words.split(), "--help")
             assert ran.code == 0
@@ -41,9 +47,9 @@ def test_every_help_has_examples_and_h_is_help_everywhere(subtests: pytest.Subte
 
 
 def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest.Subtests) -> None:
-    for words in [words for words in COMMANDS if words.startswith(("store ", "tasks ", "results "))]:
+    for words in [words for words in commands() if words.startswith(("store ", "tasks ", "results "))]:
         with subtests.test(words=words):
-            options = {name for parameter in COMMANDS[words].params for name in parameter.opts}
+            options = {name for parameter in commands()[words].params for name in parameter.opts}
             assert {"--json", "--store", "--config", "--set"} <= options
 
 

@@ -15,11 +15,12 @@ CONTAINERFILE = DEPLOY / "container" / "Containerfile"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 DROP_INS = sorted((DEPLOY / "systemd").glob("*.service.d/*.conf"))
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C takes a tenth of the time
 MANIFESTS = sorted(path for path in (DEPLOY / "kubernetes").glob("*.yaml") if path.name != "kustomization.yaml")
 
 
 def documents(path: Path) -> list[Any]:
-    return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    return list(yaml.load_all(path.read_text(encoding="utf-8"), _LOADER))
 
 
 def manifests() -> list[tuple[Path, Any]]:

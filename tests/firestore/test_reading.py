@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,13 @@ async def test_a_record_in_the_document_needs_no_store(
     assert await open_record(server.all(f"{ROOT}/results")["t1"], _store(tmp_path / "other")) == {"a": [1, {"b": None}]}
 
 
-HARM = {
-    "another of that size": gzip.compress(b"x" * len(msgspec.json.encode(RECORD))),
-    "another record": gzip.compress(b'{"text": "another"}'),
-    "cut off": gzip.compress(b"{}")[:-9],
-    "no gzip": b"plain",
-    "far too large": gzip.compress(b" " * 100_000_000, 9),
-    "large as it is": b"x" * 3_000_000,
+HARM: dict[str, Callable[[], bytes]] = {
+    "another of that size": lambda: gzip.compress(b"x" * len(msgspec.json.encode(RECORD))),
+    "another record": lambda: gzip.compress(b'{"text": "another"}'),
+    "cut off": lambda: gzip.compress(b"{}")[:-9],
+    "no gzip": lambda: b"plain",
+    "far too large": lambda: gzip.compress(b" " * 100_000_000, 1),
+    "large as it is": lambda: b"x" * 3_000_000,
 }
 
 
@@ -57,7 +58,7 @@ HARM = {
 async def test_a_record_that_is_not_the_one_named_is_not_taken_for_it(
     result: dict[str, Any], tmp_path: Path, harm: str
 ) -> None:
-    (tmp_path / "raw" / result["data_in_raw_store"]["key"]).write_bytes(HARM[harm])
+    (tmp_path / "raw" / result["data_in_raw_store"]["key"]).write_bytes(HARM[harm]())
     with pytest.raises(RawFileDamaged, match=result["data_in_raw_store"]["sha256"]):
         await open_record(result, _store(tmp_path / "raw"))
 
