@@ -132,9 +132,8 @@ def test_a_word_that_finds_no_room_is_lost_and_nobody_waits(tmp_path: Path, mana
     assert not all(there.tell("WATCHDOG=1") for _ in range(100_000))
 
 
-@pytest.mark.parametrize(
-    ("environment", "seconds"),
-    [
+def test_the_watchdog_is_fed_three_times_as_often_as_it_must() -> None:
+    cases: list[tuple[dict[str, str], float]] = [
         ({}, 10.0),
         ({"WATCHDOG_USEC": "0"}, 10.0),
         ({"WATCHDOG_USEC": "soon"}, 10.0),
@@ -142,10 +141,9 @@ def test_a_word_that_finds_no_room_is_lost_and_nobody_waits(tmp_path: Path, mana
         ({"WATCHDOG_USEC": "600000000"}, 10.0),
         ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": str(os.getpid())}, 1.0),
         ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, 10.0),
-    ],
-)
-def test_the_watchdog_is_fed_three_times_as_often_as_it_must(environment: dict[str, str], seconds: float) -> None:
-    assert ServiceSocket(environment).every_seconds == seconds
+    ]
+    for environment, seconds in cases:
+        assert ServiceSocket(environment).every_seconds == seconds, environment
 
 
 def test_a_status_is_one_line_of_bounded_length() -> None:
