@@ -63,11 +63,25 @@ def test_a_store_of_an_earlier_version_is_told_and_migrated(
 
 
 def test_settings_that_nobody_made_yet_are_made(here: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    monkeypatch.setenv("PARCELPOST_WORKER_MODE", "ondemand")
     problem = told(run("doctor", "--json").document, "needs gateway.url")
     assert problem["command"] == "parcelpost init"
     do(problem["command"], run)
+    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
     assert run("doctor", "--strict").code == 0
+
+
+def test_a_store_that_never_had_a_worker_is_not_told_of_a_gateway(
+    here: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PARCELPOST_WORKER_MODE")
+    for prepare in ((), ("add", "echo", "7", "--state", "CT", "--county", "hartford")):
+        if prepare:
+            assert run(*prepare).code == 0
+        found = run("doctor")
+        assert (found.code, "gateway.url" in found.out) == (0, False), found.out
+        assert "gateway.url" not in run("status").out
+        assert "none is set: results stay here" in found.out
 
 
 def test_a_token_that_others_can_read_is_hidden(here: Path, run: Run) -> None:

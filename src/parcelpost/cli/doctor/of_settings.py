@@ -22,8 +22,10 @@ async def look(case: Case) -> list[Answer]:
     file = case.found.loaded.file if case.found.loaded else None
     is_new = case.found.loaded is not None and file is None
     alive, gone = await started.workers(case)
-    if alive + gone and not any(one.upstream for one in alive + gone):
-        problems = [one for one in problems if _LACKS_URL not in one.what]  # its workers are standalone ones
+    is_mode_chosen = case.found.loaded is not None and case.found.loaded.origins["worker.mode"] != "default"
+    if not any(one.upstream for one in alive + gone) and (alive or gone or not is_mode_chosen):
+        # Its workers are standalone ones, or none ever ran and nobody has chosen what they are to be.
+        problems = [one for one in problems if _LACKS_URL not in one.what]
     # A worker that runs was told on its command line; where none ever ran, none may be wanted.
     does_without = bool(alive) or not gone
     found = [
