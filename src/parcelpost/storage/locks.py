@@ -197,6 +197,8 @@ class LeaderLocks:
             return True
         if name in self._held:
             os.close(self._held.pop(name))
+        if not _lock_path(self._live, self._owner_id).exists():
+            return False  # the store was moved away with its locks: what is at its path is gone, or another store's
         try:
             handle = _lock_file(path)
             if handle is None and self._watch.is_hung(path.name):

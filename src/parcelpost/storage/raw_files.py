@@ -91,8 +91,10 @@ class KeptPage(NamedTuple):
 class RawFiles:
     """Keeps pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
 
-    def __init__(self, root: Path, live: Path, owner_id: str) -> None:
+    def __init__(self, root: Path, live: Path, owner_id: str, store_missing: Callable[[], str] = str) -> None:
+        """`store_missing` says what is wrong when the store was moved away: the folder here may be another's then."""
         self.root = root
+        self._store_missing = store_missing
         self._journal = RawJournal(live, owner_id, root)
         self._folders: set[str] = set()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="raw-files")
@@ -153,6 +155,8 @@ class RawFiles:
         return answers
 
     def _keep_part(self, pages: list[PageToKeep]) -> list[Any]:
+        if problem := self._store_missing():
+            return [StoreGone(problem) for _ in pages]
         if problem := missing(self.root):
             return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         answers: list[Any] = []

@@ -128,7 +128,8 @@ async def _open_parts(
     database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
     me = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
     stack.callback(me.leave)
-    raw = RawFiles(await take_raw_folder(database, await own_id(database, clock)), live_folder(path), me.id)
+    folder = await take_raw_folder(database, await own_id(database, clock))
+    raw = RawFiles(folder, live_folder(path), me.id, lambda: database.missing)
     stack.push_async_callback(raw.close)
     return OpenStore(database, raw, me, reserve, live_folder(path))
 
