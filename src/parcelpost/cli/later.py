@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +29,7 @@ class Later(TyperCommand):
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         return self.real().make_context(*arguments, **named)
 
+    @cache  # noqa: B019 - there is one of each for as long as the program runs
     def real(self) -> Any:
         """The TyperCommand or TyperGroup."""
         module_name, _, name = self._place.partition(":")

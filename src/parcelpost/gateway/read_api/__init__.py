@@ -10,20 +10,17 @@ from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.read_api import fleet_routes, parcel_routes
 
 
-def router(parts: Parts) -> APIRouter:
+def routers(parts: Parts) -> tuple[APIRouter, APIRouter]:
     access = Access(parts.settings, parts.tokens)
 
     async def reader(request: Request) -> None:
         access.reader(request)
 
-    reading = APIRouter(tags=["reading"], dependencies=[Depends(reader), READ_TOKEN, ADMIN_TOKEN])
+    reading = APIRouter(prefix="/v1", tags=["reading"], dependencies=[Depends(reader), READ_TOKEN, ADMIN_TOKEN])
     parcel_routes.add_lists(reading, parts)
     parcel_routes.add_one(reading, parts)
     parcel_routes.add_exports(reading, parts)
     fleet_routes.add_views(reading, parts)
-    ordering = APIRouter(tags=["ordering"], dependencies=[ADMIN_TOKEN])
+    ordering = APIRouter(prefix="/v1", tags=["ordering"], dependencies=[ADMIN_TOKEN])
     fleet_routes.add_orders(ordering, parts, access)
-    routes = APIRouter(prefix="/v1")
-    routes.include_router(reading)
-    routes.include_router(ordering)
-    return routes
+    return reading, ordering
