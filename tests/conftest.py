@@ -12,7 +12,7 @@ from hypothesis import settings
 
 # Shared machines stall now and then: an example's time says nothing about the code. `make test` tries the same examples
 # every time; `make test-long` tries many more, and others each time.
-settings.register_profile("parcelpost", deadline=None, derandomize=True)
+settings.register_profile("parcelpost", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("parcelpost")
 

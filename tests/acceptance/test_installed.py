@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ensurepip
 import os
 import subprocess
 import sys
@@ -11,31 +10,23 @@ import venv
 from pathlib import Path
 
 import pytest
+import uv
 
 PROJECT = Path(__file__).parents[2]
 RUN = "import parcelpost.__main__ as own; print(own.__file__, flush=True); own.main()"
 
 
-def _pip() -> Path | None:
-    """The one that Python itself brings along."""
-    return next((Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl"), None)
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its command. What it depends on is lent by this environment: nothing is downloaded."""
-    pip = _pip()
-    if pip is None:
-        pytest.skip("this Python brings no pip along")
     folder = tmp_path_factory.mktemp("installed")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(build, cwd=PROJECT, check=True, capture_output=True, timeout=100)
     (wheel,) = folder.glob("*.whl")
     place = folder / "environment"
     venv.create(place, with_pip=False, symlinks=True)
-    python = place / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--no-compile", str(wheel)]
-    subprocess.run(install, env=os.environ | {"PYTHONPATH": str(pip)}, check=True, capture_output=True, timeout=100)
+    install = [uv.find_uv_bin(), "pip", "install", "--python", str(place), "--offline", "--no-deps", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True, timeout=100)
     (packages,) = place.glob("lib/python*/site-packages")
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib"))
     return place / "bin" / "parcelpost"
