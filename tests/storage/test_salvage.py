@@ -7,6 +7,7 @@ import contextlib
 import random
 import shutil
 import sqlite3
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from parcelpost.clock import iso
 from parcelpost.errors import StoreCorrupt
 from parcelpost.events import Event, StoreDamaged
 from parcelpost.model import Claim, Result, TaskStatus
-from parcelpost.storage import LocalPersistenceManager, salvage
+from parcelpost.storage import LocalPersistenceManager, backup, salvage
 from parcelpost.storage.raw_folder import raw_folder
 from tests.storage.crash.agreement import assert_intact
 from tests.storage.making import NOW, a_result, a_task, look
@@ -71,10 +72,10 @@ def overwrite(store: Path, page: int, *, seed: int = 7, offset: int = 0) -> None
         file.write(random.Random(seed).randbytes(PAGE - offset))
 
 
-def salvaged(store: Path) -> tuple[salvage.Salvaged, Path]:
+def salvaged(store: Path, *backups: Path) -> tuple[salvage.Salvaged, Path]:
     before = store.read_bytes()
     target = store.parent / "salvaged.db"
-    found = salvage.salvage(store, target, raw_folder(store), iso(NOW))
+    found = salvage.salvage(store, target, raw_folder(store), iso(NOW), backups=backups)
     assert store.read_bytes() == before
     assert_intact(target)
     return found, target
@@ -206,3 +207,62 @@ async def test_delivery_goes_on_around_a_damaged_page(store: Path) -> None:
     assert {f"t{n}" for n in range(SAVED)} - set(delivered) == {row.row for row in found.lost}
     assert len(await undelivered(target)) < 10  # read and delivered, and not to be marked beside the damaged page
     assert look(target, "SELECT count(*) FROM worker_state WHERE name = 'damage'") == [(0,)]
+
+
+TASK_IDS = "SELECT task_id, status, target_json, completed_at FROM tasks ORDER BY task_id"
+
+
+async def test_rows_that_cannot_be_read_come_from_the_newest_backup_that_is_whole(store: Path) -> None:
+    older = Path(backup.make(store, NOW - timedelta(days=1), keep=9).path)
+    newer = Path(backup.make(store, NOW, keep=9).path)
+    overwrite(newer, pages_with(newer, RESULTS)[3])
+    tasks = look(store, TASK_IDS)
+    for kind in (RESULTS, TASKS):
+        leaves = pages_with(store, kind)
+        for leaf in leaves[len(leaves) // 2 :][:2]:
+            overwrite(store, leaf, seed=leaf)
+    found, target = salvaged(store, newer, older)
+    assert (found.lost, found.lost_rows, found.tasks_again, found.tasks_from_results) == ([], 0, 0, 0)
+    assert found.backup == str(older)
+    assert found.from_backup["results"] > 0 and found.from_backup["tasks"] > 0
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)}
+    assert look(target, TASK_IDS) == tasks
+
+
+async def test_a_backup_takes_nothing_back_that_was_done_since(store: Path) -> None:
+    """Delivered since: it is sent again under its key. Done again since: it is not the record of before."""
+    copy = Path(backup.make(store, NOW, keep=9).path)
+    async with LocalPersistenceManager.open(store) as lpm:
+        entries = await lpm.get_unsynced_results(1_000)
+        await lpm.mark_synced([one.result_id for one in entries if one.html_path is None])
+        await lpm.janitor.give_back()
+    leaf = pages_with(store, RESULTS)[-2]
+    probe = Path(shutil.copy(store, store.with_name("probe.db")))
+    overwrite(probe, leaf)
+    on_leaf = {row.row for row in salvaged(probe)[0].lost}
+    again = min(on_leaf)
+    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
+        db.execute("UPDATE tasks SET completed_at = '2030-01-01T00:00:00.000Z' WHERE task_id = ?", (again,))
+    keys = dict(look(copy, "SELECT task_id, idempotency_key FROM results"))
+    overwrite(store, leaf)
+    found, target = salvaged(store, copy)
+    assert [row.row for row in found.lost] == [again]
+    assert found.from_backup == {"results": len(on_leaf) - 1}
+    assert found.tasks_again == 1
+    async with LocalPersistenceManager.open(target) as lpm:
+        waiting = {one.task_id: one.idempotency_key for one in await lpm.get_unsynced_results(1_000)}
+        assert waiting == {task_id: keys[task_id] for task_id in on_leaf - {again} | {LONG}}
+        info = await lpm.get_task(again)
+        assert info is not None and info.status is TaskStatus.PENDING
+
+
+async def test_a_result_whose_page_is_gone_is_not_taken_from_a_backup(store: Path) -> None:
+    copy = Path(backup.make(store, NOW, keep=9).path)
+    for file in raw_folder(store).rglob("*.html.gz"):
+        file.unlink()
+    for leaf in pages_with(store, RESULTS):
+        overwrite(store, leaf, seed=leaf)
+    found, target = salvaged(store, copy)
+    assert [row.row for row in found.lost] == [LONG]
+    assert (found.tasks_again, found.undelivered) == (1, SAVED - 1)
+    assert await undelivered(target) == {f"t{n}" for n in range(SAVED)} - {LONG}

@@ -48,7 +48,8 @@ def salvage(
     """Copy what can be read of a damaged store into a new one, and list what cannot.
 
     Stop the workers first. The damaged store is only read. Records are also taken from the files beside their raw
-    pages; a task whose result is lost is done again. Ctrl-C leaves everything as it was.
+    pages, and tasks and results that cannot be read from the newest backup; a task whose result is lost is done again.
+    Ctrl-C leaves everything as it was.
     """
     from parcelpost.cli import running
 
@@ -64,6 +65,7 @@ def salvage(
                 ("tasks", found.rows.get("tasks", 0)),
                 ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to be delivered"),
                 ("records", f"{found.records_from_files:,} taken from files beside their pages"),
+                ("from backup", _filled(found)),
                 ("made again", f"{count(found.tasks_from_results, 'task')} of results whose task was damaged"),
                 ("done again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
                 ("lost", count(found.lost_rows, "row")),
@@ -80,6 +82,15 @@ def salvage(
     else:
         restore = store_command(f"restore {found.path} --force", store)
         print(f"Next: '{restore}' puts it in the store's place; the damaged one is set aside.")
+
+
+def _filled(found: Salvaged) -> str:
+    if found.backup is None:
+        return "nothing: there is no backup that is whole" if found.lost_rows else "nothing was missing"
+    filled = [
+        count(found.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
+    ]
+    return f"{' and '.join(filled)}, of {found.backup}"
 
 
 async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
@@ -109,7 +120,14 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     async with locks.gate(live, CLOCK, options().busy_timeout_seconds), Meter("copying rows") as meter:
         copying = asyncio.create_task(
             asyncio.to_thread(
-                salvage.salvage, store, path, raw_root, iso(now), progress=meter, is_cancelled=lambda: cancelled
+                salvage.salvage,
+                store,
+                path,
+                raw_root,
+                iso(now),
+                backups=backup.found(store)[::-1],
+                progress=meter,
+                is_cancelled=lambda: cancelled,
             )
         )
         try:

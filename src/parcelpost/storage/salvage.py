@@ -1,8 +1,9 @@
 """Copies what can be read of a damaged store into a new file, around the pages that cannot be read.
 
 Rows are read by ranges of rowid from both ends; what lies between two places that cannot be passed is halved until
-every row was tried by itself. A record whose own pages are damaged comes from the file beside its raw page. The damaged
-store is only read, and no lock or other file is made beside it.
+every row was tried by itself. A record whose own pages are damaged comes from the file beside its raw page, tasks and
+results that cannot be read from the newest backup that is whole. The damaged store is only read, and no lock or other
+file is made beside it.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ import os
 import secrets
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import StoreCorrupt
 from parcelpost.storage import durable_files, migrations, outbox
+from parcelpost.storage.raw_files import file_matches, inside, page_content
 from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems
 
 Progress = Callable[[int, int | None], None]
@@ -47,10 +49,27 @@ SELECT seq, status FROM tasks
 WHERE task_id = ? AND completed_at IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id)
 """
+_END_WITH_RESULT = """
+UPDATE tasks SET status = iif(r.success, 'completed', 'failed'), completed_at = r.created_at, available_at = NULL
+FROM results AS r WHERE tasks.task_id = ? AND r.task_id = tasks.task_id AND tasks.status = 'pending'
+"""
 _AGAIN = """
 UPDATE tasks SET status = 'pending', available_at = NULL, completed_at = NULL, error = 'its result was damaged'
 WHERE seq = ?
 """
+
+
+_HELD = {"claim_token": None, "claimed_by": None, "assigned_browser": None}
+_STORE_ID = "SELECT value FROM worker_state WHERE name = 'store_id'"
+
+
+class _Unread(NamedTuple):
+    """A row of tasks or results that cannot be read."""
+
+    lost: LostRow
+    task_id: str
+    """'' where no index names it: then the number of its row is known."""
+    rowid: int
 
 
 class LostRow(Struct, frozen=True, kw_only=True):
@@ -67,6 +86,10 @@ class Salvaged(Struct, frozen=True, kw_only=True):
     lost: list[LostRow]
     """What cannot be read, the first thousand."""
     lost_rows: int
+    backup: str | None
+    """What rows that cannot be read were looked for in."""
+    from_backup: dict[str, int]
+    """Of `rows`: tasks and results that are as the backup has them."""
     records_from_files: int
     """Records whose place in the database was damaged, taken from the files beside their raw pages."""
     tasks_from_results: int
@@ -87,10 +110,13 @@ def salvage(
     raw_root: Path,
     now: str,
     *,
+    backups: Sequence[Path] = (),
     progress: Progress = lambda *_: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Salvaged:
     """Writes a new, whole store to `destination`, at once or not at all. Nobody may have the damaged one open.
+
+    `backups` of it, the newest first: tasks and results that cannot be read are taken from the first that is whole.
 
     Raises StoreCorrupt where not even the names of its tables can be read, and Cancelled.
     """
@@ -99,8 +125,7 @@ def salvage(
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_make_new(old, partial, now)) as new:
-            copy = _Copy(old, new, raw_root, progress, is_cancelled)
-            copied = copy.run()
+            copied = _Copy(old, new, raw_root, progress, is_cancelled).run(backups)
         if problems := file_problems(partial):
             raise StoreCorrupt(f"what was copied from {store} is not whole: {problems[0]}")
         durable_files.sync_path(partial)
@@ -172,14 +197,20 @@ class _Copy:
         self._rows: Counter[str] = Counter()
         self._lost: list[LostRow] = []
         self._lost_rows = 0
+        self._unread: list[_Unread] = []
         self._from_files = 0
+        self._from_backup: Counter[str] = Counter()
 
-    def run(self) -> Salvaged:
+    def run(self, backups: Sequence[Path]) -> Salvaged:
         tables = self._new.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rowid").fetchall()
         self._new.execute("BEGIN")
         for (table,) in tables:
             if table not in _NOT_COPIED:
                 self._copy_table(table)
+        backup = self._newest_whole(backups) if self._unread else None
+        if backup is not None:
+            with contextlib.closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                self._fill(db)
         again = self._end_or_do_again()
         made = self._make_missing_tasks()
         self._new.execute("DELETE FROM worker_state WHERE name = ?", (DAMAGE_STATE,))
@@ -193,6 +224,8 @@ class _Copy:
             rows=dict(self._rows),
             lost=self._lost,
             lost_rows=self._lost_rows,
+            backup=None if backup is None else str(backup),
+            from_backup=dict(self._from_backup),
             records_from_files=self._from_files,
             tasks_from_results=made,
             tasks_again=again,
@@ -293,7 +326,7 @@ class _Copy:
                 self._from_files += 1
                 yield restored
             elif rowid in names or not names:
-                self._lose(table, names.get(rowid, str(rowid)), reason)
+                self._lose(table, names.get(rowid, str(rowid)), reason, names.get(rowid, ""), rowid)
 
     def _names_of_rows(self, table: str) -> dict[int, str]:
         """Row number -> its task, from the index of tasks: what it names is or was there."""
@@ -355,7 +388,8 @@ class _Copy:
                 self._new.execute(insert, values)
                 self._rows[table] += 1
             except (sqlite3.Error, ValueError, OverflowError) as error:  # no row that this program could have written
-                self._lose(table, str(dict(zip(columns, row, strict=True)).get("task_id", row[0])), str(error))
+                task_id = str(dict(zip(columns, row, strict=True)).get("task_id", ""))
+                self._lose(table, task_id or str(row[0]), str(error), task_id)
             self._done += 1
             if self._done % _BATCH == 0:
                 self._progress(self._done, None)
@@ -373,9 +407,71 @@ class _Copy:
             return restored
         return row if _is_json(str(data)) else None
 
+    def _newest_whole(self, backups: Sequence[Path]) -> Path | None:
+        own = self._new.execute(_STORE_ID).fetchone()
+        for path in backups:
+            if not file_problems(path):
+                with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                    if own is None or db.execute(_STORE_ID).fetchone() in (None, own):
+                        return path
+        return None
+
+    def _fill(self, backup: sqlite3.Connection) -> None:
+        """Takes rows that cannot be read from a backup: first tasks, then the results of tasks that ended as there."""
+        filled: list[_Unread] = []
+        for one in sorted(self._unread, key=lambda one: one.lost.table, reverse=True):
+            row = self._in_backup(backup, one)
+            if row is None or (one.lost.table == "results" and not self._is_the_lost_one(backup, row)):
+                continue
+            if self._put(one.lost.table, row):
+                filled.append(one)
+                self._new.execute(_END_WITH_RESULT, (row["task_id"],))
+        gone = {id(one.lost) for one in filled}
+        self._unread = [one for one in self._unread if id(one.lost) not in gone]
+        self._lost = [one for one in self._lost if id(one) not in gone]
+        self._lost_rows -= len(filled)
+
+    def _in_backup(self, backup: sqlite3.Connection, one: _Unread) -> dict[str, Any] | None:
+        table = one.lost.table
+        theirs = self._columns(backup, table)
+        columns = [name for name in self._columns(self._new, table) if name in theirs]
+        key, value = ("task_id", one.task_id) if one.task_id else ("rowid", one.rowid)
+        found = backup.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} = ?", (value,)).fetchone()
+        return None if found is None else dict(zip(columns, found, strict=True))
+
+    def _is_the_lost_one(self, backup: sqlite3.Connection, row: Mapping[str, Any]) -> bool:
+        """Whether its task has not been done again since the backup, and its page can still be delivered.
+
+        It may have been delivered since: sent again it changes nothing upstream (I5).
+        """
+        end = "SELECT completed_at FROM tasks WHERE task_id = ?"
+        task = (row["task_id"],)
+        now, then = self._new.execute(end, task).fetchone(), backup.execute(end, task).fetchone()
+        if now is not None and (then is None or now[0] is None or now[0] != then[0]):
+            return False
+        if row["synced"] or row["rejected_at"] or not row["html_path"]:
+            return True
+        page = page_content(inside(self._raw_root, row["html_path"]))
+        return page is not None and file_matches(page, row["raw_sha256"])
+
+    def _put(self, table: str, row: dict[str, Any]) -> bool:
+        """Returns whether it fits to what is there."""
+        if table == "tasks" and row["status"] == "processing":  # by a process that is gone
+            row = {**row, **_HELD, "status": "pending"}
+        if self._new.execute(f"SELECT 1 FROM {table} WHERE seq = ?", (row["seq"],)).fetchone():
+            row = {**row, "seq": None}
+        insert = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        try:
+            self._new.execute(insert, list(row.values()))
+        except sqlite3.IntegrityError:
+            return False
+        self._rows[table] += 1
+        self._from_backup[table] += 1
+        return True
+
     def _end_or_do_again(self) -> int:
         """Tasks whose results are lost: failed ones are reported once more, the others are done again (I1)."""
-        lost = [one.row for one in self._lost if one.table == "results"]
+        lost = [one.task_id for one in self._unread if one.lost.table == "results"]
         found = [row for task_id in lost for row in self._new.execute(_WITHOUT_RESULT, (task_id,))]
         outbox.report(self._new, [seq for seq, status in found if status != "completed"])
         again = [(seq,) for seq, status in found if status == "completed"]
@@ -393,10 +489,13 @@ class _Copy:
             self._new.execute(_ADD_TASK, row)
         return len(missing)
 
-    def _lose(self, table: str, row: str, reason: str) -> None:
+    def _lose(self, table: str, row: str, reason: str, task_id: str = "", rowid: int = 0) -> None:
         self._lost_rows += 1
+        lost = LostRow(table=table, row=row[:200], reason=reason[:200])
+        if table in ("tasks", "results") and (task_id or rowid):
+            self._unread.append(_Unread(lost, task_id, rowid))
         if len(self._lost) < _MOST_LISTED or table == "results":
-            self._lost.append(LostRow(table=table, row=row[:200], reason=reason[:200]))
+            self._lost.append(lost)
 
 
 def _fits(key: object, data: bytes) -> bool:
