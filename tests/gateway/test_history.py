@@ -145,3 +145,13 @@ def test_money_is_compared_and_told_exactly() -> None:
     assert changes(record(b'{"a": 10.10}'), record(b'{"a": 10.1}')) == []
     told = changes(record(b'{"a": 0.1}'), record(b'{"a": 12345678901234567890.01}'))
     assert msgspec.json.Encoder(decimal_format="number").encode(told[0].after) == b"12345678901234567890.01"
+
+
+def test_a_long_list_is_read_as_a_short_one_is() -> None:
+    liens = ", ".join(f'{{"certificate_number": "C-{number}", "amount": 1.10}}' for number in range(10_000))
+    text = f' {{"owner": null, "liens": [{liens}], "notes": [[1, true]]}}'
+    found: Any = record(text.encode())
+    assert found == msgspec.json.Decoder(float_hook=Decimal).decode(text)
+    assert str(found["liens"][-1]["amount"]) == "1.10"
+    for broken in (text[:-1], text.replace("C-9999", '"'), "[1]", "7", "", '{"liens":' + "[" * 300_000):
+        assert record(broken.encode()) == {}

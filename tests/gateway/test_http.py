@@ -140,7 +140,6 @@ async def test_an_empty_batch_is_no_error(client: httpx2.AsyncClient) -> None:
     assert answer.json() == {"inserted": 0, "updated": 0, "failed": 0, "errors": None, "receipts": []}
 
 
-@one_ledger
 async def test_packed_bodies_are_understood(client: httpx2.AsyncClient) -> None:
     packers: dict[str, Any] = {"gzip": gzip.compress, "zstd": zstandard.ZstdCompressor().compress, "identity": bytes}
     for encoding, pack in packers.items():
@@ -494,7 +493,6 @@ async def test_a_raw_file_that_is_no_form_is_refused(client: httpx2.AsyncClient)
 # What every answer has
 
 
-@one_ledger
 async def test_every_answer_is_strict_and_has_a_number(client: httpx2.AsyncClient) -> None:
     for path in ("/health", "/internal/work?platforms=a", "/nowhere", "/openapi.json"):
         headers = (await client.get(path)).headers

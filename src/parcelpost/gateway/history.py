@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal, DecimalException
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from parcelpost.gateway.words import Version
 from parcelpost.model import Json
@@ -16,6 +16,7 @@ from parcelpost.model import Json
 VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
 """Differ between two scrapes of the same facts."""
 
+_LONG_BYTES = 256 * 1024
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_RECORD_BYTES = 64 * 1024 * 1024
 _MOST_LIENS = 1_000
@@ -116,10 +117,17 @@ class History:
 def record(data: bytes) -> Mapping[str, Json]:
     """What was sent, its numbers exact."""
     try:
-        found = _decode(data)
+        return {name: _value(raw) for name, raw in _decode_fields(data).items()}
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+
+
+def _value(raw: Raw) -> Json:
+    """A long list is decoded one by one: a single call would hold up all other threads meanwhile."""
+    if len(memoryview(raw)) > _LONG_BYTES and bytes(memoryview(raw)[:1]) == b"[":
+        return [_decode(one) for one in _decode_items(raw)]
+    found: Json = _decode(raw)
+    return found
 
 
 def changes(older: Mapping[str, Json], newer: Mapping[str, Json]) -> list[Change]:
@@ -186,3 +194,5 @@ def _exact(digits: str) -> Decimal | float:
 
 
 _decode = msgspec.json.Decoder(float_hook=_exact).decode
+_decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_items = msgspec.json.Decoder(list[Raw]).decode
