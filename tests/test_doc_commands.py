@@ -43,7 +43,7 @@ UNTIL_TOLD = {
 }
 """What runs until Ctrl-C, and what it says when it is ready."""
 
-ASK = r"parcelpost (gateway requeue|store restore|(tasks|results) (retry|reject|forget)|config|export -).*"
+ASK = r"parcelpost (gateway requeue|store restore|(tasks|results) (retry|reject|delete)|config|export -).*"
 MAY_FAIL = {
     r"parcelpost (doctor|config check).*": "may find that no worker is running",
     r"parcelpost gateway order pause --worker hartford-1": "there is no such worker",

@@ -260,7 +260,7 @@ class StoreInUse(StoreError):
 class BackupBehind(StoreError):
     """The store holds what the backup does not."""
 
-    hint = "add --force to replace it all the same; the present store is set aside"
+    hint = "add --force to replace it all the same; the present store is kept"
 
 
 class BackupFailed(StoreError):

@@ -78,7 +78,7 @@ class StoreCleaned(Event, frozen=True):
     metrics: int
     sync_log: int
     files: int
-    evidence: int
+    artifacts: int
     """Of how many tasks."""
 
 
@@ -290,7 +290,7 @@ class EntryRefused(Event, frozen=True):
     task_id: str
     reason: str
     rejected: bool
-    """Set aside, sent again only by hand."""
+    """Kept, and sent again only by hand."""
 
 
 class UpstreamAway(Event, frozen=True):

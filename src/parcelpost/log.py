@@ -151,7 +151,7 @@ def _died(e: events.OwnerDied) -> str:
 
 def _refused(e: events.EntryRefused) -> str:
     if e.rejected:
-        return f"the result of task {e.task_id} was rejected and set aside: {e.reason}"
+        return f"the result of task {e.task_id} was rejected: {e.reason}"
     return f"the result of task {e.task_id} was refused and is tried again: {e.reason}"
 
 
@@ -190,7 +190,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: (
             f"removed what is past its time: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
-            f"{_count(e.files, 'file')}, evidence of {_count(e.evidence, 'task')}, "
+            f"{_count(e.files, 'file')}, artifacts of {_count(e.artifacts, 'task')}, "
             f"{_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
         ),
     ),

@@ -262,6 +262,11 @@ def is_child_id(task_id: str) -> bool:
     return _CHILD_ID.search(task_id) is not None
 
 
+def reason_text(reason: str | None, decided_by: str | None) -> str | None:
+    """A stored reason as people read it: with a word about the operator where it was an operator's decision."""
+    return reason if reason is None or decided_by is None else f"by the {decided_by}: {reason}"
+
+
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     """A stored result as the sync sees it.
 
@@ -302,6 +307,18 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     lease_id: str | None = None
     """Of its task, as `retries`; None: the upstream gives leases no names."""
     listed: bool = False  # `parcel_id` is that of one record of several on a page, not that of the order
+    ended_by: str | None = None
+    """Of its task: "operator" where an operator failed it."""
+    rejected_by: str | None = None
+    """"operator" where an operator rejected it; None: the upstream did, or nobody."""
+
+    @property
+    def error_text(self) -> str | None:
+        return reason_text(self.error, self.ended_by)
+
+    @property
+    def last_error_text(self) -> str | None:
+        return reason_text(self.last_error, self.rejected_by)
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):
@@ -322,10 +339,16 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     error: str | None
     parent_id: str | None = None
     """The task whose page brought this record; None: it is an order itself."""
+    ended_by: str | None = None
+    """"operator" where an operator failed it."""
+
+    @property
+    def error_text(self) -> str | None:
+        return reason_text(self.error, self.ended_by)
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """How much work is here, in every state. Of the rejected ones a person has `set_aside` some."""
+    """How much work is here, in every state."""
 
     pending: int = 0
     processing: int = 0
@@ -335,7 +358,8 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     expired: int = 0
     unsynced: int = 0
     rejected: int = 0
-    set_aside: int = 0
+    rejected_by_operator: int = 0
+    """Of the rejected ones, those that an operator rejected."""
     delayed: int = 0
     """Of the pending ones, those not yet due."""
     oldest_pending_seconds: float = 0.0

@@ -105,8 +105,8 @@ class Telemetry:
             self._tasks.labels(status).set(getattr(depth, status))
         self._delayed.set(depth.delayed)
         self._outbox.labels("unsynced").set(depth.unsynced)
-        self._outbox.labels("rejected").set(depth.rejected - depth.set_aside)
-        self._outbox.labels("set_aside").set(depth.set_aside)
+        self._outbox.labels("rejected").set(depth.rejected - depth.rejected_by_operator)
+        self._outbox.labels("rejected_by_operator").set(depth.rejected_by_operator)
         self._oldest.labels("pending_task").set(depth.oldest_pending_seconds)
         self._oldest.labels("unsynced_result").set(depth.oldest_unsynced_seconds)
         self._store_bytes.set(figures.store_bytes)
@@ -175,7 +175,7 @@ class Telemetry:
         self._sync_seconds = self._histogram("sync_seconds", "How long a round of deliveries took.", _SYNC_BUCKETS)
         self._refused = self._counter("entries_refused", "Entries the gateway refused and that are tried again.")
         self._rejected = self._counter(
-            "entries_rejected", "Entries the gateway will not take: set aside until sent again by hand."
+            "entries_rejected", "Entries the gateway will not take: kept until sent again by hand."
         )
         self._up = self._gauge("upstream_up", "1: the gateway answers. `loop`: collector, sync, heartbeat.", "loop")
         self._denied = self._gauge(
@@ -205,7 +205,9 @@ class Telemetry:
         )
         self._delayed = self._gauge("tasks_delayed", "Of the pending ones, those not yet due.")
         self._outbox = self._gauge(
-            "outbox", "Results not delivered. `state`: unsynced, rejected, set_aside (by a person).", "state"
+            "outbox",
+            "Results not delivered. `state`: unsynced, rejected (by the gateway), rejected_by_operator.",
+            "state",
         )
         self._oldest = self._gauge(
             "oldest_seconds", "Age of the oldest that waits. `what`: pending_task, unsynced_result.", "what"

@@ -84,7 +84,7 @@ class Kept(NamedTuple):
     log: str
 
 
-class Evidence(list[Kept]):
+class Artifacts(list[Kept]):
     async def put(self, task_id: str, screenshot: bytes | None, log: str) -> None:
         self.append(Kept(task_id, screenshot, log))
 
@@ -92,7 +92,7 @@ class Evidence(list[Kept]):
 class Renders(NamedTuple):
     fetcher: PageFetcher
     lending: Lending
-    evidence: Evidence
+    artifacts: Artifacts
     events: list[Event]
 
     def session(self, task_id: str = "t1", county: str = "adams", profile: str = "") -> Session:
@@ -114,12 +114,12 @@ async def rendering(
 ) -> AsyncIterator[Renders]:
     """All pages are back at its end."""
     events: list[Event] = []
-    evidence, lending = Evidence(), Lending(browser)
+    artifacts, lending = Artifacts(), Lending(browser)
     browsing = Browsing(
         lender=lending,
         options=BrowserOptions(**options),
         profiles=profiles,
-        evidence=evidence,
+        artifacts=artifacts,
         quiet_seconds=quiet_seconds,
         idle_seconds=idle_seconds,
     )
@@ -127,5 +127,5 @@ async def rendering(
     async with PageFetcher.open(
         replace(HERE, **(fetch or {})), cache=cache, clock=SystemClock(), emit=events.append, browsing=browsing, **more
     ) as fetcher:
-        yield Renders(fetcher, lending, evidence, events)
+        yield Renders(fetcher, lending, artifacts, events)
     assert lending.figures.busy == 0

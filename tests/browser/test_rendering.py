@@ -147,8 +147,8 @@ async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
         with pytest.raises(TurnedAway):
             await session.rendered(f"{site.url}/", until="#owner", keep_cookies=True)
         await session.end(failed=True)
-    assert "ended: the site asks whether we are a person" in one.evidence[0].log
-    assert "script-src" not in one.evidence[0].log, "what we do to a page is no error of its own"
+    assert "ended: the site asks whether we are a person" in one.artifacts[0].log
+    assert "script-src" not in one.artifacts[0].log, "what we do to a page is no error of its own"
 
 
 _SHOWS_IT = "t => { document.open(); document.write(t); document.close() }"
@@ -314,7 +314,7 @@ async def test_dialogs_and_windows_hold_up_nobody(guarded: Browser, site: Websit
         await session.end(failed=True)
     assert b'id="owner"' in page.body
     assert "/window" not in site.paths
-    assert "dialog alert, dismissed: hello" in one.evidence[0].log
+    assert "dialog alert, dismissed: hello" in one.artifacts[0].log
 
 
 async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site: Website) -> None:
@@ -327,8 +327,8 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
         with pytest.raises(TryLater, match=r"within 0.7 s"):
             await session.rendered(f"{site.url}/")
         await session.end(failed=True)
-    assert "ended: 127.0.0.1: no page within 0.7 s\n" in one.evidence[0].log
-    assert one.evidence[0].screenshot is not None
+    assert "ended: 127.0.0.1: no page within 0.7 s\n" in one.artifacts[0].log
+    assert one.artifacts[0].screenshot is not None
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,10 @@ async def test_only_a_failed_attempt_leaves_what_its_page_looked_like(guarded: B
         assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task("done")), Done)
         for found in (Retry("half a page"), NotFound("nobody"), GiveUp("never"), Blocked("no")):
             assert isinstance(await scraper(one, fetch, found)(task(found.reason)), type(found))
-            assert one.evidence[-1].task_id == found.reason, "it is there before the outcome is known"
+            assert one.artifacts[-1].task_id == found.reason, "it is there before the outcome is known"
         await all_back(one)
-    assert len(one.evidence) == 4
-    for kept in one.evidence:
+    assert len(one.artifacts) == 4
+    for kept in one.artifacts:
         assert (kept.screenshot or b"").startswith(PNG)
         for told in ("script error: ", "console log: ", "answer: 200", "parcel=7"):
             assert told in kept.log
@@ -92,7 +92,7 @@ async def test_what_did_not_appear_is_part_of_the_reason(guarded: Browser, site:
     async with rendering(guarded, quiet_seconds=0.6) as one:
         outcome = await scraper(one, fetch, Retry("no owner"))(task())
     assert outcome == Retry("no owner ('#owner' did not appear)")
-    assert "incomplete: '#owner' did not appear" in one.evidence[0].log
+    assert "incomplete: '#owner' did not appear" in one.artifacts[0].log
 
 
 async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser, site: Website) -> None:
@@ -112,7 +112,7 @@ async def test_an_attempt_that_is_cancelled_leaves_its_page_too(guarded: Browser
         stage.interrupt()
         assert await running is None
         await all_back(one)
-        assert [kept.task_id for kept in one.evidence] == ["t1"]
+        assert [kept.task_id for kept in one.artifacts] == ["t1"]
         await stage.close()
 
 
@@ -128,7 +128,7 @@ async def test_platform_code_that_hangs_does_not_hold_a_page(guarded: Browser, s
     async with rendering(guarded, idle_seconds=0.2) as one:
         assert isinstance(await scraper(one, fetch, Record(parcel_id="1"))(task()), Done)
         await all_back(one)
-        assert "taken back" in one.evidence[0].log
+        assert "taken back" in one.artifacts[0].log
         assert len(one.lending.ended_with) == 3  # and one that told its name
 
 
@@ -140,7 +140,7 @@ async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: Browser, s
     async with rendering(guarded) as one:
         assert await scraper(one, fetch, Retry("x"))(task()) == Busy("killed by the test", 0.0)
         await all_back(one)
-        assert one.evidence == []
+        assert one.artifacts == []
         assert isinstance(one.lending.ended_with[-1], BrowserDied), "whoever lends may count it"
 
 
@@ -275,7 +275,7 @@ async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: 
         assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
         await stage.close()
         await all_back(one)
-        assert len(one.evidence) == 1
+        assert len(one.artifacts) == 1
 
 
 async def test_an_address_that_may_not_be_asked_costs_no_page(guarded: Browser) -> None:

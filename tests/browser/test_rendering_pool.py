@@ -15,7 +15,7 @@ from parcelpost.scrapers.browsers.lending import Browsing
 from parcelpost.scrapers.browsers.options import BrowserOptions
 from parcelpost.scrapers.fetch_errors import BrowserDied, NoTurn, TryLater
 from parcelpost.scrapers.fetcher import PageFetcher
-from tests.browser.lending import Evidence
+from tests.browser.lending import Artifacts
 from tests.browser.pools import PATIENCE, a_pool, needs_chromium
 from tests.scrapers.fetching import HERE
 from tests.website import Asked, website
@@ -60,8 +60,8 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
     async with website() as site, a_pool(tmp_path / "store.db", most=2, page_seconds=100 * PATIENCE) as stage:
         site.page("/", b"<html><body><b>DOE</b></body></html>")
         site.page("/flood", FLOOD)
-        evidence = Evidence()
-        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE, evidence=evidence)
+        artifacts = Artifacts()
+        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE, artifacts=artifacts)
         async with (
             PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher,
             asyncio.timeout(4 * PATIENCE),
@@ -83,8 +83,8 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
             assert b"<b>DOE</b>" in await page("baker", "/")
             with pytest.raises(TryLater, match=r"127\.0\.0\.1: the page floods us with more than 1,000 lines"):
                 await flooding
-            assert [(one.task_id, one.screenshot) for one in evidence] == [("adams", None)]
-            assert "stopped: the page floods us" in evidence[0].log
+            assert [(one.task_id, one.screenshot) for one in artifacts] == [("adams", None)]
+            assert "stopped: the page floods us" in artifacts[0].log
             assert b"<b>DOE</b>" in await page("adams", "/")
 
 

@@ -56,7 +56,7 @@ def test_restoring_sets_the_present_store_aside(full_store: Path, backup: Path, 
 def test_restoring_where_no_store_is(full_store: Path, backup: Path, run: Run) -> None:
     elsewhere = full_store.parent.parent / "new machine" / "parcelpost.db"
     done = run("store", "restore", backup, "--store", elsewhere, "--json").document
-    assert done["set_aside"] is None
+    assert done["previous"] is None
     assert done["contents"]["tasks"] == 7
     assert rows(elsewhere) == rows(backup)
 
@@ -75,7 +75,7 @@ def test_a_newer_store_is_not_replaced_without_force(full_store: Path, backup: P
     assert rows(full_store) == before
     forced = run("store", "restore", "--latest", "--force", "--store", full_store, "--json").document
     assert LATER not in "".join(rows(full_store))
-    assert LATER in "".join(rows(Path(forced["set_aside"])))
+    assert LATER in "".join(rows(Path(forced["previous"])))
 
 
 def test_a_store_in_use_is_not_replaced_without_force(full_store: Path, backup: Path, run: Run) -> None:

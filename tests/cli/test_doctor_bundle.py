@@ -32,7 +32,7 @@ LEAK = (
 )
 NOW = "2026-11-16T10:00:00.000Z"
 CHECKED = {"task_id", "checksum", "source", "status", "direction", "selector_type", "kind", "claim_token", "claimed_by"}
-CHECKED |= {"html_path", "raw_sha256"}
+CHECKED |= {"html_path", "raw_sha256", "ended_by", "rejected_by"}
 """Columns whose values are a closed list, or bound to others."""
 OPEN_ENDED = {"completed_at", "synced_at", "rejected_at"}
 """Times that are there only in a certain state."""
@@ -85,7 +85,7 @@ def _fill(db: sqlite3.Connection, table: str, *, times: bool) -> None:
         kinds = {"TEXT": LEAK, "BLOB": LEAK.encode()}
         values = {name: own.get(name, NOW if _is_time(name) else kinds.get(kind, 0)) for name, kind in columns.items()}
         db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", list(values.values()))
-    end = "" if table == "evidence" else " || rowid"
+    end = "" if table == "artifacts" else " || rowid"
     for name, kind in columns.items():
         if kind == "TEXT" and name not in ("task_id", "checksum") and times >= _is_time(name):
             with contextlib.suppress(sqlite3.IntegrityError):

@@ -21,7 +21,7 @@ from openpyxl import load_workbook
 
 from parcelpost.model import Result, Target, Task
 from parcelpost.storage import LocalPersistenceManager
-from tests.cli.support import COMMAND, Run, change
+from tests.cli.support import COMMAND, Run
 from tests.export.making import ANN
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
@@ -216,14 +216,6 @@ def test_a_store_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> None
     done = run("export", "a.csv", "--store", tmp_path / "none" / "p.db")
     assert (done.code, done.err[:31]) == (1, "error: there is no store at " + str(tmp_path)[:3])
     assert not (tmp_path / "none").exists()
-
-
-def test_a_damaged_result_is_told_and_the_others_are_there(run: Run, store: Path) -> None:
-    change(store, "UPDATE results SET data = CAST(x'7b22ff227d' AS TEXT) WHERE parcel_id = '2'")
-    done = run("export", "a.csv", "--store", store)
-    assert done.code == 1
-    assert "Attention: 1 result left out that cannot be read" in done.out
-    assert parcels(Path("a.csv").read_text()) == ["1", "3", "4"]
 
 
 def test_the_commands_of_the_page_can_be_run(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

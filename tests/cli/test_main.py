@@ -53,7 +53,7 @@ def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest
             assert {"--json", "--store", "--config", "--set"} <= options
 
 
-@pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results forget"])
+@pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results delete"])
 def test_help_names_values_in_words(run: Run, words: str) -> None:
     out = run(*words.split(), "--help").out
     assert not re.search(r"\[\[|\.\.\.\}|%Y|--[a-z]+ <(str|int|path)", out), out

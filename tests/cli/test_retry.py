@@ -84,13 +84,13 @@ def test_what_cannot_be_retried_is_said(full_store: Path, run: Run, arguments: t
 
 def test_a_task_that_a_live_worker_holds_is_left_to_it(store: Path, run: Run) -> None:
     with holder(store):
-        for word in (("retry",), ("reject", "--yes"), ("forget", "--yes")):
+        for word in (("retry",), ("reject", "--yes"), ("delete", "--yes")):
             ran = run("tasks", *word, "t0", "--store", store)
             assert ran.code == 1
             assert "error: 't0' is being worked on by holder-" in ran.err
             assert ": wait for its end, or stop that worker\n" in ran.err
-        many = run("tasks", "forget", "--all", "--yes", "--json", "--store", store).document
-        assert (many["forgotten"], many["reported"], many["kept"]) == (0, 2, {"held": 1})
+        many = run("tasks", "delete", "--all", "--yes", "--json", "--store", store).document
+        assert (many["deleted"], many["reported"], many["kept"]) == (0, 2, {"processing": 1})
 
 
 def rejected(run: Run, store: Path) -> list[str]:
@@ -116,15 +116,15 @@ def test_a_rejected_result_is_named_by_its_task(full_store: Path, run: Run) -> N
     assert done == {"retried": 1, "kept": {}, "dry_run": False}
 
 
-def test_results_are_set_aside_and_sent_again_by_a_persons_word(full_store: Path, run: Run) -> None:
+def test_the_operator_rejects_results_and_sends_them_again(full_store: Path, run: Run) -> None:
     arguments = ("results", "reject", "saved", "--reason", "wrong\x1b[2J amounts", "--store", full_store)
     ran = run(*arguments, "--yes")
-    assert ran.out == "1 result set aside: wrong\\x1b[2J amounts.\n"
+    assert ran.out == "1 result rejected: wrong\\x1b[2J amounts.\n"
     assert rejected(run, full_store) == ["saved", "refused"]
     assert run(*arguments, "--yes").err.startswith("error: the result of 'saved' is rejected already")
     run("results", "retry", "--all", "--yes", "--store", full_store)
     assert rejected(run, full_store) == ["saved"]
-    run("results", "retry", "--all", "--set-aside", "--yes", "--store", full_store)
+    run("results", "retry", "--all", "--by-operator", "--yes", "--store", full_store)
     assert rejected(run, full_store) == []
 
 
@@ -133,7 +133,7 @@ def test_rejected_tasks_end_as_failed_and_are_reported(full_store: Path, run: Ru
     assert ran.out == "2 tasks failed: no such county.\n"
     report = run("results", "show", "waiting", "--json", "--store", full_store).document
     assert (report["status"], report["delivery"]) == ("failed", "unsynced")
-    assert report["error"] == "by a person: no such county"
+    assert (report["error"], report["ended_by"]) == ("no such county", "operator")
     again = run("tasks", "reject", "waiting", "--yes", "--store", full_store)
     assert again.err.startswith("error: 'waiting' has ended already\n")
 

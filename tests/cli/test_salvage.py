@@ -31,7 +31,7 @@ def make_damaged(store: Path) -> Path:
                 lpm.save_result(claim, result) for claim, result in zip(await lpm.claim(SAVED), results, strict=True)
             )
             await asyncio.gather(*saves)
-            await lpm.janitor.give_back()
+            await lpm.maintenance.give_back()
 
     asyncio.run(make())
     content = store.read_bytes()
@@ -59,7 +59,7 @@ def test_a_damaged_store_is_salvaged_and_replaced_and_delivery_goes_on(tmp_path:
     lost = outcome["salvaged"]["lost_rows"]
     assert 0 < lost < 20
     assert outcome["salvaged"]["tasks_again"] == lost
-    assert Path(outcome["set_aside"]).read_bytes() == damaged
+    assert Path(outcome["previous"]).read_bytes() == damaged
     assert run("store", "check", "--deep", "--store", store).code == 0
     assert len(asyncio.run(undelivered(store))) == SAVED - lost == outcome["salvaged"]["undelivered"]
 

@@ -243,7 +243,7 @@ def test_a_clock_that_was_set_back_is_told_before_and_after_a_worker_has_correct
 
     async def correct() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.janitor.correct_times()
+            await lpm.maintenance.correct_times()
 
     asyncio.run(retry_in_ten_years())
     assert "Attention: the clock was set back: 1 task and 0 paused platforms wait for a moment" in status(run, store)

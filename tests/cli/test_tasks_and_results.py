@@ -146,7 +146,7 @@ def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, 
     async def fail() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             (claim,) = await lpm.claim()
-            await lpm.evidence.put("t0", b"\x89PNG\r\n\x1a\n", "no table")
+            await lpm.artifacts.put("t0", b"\x89PNG\r\n\x1a\n", "no table")
             await lpm.give_up(claim, "no table")
 
     asyncio.run(fail())
@@ -156,7 +156,7 @@ def test_a_failed_task_and_its_report_say_where_the_evidence_is(tmp_path: Path, 
         shown = dict(line.split(maxsplit=1) for line in facts.splitlines())
         assert Path(shown["screenshot"]).read_bytes().startswith(b"\x89PNG")
         assert Path(shown["log"]).read_text() == "no table"
-    kept = run("tasks", "show", "t0", "--json", "--store", store).document["evidence"]
+    kept = run("tasks", "show", "t0", "--json", "--store", store).document["artifacts"]
     report = run("results", "show", "t0", "--json", "--store", store).document
     assert kept["log_path"] == report["log_path"]
-    assert kept["log_path"].startswith("evidence/t0~")
+    assert kept["log_path"].startswith("artifacts/t0~")

@@ -1,4 +1,4 @@
-"""A yes to `forget`, `reject` or `retry` is about what the question counted: no record more (I2)."""
+"""A yes to `delete`, `reject` or `retry` is about what the question counted: no record more (I2)."""
 
 from __future__ import annotations
 
@@ -63,29 +63,29 @@ def test_i2_every_record_that_goes_with_a_task_is_counted(
     listed: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows(listed)
-    arguments = ("tasks", "forget", "--platform", "vgsi", "--store", listed)
+    arguments = ("tasks", "delete", "--platform", "vgsi", "--store", listed)
     assert run(*arguments, "--dry-run").out.splitlines() == [
         "Nothing would change.",
-        "Not forgotten: 1 with 4 records never delivered (add --unsynced to lose them).",
+        "Not deleted: 1 with 4 records never delivered (add --unsynced to lose them).",
     ]
     assert run(*arguments, "--dry-run", "--unsynced").out == (
-        "Nothing was changed. It would ask: Forget 1 task with results and pages? "
+        "Nothing was changed. It would ask: Delete 1 task with results and pages? "
         "4 records were never delivered. They are nowhere else, and lost for good.\n"
     )
     assert run(*arguments, "--dry-run", "--json").document["undelivered_records"] == 4
     answering(monkeypatch, "n\n")
     assert run(*arguments).err.startswith(
-        "4 records were never delivered. They are nowhere else, and lost for good. Forget them, too? [y/N] "
+        "4 records were never delivered. They are nowhere else, and lost for good. Delete them, too? [y/N] "
     )
     assert rows(listed) == before
     answering(monkeypatch, "y\n")
-    assert run(*arguments).out == "1 task forgotten.\n", "no word that what went was kept"
+    assert run(*arguments).out == "1 task deleted.\n", "no operation that what went was kept"
     assert run("tasks", "--store", listed).out == "No tasks.\n"
 
 
 def test_what_stays_of_other_tasks_pages_is_still_said(listed: Path, run: Run) -> None:
-    kept = run("tasks", "forget", "--parcel", "list-1", "--yes", "--store", listed).out
-    assert "Not forgotten: 1 further records of other tasks' pages." in kept
+    kept = run("tasks", "delete", "--parcel", "list-1", "--yes", "--store", listed).out
+    assert "Not deleted: 1 further records of other tasks' pages." in kept
 
 
 @pytest.mark.parametrize("which", [("results", "--all"), ("tasks", "--status", "completed")])
@@ -94,9 +94,9 @@ def test_i2_what_is_stored_while_the_question_stands_stays(
 ) -> None:
     what, *chosen = which
     answering(monkeypatch, "y\n", meanwhile=lambda: fill(listed, "new1", "new2", records=2))
-    done = run(what, "forget", *chosen, "--store", listed)
+    done = run(what, "delete", *chosen, "--store", listed)
     assert "4 records were never delivered" in done.err
-    assert done.out.startswith("4 results forgotten." if what == "results" else "1 task forgotten.")
+    assert done.out.startswith("4 results deleted." if what == "results" else "1 task deleted.")
     left = run("results", "--json", "--store", listed).document["results"]
     assert [one["delivery"] for one in left] == ["unsynced"] * 4
     assert {"new1", "new2"} <= {one["task_id"] for one in left}
@@ -118,7 +118,7 @@ def test_i2_a_record_that_a_known_task_brings_meanwhile_stays(
 
     asyncio.run(add_pending())
     answering(monkeypatch, "y\n", "y\n", meanwhile=lambda: asyncio.run(scrape()))
-    run("tasks", "forget", "--all", "--store", listed)
+    run("tasks", "delete", "--all", "--store", listed)
     (left,) = run("results", "--json", "--store", listed).document["results"]
     assert left["task_id"] == "slow"
 

@@ -59,7 +59,7 @@ async def _results(lpm: LocalPersistenceManager) -> None:
     await lpm.count_attempt([refused.result_id], "no zone")
     await lpm.mark_rejected([refused.result_id], "422 no zone")
     failing = await claim_one(lpm, echo("failing"))
-    await lpm.evidence.put("failing", b"\x89PNG\r\n\x1a\n" + b"x" * 100, "console: no table")
+    await lpm.artifacts.put("failing", b"\x89PNG\r\n\x1a\n" + b"x" * 100, "console: no table")
     await lpm.give_up(failing, "no such parcel")
     records = listed([{"parcel_id": f"P-{number}", "county": "hartford"} for number in range(3)])
     page = Page(body=b"<html>a list</html>", content_type="text/csv")

@@ -21,7 +21,7 @@ async def test_a_backup_is_a_whole_store_of_its_own(
     lpm: LocalPersistenceManager, store: Path, clock: ManualClock, events: list[Event]
 ) -> None:
     await save_one(lpm, "t1", a_result(body=b"<p>"))
-    made = await lpm.janitor.backup()
+    made = await lpm.maintenance.backup()
     path = Path(made.path)
     assert path == store.parent / "backups" / "parcelpost_20260101T000000.db"
     assert made.bytes == path.stat().st_size
@@ -37,31 +37,31 @@ async def test_a_backup_is_a_whole_store_of_its_own(
 async def test_the_last_seven_backups_are_kept(lpm: LocalPersistenceManager, store: Path, clock: ManualClock) -> None:
     removed = []
     for _ in range(10):
-        removed.append((await lpm.janitor.backup()).removed)
+        removed.append((await lpm.maintenance.backup()).removed)
         clock.advance(86_400)
     assert removed == [0] * 7 + [1] * 3
-    names = [path.name for path in backup.found(store)]
+    names = [path.name for path in backup.list_backups(store)]
     assert names == [f"parcelpost_202601{day:02}T000000.db" for day in range(4, 11)]
 
 
 async def test_copies_made_before_a_migration_or_a_restore_are_nobodys_surplus(store: Path, clock: ManualClock) -> None:
     others = ["parcelpost_before_v2_20250101T000000.db", "parcelpost_before_restore_20250101T000000.db", "mine.db"]
     async with LocalPersistenceManager.open(store, clock=clock, options=StoreOptions(keep_backups=1)) as lpm:
-        await lpm.janitor.backup()
+        await lpm.maintenance.backup()
         for name in others:
             (store.parent / "backups" / name).write_bytes(b"precious")
         clock.advance(86_400)
-        assert (await lpm.janitor.backup()).removed == 1
+        assert (await lpm.maintenance.backup()).removed == 1
     assert set(others) < {path.name for path in (store.parent / "backups").iterdir()}
 
 
 async def test_a_new_backup_is_kept_when_the_clock_was_set_back(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock, options=StoreOptions(keep_backups=2)) as lpm:
         for _ in range(4):
-            made = await lpm.janitor.backup()
+            made = await lpm.maintenance.backup()
             assert Path(made.path).exists()
             clock.advance(-86_400)
-    assert len(backup.found(store)) == 2
+    assert len(backup.list_backups(store)) == 2
 
 
 async def test_a_store_whose_name_is_a_pattern_keeps_its_own_backups_only(tmp_path: Path, clock: ManualClock) -> None:
@@ -70,12 +70,12 @@ async def test_a_store_whose_name_is_a_pattern_keeps_its_own_backups_only(tmp_pa
         LocalPersistenceManager.open(tmp_path / "s[1].db", clock=clock, options=options) as odd,
         LocalPersistenceManager.open(tmp_path / "s1.db", clock=clock, options=options) as plain,
     ):
-        await plain.janitor.backup()
-        await odd.janitor.backup()
+        await plain.maintenance.backup()
+        await odd.maintenance.backup()
         clock.advance(86_400)
-        assert (await odd.janitor.backup()).removed == 1
-        assert (await odd.janitor.health()).newest_backup == str(tmp_path / "backups" / "s[1]_20260102T000000.db")
-    assert len(backup.found(tmp_path / "s1.db")) == 1
+        assert (await odd.maintenance.backup()).removed == 1
+        assert (await odd.maintenance.health()).newest_backup == str(tmp_path / "backups" / "s[1]_20260102T000000.db")
+    assert len(backup.list_backups(tmp_path / "s1.db")) == 1
 
 
 async def test_a_backup_made_while_others_write_is_one_moment_of_the_store(
@@ -95,7 +95,7 @@ async def test_a_backup_made_while_others_write_is_one_moment_of_the_store(
 
     workers = [asyncio.create_task(work()) for _ in range(8)]
     seen: list[tuple[int, int]] = []
-    made = await lpm.janitor.backup(lambda done, total: seen.append((done, total)))
+    made = await lpm.maintenance.backup(lambda done, total: seen.append((done, total)))
     is_done.set()
     saved = sum(await asyncio.gather(*workers))
     assert saved > 0
@@ -133,7 +133,7 @@ async def test_a_backup_that_cannot_be_put_in_place_leaves_nothing(lpm: LocalPer
     folder = store.parent / "backups"
     (folder / "parcelpost_20260101T000000.db").mkdir(parents=True)
     with pytest.raises(BackupFailed):
-        await lpm.janitor.backup()
+        await lpm.maintenance.backup()
     assert [path.name for path in folder.iterdir()] == ["parcelpost_20260101T000000.db"]
 
 
@@ -141,7 +141,7 @@ async def test_a_partial_copy_of_an_earlier_try_is_not_in_the_way(lpm: LocalPers
     folder = store.parent / "backups"
     folder.mkdir()
     (folder / "parcelpost_20260101T000000.db.partial").write_bytes(b"half")
-    made = await lpm.janitor.backup()
+    made = await lpm.maintenance.backup()
     assert file_problems(Path(made.path)) == []
     assert len(list(folder.iterdir())) == 1
 

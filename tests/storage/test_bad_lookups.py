@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filters import Selection
+from parcelpost.storage.admin import Selection
 from tests.storage.making import everything, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")
@@ -28,7 +28,7 @@ ASK: dict[str, Callable[[LocalPersistenceManager], Awaitable[object]]] = {
     "resume_platform": lambda lpm: lpm.resume_platform(NOT_TEXT),
     "cache.get": lambda lpm: lpm.cache.get(NOT_TEXT),
     "cache.refresh": lambda lpm: lpm.cache.refresh(NOT_TEXT),
-    "cache.forget": lambda lpm: lpm.cache.forget(NOT_TEXT),
+    "cache.delete": lambda lpm: lpm.cache.delete(NOT_TEXT),
     "signals.aggregate": lambda lpm: lpm.signals.aggregate(NOT_TEXT),
     "signals.mark_synced": lambda lpm: lpm.signals.mark_synced([NOT_TEXT]),
     "sync_log.recent": lambda lpm: lpm.sync_log.recent(direction=NOT_TEXT),

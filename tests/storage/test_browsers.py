@@ -93,14 +93,14 @@ async def test_browsers_of_dead_owners_are_left_behind_and_those_of_live_ones_ar
     await lpm.browsers.put(replace(BROWSER, browser_id=1, owner=lpm.owner_id))
     await lpm.browsers.put(replace(BROWSER, browser_id=2))
     await lpm.browsers.put(replace(BROWSER, browser_id=3, owner=""))
-    assert [one.browser_id for one in await lpm.browsers.left_behind()] == [2, 3]
+    assert [one.browser_id for one in await lpm.browsers.orphans()] == [2, 3]
 
 
 async def test_what_took_the_place_of_a_dead_one_is_not_buried_with_it(lpm: LocalPersistenceManager) -> None:
     await lpm.browsers.put(replace(BROWSER, owner=lpm.owner_id))
-    assert await lpm.browsers.bury(BROWSER) is False
+    assert await lpm.browsers.reap(BROWSER) is False
     await lpm.browsers.put(BROWSER)
-    assert await lpm.browsers.bury(BROWSER) is True
+    assert await lpm.browsers.reap(BROWSER) is True
     assert await lpm.browsers.all() == []
 
 

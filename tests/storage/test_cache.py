@@ -158,7 +158,7 @@ async def test_the_cache_never_grows_beyond_its_cap(
     for n in range(60):
         await small.cache.put(f"k{n % 7}", noise(100 * (n % 11)))
         if n % 5 == 0:
-            await small.cache.forget(f"k{(n + 3) % 7}")
+            await small.cache.delete(f"k{(n + 3) % 7}")
         clock.advance(1)
         total = (await small.cache.stats()).bytes
         assert total <= 3_500
@@ -221,9 +221,9 @@ async def test_a_hit_is_written_down(lpm: LocalPersistenceManager, clock: Manual
 async def test_pages_are_forgotten_one_by_one_or_all(lpm: LocalPersistenceManager) -> None:
     for key in "abc":
         await lpm.cache.put(key, b"1")
-    assert await lpm.cache.forget("a") == 1
-    assert await lpm.cache.forget("a") == 0
-    assert await lpm.cache.forget() == 2
+    assert await lpm.cache.delete("a") == 1
+    assert await lpm.cache.delete("a") == 0
+    assert await lpm.cache.delete() == 2
     assert (await lpm.cache.stats()).bytes == 0
 
 

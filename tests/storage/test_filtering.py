@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Selection
 from tests.storage.making import NOW, a_result, a_task
 
 PLATFORMS = ("vgsi", "qpublic")

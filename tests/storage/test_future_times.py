@@ -48,7 +48,7 @@ async def test_no_delay_that_a_wrong_clock_wrote_is_longer_than_it_was_meant(
     lpm: LocalPersistenceManager, clock: ManualClock, events: list[Event]
 ) -> None:
     await work_in_the_future(lpm, clock)
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     assert [event for event in events if isinstance(event, ClockSetBack)] == [
         ClockSetBack(seconds=TEN_YEARS, tasks=2, platforms=1)
     ]
@@ -71,11 +71,11 @@ async def test_nothing_in_the_store_is_from_the_future_after_that(
     await work_in_the_future(lpm, clock)
     before = {name: look(store, f"SELECT max({name[1]}) FROM {name[0]}")[0][0] for name in _COLUMNS}
     assert all(moment > "2035" for moment in before.values())
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     after = {name: look(store, f"SELECT max({name[1]}) FROM {name[0]}")[0][0] for name in _COLUMNS}
     assert all(moment < "2026-01-02" for moment in after.values())
     assert await lpm.cache.get("page") is None
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     assert len([event for event in events if isinstance(event, ClockSetBack)]) == 1
 
 
@@ -85,7 +85,7 @@ async def test_a_new_lease_for_a_task_that_waits_for_the_far_future_does_not_kee
     await work_in_the_future(lpm, clock)
     again = [a_task(name, lease_id="new", lease_expires_at=NOW + 24 * HOUR) for name in ("retried", "released")]
     await lpm.add_tasks(again, granted=True)
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     infos = {info.task.task_id: info for info in await lpm.list_tasks()}
     assert infos["retried"].task.lease_expires_at == NOW + 24 * HOUR
     assert [infos[name].available_at for name in ("retried", "released")] == [NOW + HOUR, NOW + 2 * HOUR]
@@ -100,12 +100,12 @@ async def test_a_delay_that_is_longer_than_any_can_be_is_over(
         db.execute("UPDATE tasks SET available_at = '2036-01-01T00:00:00.000Z'")
     await lpm.retry_later(await claim_one(lpm, "longest"), "timeout", timedelta(days=3_650))
     clock.advance(-30)
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     assert [event.tasks for event in events if isinstance(event, ClockSetBack)] == [1]
     infos = {info.task.task_id: info for info in await lpm.list_tasks()}
     assert infos["longest"].available_at == NOW + LONGEST_DELAY
     assert [claim.task.task_id for claim in await lpm.claim(9)] == ["stranded"]
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     assert len([event for event in events if isinstance(event, ClockSetBack)]) == 1
 
 
@@ -115,7 +115,7 @@ async def test_delays_that_a_right_clock_wrote_stay_as_they_are(
     await lpm.retry_later(await claim_one(lpm), "timeout", 24 * HOUR)
     await lpm.pause_platform("beacon", clock.now() + 8_760 * HOUR)
     clock.advance(-30)  # as clocks are corrected every day
-    await lpm.janitor.correct_times()
+    await lpm.maintenance.correct_times()
     assert not any(isinstance(event, ClockSetBack) for event in events)
     infos = {info.task.task_id: info for info in await lpm.list_tasks()}
     assert infos["t1"].available_at == NOW + 24 * HOUR

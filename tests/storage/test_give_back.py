@@ -19,11 +19,11 @@ from tests.storage.making import a_result, a_task, save_one, the_result
 async def test_the_journal_and_the_wal_go_and_the_pages_stay(lpm: LocalPersistenceManager, store: Path) -> None:
     body = os.urandom(100_000)
     entry = await save_one(lpm, "t1", a_result(body=body))
-    before = await lpm.janitor.usage()
+    before = await lpm.maintenance.usage()
     assert before.wal > 0
     assert before.journal >= 100_000
-    await lpm.janitor.give_back()
-    after = await lpm.janitor.usage()
+    await lpm.maintenance.give_back()
+    after = await lpm.maintenance.usage()
     assert (after.wal, after.journal, after.raw) == (0, 0, before.raw)
     assert list(live_folder(store).glob("*.raw")) == []
     assert gzip.decompress(lpm.raw_path(str(entry.html_path)).read_bytes()) == body
@@ -31,9 +31,9 @@ async def test_the_journal_and_the_wal_go_and_the_pages_stay(lpm: LocalPersisten
 
 
 async def test_with_nothing_to_give_back_nothing_happens(lpm: LocalPersistenceManager) -> None:
-    await lpm.janitor.give_back()
-    await lpm.janitor.give_back()
-    assert (await lpm.janitor.usage()).journal == 0
+    await lpm.maintenance.give_back()
+    await lpm.maintenance.give_back()
+    assert (await lpm.maintenance.usage()).journal == 0
 
 
 async def test_pages_that_are_kept_meanwhile_are_kept(lpm: LocalPersistenceManager, store: Path) -> None:
@@ -41,7 +41,7 @@ async def test_pages_that_are_kept_meanwhile_are_kept(lpm: LocalPersistenceManag
     claims = await lpm.claim(60)
     bodies = {claim.task.task_id: os.urandom(5_000) for claim in claims}
     saves = [lpm.save_result(claim, a_result(body=bodies[claim.task.task_id])) for claim in claims]
-    others = [lpm.janitor.give_back() for _ in range(10)]
+    others = [lpm.maintenance.give_back() for _ in range(10)]
     await asyncio.gather(*(one for pair in zip(saves[:10], others, strict=True) for one in pair), *saves[10:])
     entries = await lpm.list_results(limit=100)
     assert len(entries) == 60
@@ -57,11 +57,11 @@ async def test_a_reader_is_not_waited_for(lpm: LocalPersistenceManager, store: P
         reader.execute("SELECT count(*) FROM tasks").fetchone()
         await save_one(lpm, "t1", a_result(body=b"<p>"))
         async with asyncio.timeout(9):  # the store's own patience with a lock is 10 s
-            await lpm.janitor.give_back()
-        assert (await lpm.janitor.usage()).wal > 0
+            await lpm.maintenance.give_back()
+        assert (await lpm.maintenance.usage()).wal > 0
         assert reader.execute("SELECT count(*) FROM tasks").fetchone() == (0,)
-    await lpm.janitor.give_back()
-    assert (await lpm.janitor.usage()).wal == 0
+    await lpm.maintenance.give_back()
+    assert (await lpm.maintenance.usage()).wal == 0
 
 
 async def test_a_store_that_gave_back_its_journal_opens_again_with_nothing_to_mend(
@@ -69,7 +69,7 @@ async def test_a_store_that_gave_back_its_journal_opens_again_with_nothing_to_me
 ) -> None:
     async with LocalPersistenceManager.open(store) as lpm:
         await save_one(lpm, "t1", a_result(body=b"<p>1"))
-        await lpm.janitor.give_back()
+        await lpm.maintenance.give_back()
         await save_one(lpm, "t2", a_result(body=b"<p>2"))
     async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
         assert len(await lpm.list_results()) == 2

@@ -115,11 +115,11 @@ async def test_one_that_its_upstream_waits_to_hear_of_outlives_its_result(
     await lpm.add_tasks([a_task()], granted=True)
     clock.advance(30 * 86_400)
     for _ in range(2):
-        await lpm.janitor.clean()
+        await lpm.maintenance.clean()
     assert await lpm.get_result("t1") is None
     ((info, _),) = await lpm.tasks_to_answer()
     await lpm.mark_answered([info.seq])
-    await lpm.janitor.clean()
+    await lpm.maintenance.clean()
     assert await lpm.get_task("t1") is None
 
 

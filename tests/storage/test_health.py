@@ -25,16 +25,16 @@ async def opened(store: Path, clock: ManualClock, **options: int) -> AsyncIterat
 
 async def level_with(store: Path, clock: ManualClock, **options: int) -> Level:
     async with opened(store, clock, **options) as lpm:
-        return (await lpm.janitor.usage()).level
+        return (await lpm.maintenance.usage()).level
 
 
 async def used(store: Path, clock: ManualClock) -> Usage:
     async with opened(store, clock) as lpm:
-        return await lpm.janitor.usage()
+        return await lpm.maintenance.usage()
 
 
 async def test_a_fresh_store_is_fine(lpm: LocalPersistenceManager) -> None:
-    usage = await lpm.janitor.usage()
+    usage = await lpm.maintenance.usage()
     assert usage.level is Level.FINE
     assert (usage.raw, usage.journal) == (0, 0)
     assert (usage.max_bytes, usage.min_free_bytes) == (1024**3, 256 * 1024**2)
@@ -72,10 +72,10 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
             entry = await save_one(lpm, f"t{n}", a_result(body=os.urandom(40_000)))
             await deliver(lpm, entry.result_id)
             await lpm.cache.put(f"k{n}", os.urandom(20_000))
-        assert (await lpm.janitor.usage()).level is Level.EXECUTOR_STOPS
-        await lpm.janitor.relieve()
+        assert (await lpm.maintenance.usage()).level is Level.EXECUTOR_STOPS
+        await lpm.maintenance.relieve()
     async with opened(store, clock, max_bytes=1_500_000) as lpm:
-        usage = await lpm.janitor.usage()
+        usage = await lpm.maintenance.usage()
         assert usage.level is Level.FINE
         assert usage.raw == 102_400 + 4_096
         assert await the_result(lpm, "waiting") == waiting
@@ -85,15 +85,15 @@ async def test_relief_brings_a_store_at_its_cap_back_and_loses_nothing_undeliver
 
 async def test_free_pages_do_not_count(lpm: LocalPersistenceManager) -> None:
     await lpm.cache.put("k", os.urandom(1_000_000))
-    before = await lpm.janitor.usage()
-    await lpm.cache.forget()
-    after = await lpm.janitor.usage()
+    before = await lpm.maintenance.usage()
+    await lpm.cache.delete()
+    after = await lpm.maintenance.usage()
     assert after.database < before.database - 900_000
 
 
 async def test_raw_files_and_their_journal_count(lpm: LocalPersistenceManager, store: Path) -> None:
     await save_one(lpm, "t1", a_result(body=os.urandom(100_000)))
-    usage = await lpm.janitor.usage()
+    usage = await lpm.maintenance.usage()
     assert usage.raw == 102_400 + 4_096
     assert usage.journal >= 100_000
     assert usage.journal == sum(path.stat().st_size for path in live_folder(store).glob("*.raw"))
@@ -103,16 +103,16 @@ async def test_raw_files_and_their_journal_count(lpm: LocalPersistenceManager, s
 async def test_health_says_all_that_an_operator_asks(
     lpm: LocalPersistenceManager, store: Path, clock: ManualClock
 ) -> None:
-    empty = await lpm.janitor.health()
+    empty = await lpm.maintenance.health()
     assert (empty.oldest_unsynced_seconds, empty.last_change) == (0.0, "")
     assert (empty.newest_backup, empty.newest_backup_age_seconds, empty.problems) == (None, None, None)
     await save_one(lpm)
     await lpm.cache.put("k", b"1")
     clock.advance(90)
-    made = await lpm.janitor.backup()
+    made = await lpm.maintenance.backup()
     os.utime(made.path, (clock.now().timestamp(), clock.now().timestamp()))
     clock.advance(10)
-    health = await lpm.janitor.health(check=True)
+    health = await lpm.maintenance.health(check=True)
     assert (health.path, health.schema_version) == (str(store), migrations.load()[-1].version)
     assert (health.oldest_unsynced_seconds, health.last_change) == (100.0, "2026-01-01T00:00:00.000Z")
     assert (health.newest_backup, health.newest_backup_age_seconds) == (made.path, 10.0)
@@ -128,5 +128,5 @@ async def test_the_check_finds_a_result_without_its_task(lpm: LocalPersistenceMa
     with contextlib.closing(sqlite3.connect(store)) as db:
         db.execute("DELETE FROM tasks")
         db.commit()
-    (problem,) = (await lpm.janitor.health(check=True)).problems or []
+    (problem,) = (await lpm.maintenance.health(check=True)).problems or []
     assert "results row 1 names a missing tasks" in problem

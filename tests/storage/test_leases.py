@@ -42,7 +42,7 @@ async def test_held_are_open_tasks_and_ends_that_wait_to_be_sent(
             a_task("own"),
         ]
     )
-    found = await lpm.leases.named()
+    found = await lpm.leases.list()
     assert found[0] == _lease("waits", "b", SOON - MINUTE), "what ends next comes first"
     assert sorted(lease.task_id for lease in found) == ["failed", "held", "unsent", "waits"]
     assert {entry.task_id: entry.lease_id for entry in await lpm.get_unsynced_results()} == {
@@ -77,7 +77,7 @@ async def test_a_task_that_is_granted_once_more_has_the_new_leases_name(
     clock.advance(11 * 60)
     assert await lpm.expire_tasks() == 1
     await lpm.add_tasks([a_task("t1", lease_expires_at=LATER, lease_id="b")], granted=True)
-    assert [(lease.task_id, lease.lease_id) for lease in await lpm.leases.named()] == [("t1", "b")]
+    assert [(lease.task_id, lease.lease_id) for lease in await lpm.leases.list()] == [("t1", "b")]
     clock.advance(10 * 60)
     assert await lpm.expire_tasks() == 1
     (end,) = await lpm.get_unsynced_results()
@@ -98,5 +98,5 @@ async def test_a_new_lease_counts_though_our_clock_was_set_back(
     for lease_id in ("b", "b", "c", "c"):
         granted = [a_task(name, lease_expires_at=earlier, lease_id=lease_id) for name in ("open", "expired")]
         await lpm.add_tasks(granted, granted=True)
-    assert {(lease.lease_id, lease.expires_at) for lease in await lpm.leases.named()} == {("c", earlier)}
+    assert {(lease.lease_id, lease.expires_at) for lease in await lpm.leases.list()} == {("c", earlier)}
     assert await lpm.get_unsynced_results() == []

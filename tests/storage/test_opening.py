@@ -186,7 +186,7 @@ async def test_a_closed_store_says_so(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         claim = await claim_one(lpm)
     for call in (lpm.get_result("t1"), lpm.queue_depth(), lpm.add_task(a_task("t2")), lpm.give_up(claim, "no"),
-                 lpm.cache.get("k"), lpm.claim(), lpm.janitor.usage()):  # fmt: skip
+                 lpm.cache.get("k"), lpm.claim(), lpm.maintenance.usage()):  # fmt: skip
         with pytest.raises(StoreClosed):
             await call
 
@@ -199,8 +199,8 @@ async def test_a_store_opened_by_a_relative_path_stays_where_it_is_when_the_proc
     async with LocalPersistenceManager.open("a/store.db", clock=clock) as lpm:
         monkeypatch.chdir(tmp_path / "elsewhere")
         entry = await save_one(lpm, "t1", a_result(body=b"<p>"))
-        await lpm.janitor.backup()
-        assert (await lpm.janitor.usage()).journal > 0
+        await lpm.maintenance.backup()
+        assert (await lpm.maintenance.usage()).journal > 0
         assert await lpm.recover_abandoned() == 0
         assert lpm.raw_path(str(entry.html_path)).exists()
     assert list((tmp_path / "elsewhere").iterdir()) == []
@@ -212,6 +212,6 @@ async def test_a_store_is_found_by_text_too_and_at_odd_places(tmp_path: Path, cl
     path = tmp_path / "a b" / "50% [1] ü #?" / "my store.db"
     async with LocalPersistenceManager.open(str(path), clock=clock) as lpm:
         await save_one(lpm)
-        assert (await lpm.janitor.backup()).removed == 0
-        assert (await lpm.janitor.health()).newest_backup is not None
+        assert (await lpm.maintenance.backup()).removed == 0
+        assert (await lpm.maintenance.health()).newest_backup is not None
     assert path.exists()

@@ -22,7 +22,6 @@ from parcelpost.storage import (
     backup,
     cache,
     claims,
-    filters,
     health,
     history,
     leases,
@@ -33,7 +32,7 @@ from parcelpost.storage import (
     signals,
     tasks,
 )
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Selection
 from parcelpost.storage.history import Sample, SyncRound
 from tests.storage.making import NOW, a_result, a_task, deliver, save_one
 
@@ -67,7 +66,7 @@ async def _fill(store: Path) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         if store.stem == "analyzed early":
             await save_one(lpm, "first")
-            await lpm.janitor.clean()
+            await lpm.maintenance.clean()
         await lpm.add_tasks(
             a_task(
                 f"t{n}", platform=PLATFORMS[n % 3], lease_expires_at=NOW + timedelta(hours=1) if n % 5 == 0 else None
@@ -94,7 +93,7 @@ async def _fill(store: Path) -> None:
             for n in range(300)
         )
         if store.stem == "analyzed":
-            await lpm.janitor.clean()
+            await lpm.maintenance.clean()
     with contextlib.closing(sqlite3.connect(store)) as db:
         held = "UPDATE tasks SET status = 'processing', claim_token = 'x:1', claimed_by = 'x'"
         db.execute(f"{held} WHERE status = 'pending' AND seq % 20 = 19")
@@ -138,18 +137,18 @@ def save(db: sqlite3.Connection) -> None:
 
 def requeue(db: sqlite3.Connection) -> None:
     which = Selection(statuses=(TaskStatus.FAILED,), platform="vgsi")
-    found = admin.find(db, admin.RETRY_TASKS, which, admin.Consent(completed=True), admin.ACTED_ON, 3, 50)
+    found = admin.find(db, admin.RETRY_TASKS, which, admin.Flags(include_completed=True), admin.CHANGES, 3, 50)
     change = partial(admin._retry, now=LATER)
-    admin._apply(db, admin.RETRY_TASKS, which, found, admin.Consent(), change)
+    admin._apply(db, admin.RETRY_TASKS, which, found, admin.Flags(), change)
 
 
-def forget(word: admin.Word, change: Any, which: Selection) -> Run:
+def delete(operation: admin.Operation, change: Any, which: Selection) -> Run:
     def run(db: sqlite3.Connection) -> None:
-        consent = admin.Consent(unsynced=True)
-        found = admin.find(db, word, which, consent, admin.ACTED_ON, 3, 50)
-        admin.counts(db, word, which, consent)
-        admin.records_lost(db, word, which)
-        admin._apply(db, word, which, found, consent, lambda db, rows: change(db, rows, LATER))
+        flags = admin.Flags(force=True)
+        found = admin.find(db, operation, which, flags, admin.CHANGES, 3, 50)
+        admin.counts(db, operation, which, flags)
+        admin.records_lost(db, operation, which)
+        admin._apply(db, operation, which, found, flags, lambda db, rows: change(db, rows, LATER))
 
     return run
 
@@ -173,8 +172,9 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("release all of an owner", lambda db: tasks.release_owned(db, "x", LATER), {"tasks_held"}),
     ("who holds claims", tasks.owners, {"tasks_held"}),
     ("recover the dead", lambda db: tasks.recover(db, ["x"], NOW, 5), {"tasks_held"}),
-    ("extend leases", lambda db: tasks.extend_leases(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
-    ("leases with names", lambda db: leases.named(db, LATER), {"tasks_named_leases", "sqlite_autoindex_results_2"}),
+    ("extend leases", lambda db: leases.extend_all(db, LATER, "", iso(NOW)), {"tasks_leased", "tasks_held"}),
+    ("leases with names", lambda db: leases.list_leases(db, LATER),
+     {"tasks_named_leases", "sqlite_autoindex_results_2"}),
     ("extend leases with names", lambda db: leases.extend(db, [LEASE], LATER), {"sqlite_autoindex_tasks_1"}),
     ("expire by lease", lambda db: tasks.expire_leases(db, LATER), {"tasks_leased"}),
     ("expire by age", lambda db: tasks.stored_before(db, LATER), {"tasks_ready", "tasks_delayed"}),
@@ -184,16 +184,16 @@ HOT: list[tuple[str, Run, set[str]]] = [
     ("failures lately", lambda db: queries.failures_since(db, NOW), {"tasks_ended"}),
     ("sources of what waits", queries.sources, {"tasks_ready", "results_outbox", "sqlite_autoindex_tasks_1"}),
     ("requeue", requeue, {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2"}),
-    ("forget tasks", forget(admin.FORGET_TASKS, admin._forget_tasks, Selection()),
+    ("delete tasks", delete(admin.DELETE_TASKS, admin._delete_tasks, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_results_2", "tasks_children"}),
-    ("forget results", forget(admin.FORGET_RESULTS, admin._forget_results, Selection()),
+    ("delete results", delete(admin.DELETE_RESULTS, admin._delete_results, Selection()),
      {"INTEGER PRIMARY KEY", "sqlite_autoindex_tasks_1", "results_page_shared"}),
-    ("forget rejected results", forget(admin.FORGET_RESULTS, admin._forget_results, REJECTED), {"results_rejected"}),
-    ("list tasks", lambda db: filters.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
-    ("list tasks by id", lambda db: filters.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
+    ("delete rejected results", delete(admin.DELETE_RESULTS, admin._delete_results, REJECTED), {"results_rejected"}),
+    ("list tasks", lambda db: admin.tasks_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list tasks by id", lambda db: admin.tasks_page(db, Selection(task_ids=("t1",)), 9, 3),
      {"sqlite_autoindex_tasks_1"}),
-    ("list unsynced results", lambda db: filters.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
-    ("list rejected results", lambda db: filters.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
+    ("list unsynced results", lambda db: admin.results_page(db, UNSYNCED, 9, 3), {"results_outbox"}),
+    ("list rejected results", lambda db: admin.results_page(db, REJECTED, 9, 3), {"results_rejected"}),
     ("what runs now", lambda db: queries.running(db, 60), {"tasks_held"}),
     ("what was done lately", lambda db: queries.throughput_since(db, NOW), {"tasks_ended", "sync_log_created"}),
     ("what went wrong lately", lambda db: queries.recent_errors(db, 60),
@@ -213,11 +213,11 @@ HOT: list[tuple[str, Run, set[str]]] = [
      {"results_page_owner", "results_page_shared"}),
     ("what a task brought before", lambda db: outbox.remove_earlier(db, "x"),
      {"tasks_children", "sqlite_autoindex_results_2"}),
-    ("list results", lambda db: filters.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
+    ("list results", lambda db: admin.results_page(db, Selection(), 9, 3), {"INTEGER PRIMARY KEY"}),
     ("cache lookup", lambda db: cache._find(db, "k1", "html"), {"sqlite_autoindex_cache_1"}),
     ("cache access update", lambda db: cache._touch(db, "k1", LATER), {"sqlite_autoindex_cache_1"}),
     ("cache put and eviction", cache_put, {"cache_last_accessed"}),
-    ("cache forget one", lambda db: cache._forget(db, "k1"), {"sqlite_autoindex_cache_1"}),
+    ("cache delete one", lambda db: cache._delete(db, "k1"), {"sqlite_autoindex_cache_1"}),
     ("clean delivered results", lambda db: retention._delivered_results(db, LATER),
      {"results_synced", "results_page_shared"}),
     ("clean ended tasks", lambda db: retention._ended_tasks(db, LATER, ("", 0)),

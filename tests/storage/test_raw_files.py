@@ -48,7 +48,7 @@ async def test_only_the_owner_may_read_any_file_or_enter_any_folder(store: Path,
     try:
         async with LocalPersistenceManager.open(store, clock=clock) as lpm:
             await save_one(lpm, "t1", a_result(body=b"<p>"))
-            await lpm.janitor.backup()
+            await lpm.maintenance.backup()
             modes = {path: path.stat().st_mode for path in [store.parent, *store.parent.rglob("*")]}
     finally:
         os.umask(before)
@@ -85,7 +85,7 @@ async def test_the_same_page_any_number_of_times_is_kept_for_each_result(
     entries = [await save_one(lpm, f"t{n}", a_result(body=b"<p>same</p>")) for n in range(5)]
     assert len({entry.html_path for entry in entries}) == 5
     await deliver(lpm, entries[0].result_id)
-    await lpm.janitor.relieve()
+    await lpm.maintenance.relieve()
     for entry in entries[1:]:
         assert entry.html_path is not None
         assert gzip.decompress(lpm.raw_path(entry.html_path).read_bytes()) == b"<p>same</p>"

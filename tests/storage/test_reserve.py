@@ -41,5 +41,5 @@ async def test_cleaning_fills_the_reserve_again(store: Path, clock: ManualClock)
         reserve = live_folder(store) / "reserve"
         assert size(reserve) == RESERVE_BYTES
         (reserve / "3").unlink()
-        await lpm.janitor.clean()
+        await lpm.maintenance.clean()
         assert size(reserve) == RESERVE_BYTES

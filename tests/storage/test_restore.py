@@ -38,7 +38,7 @@ async def old(store: Path, clock: ManualClock) -> Path:
     """A backup with one result; the store has gone on since and has two."""
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         await save_one(lpm, "t1")
-        made = await lpm.janitor.backup()
+        made = await lpm.maintenance.backup()
         clock.advance(60)
         await save_one(lpm, "t2")
     return Path(made.path)
@@ -47,7 +47,7 @@ async def old(store: Path, clock: ManualClock) -> Path:
 async def test_a_store_that_is_gone_is_brought_back(store: Path, clock: ManualClock, old: Path) -> None:
     store.unlink()
     restored = restore(old, store, clock)
-    assert (restored.set_aside, restored.contents.results, restored.contents.tasks) == (None, 1, 1)
+    assert (restored.previous, restored.contents.results, restored.contents.tasks) == (None, 1, 1)
     assert everything(store) == everything(old)
     assert store.stat().st_mode & 0o777 == 0o600
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
@@ -70,10 +70,10 @@ async def test_a_newer_store_that_is_replaced_is_set_aside_whole(store: Path, cl
     before = everything(store)
     restored = restore(old, store, clock, force=True)
     assert everything(store) == everything(old)
-    assert restored.set_aside is not None
-    aside = Path(restored.set_aside)
+    assert restored.previous is not None
+    aside = Path(restored.previous)
     assert aside.parent == old.parent
-    assert aside not in backup.found(store)
+    assert aside not in backup.list_backups(store)
     assert everything(aside) == before
     async with LocalPersistenceManager.open(aside, clock=clock) as lpm:
         assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["t1", "t2"]
@@ -91,22 +91,22 @@ async def test_what_is_only_in_the_wal_is_set_aside_too(
         store.with_name(store.name + end).write_bytes(content)
     restored = restore(old, store, clock, force=True)
     assert look(store, "SELECT task_id FROM results") == [("t1",)]
-    assert restored.set_aside is not None
-    assert look(Path(restored.set_aside), "SELECT task_id FROM results") == [("t1",), ("t2",), ("t3",)]
+    assert restored.previous is not None
+    assert look(Path(restored.previous), "SELECT task_id FROM results") == [("t1",), ("t2",), ("t3",)]
 
 
 async def test_an_unchanged_store_may_be_replaced(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         await save_one(lpm)
-        made = await lpm.janitor.backup()
+        made = await lpm.maintenance.backup()
     restored = restore(made.path, store, clock)
-    assert restored.set_aside is not None
+    assert restored.previous is not None
 
 
 async def test_a_receipt_since_the_backup_counts_as_a_change(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         entry = await save_one(lpm)
-        made = await lpm.janitor.backup()
+        made = await lpm.maintenance.backup()
         clock.advance(60)
         await deliver(lpm, entry.result_id)
     with pytest.raises(BackupBehind):
@@ -135,9 +135,9 @@ async def test_a_live_store_that_is_replaced_all_the_same_is_seen_by_its_process
         await save_one(lpm, a_task("t5", platform="other"))
     assert look(store, "SELECT task_id FROM tasks ORDER BY seq") == [("t1",), ("t4",), ("t5",)]
     assert file_problems(store) == []
-    assert restored.set_aside is not None
-    assert look(Path(restored.set_aside), "SELECT count(*) FROM tasks") == [(3,)]
-    assert file_problems(Path(restored.set_aside)) == []
+    assert restored.previous is not None
+    assert look(Path(restored.previous), "SELECT count(*) FROM tasks") == [(3,)]
+    assert file_problems(Path(restored.previous)) == []
 
 
 def _damage(path: Path) -> None:
@@ -197,8 +197,8 @@ def test_a_damaged_store_is_replaced_only_with_force_and_kept(
     assert store.read_bytes() == damaged
     restored = restore(old, store, clock, force=True)
     assert everything(store) == everything(old)
-    assert restored.set_aside is not None
-    assert Path(restored.set_aside).read_bytes() == damaged
+    assert restored.previous is not None
+    assert Path(restored.previous).read_bytes() == damaged
 
 
 async def test_a_store_cannot_be_its_own_backup(store: Path, clock: ManualClock, old: Path) -> None:
@@ -212,7 +212,7 @@ async def test_what_a_process_held_when_the_backup_was_made_comes_back(store: Pa
     """I9"""
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         await claim_one(lpm)
-        made = await lpm.janitor.backup()
+        made = await lpm.maintenance.backup()
     restore(made.path, store, clock, force=True)
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         assert len(await lpm.claim()) == 1
@@ -222,9 +222,9 @@ async def test_two_restores_within_a_second_set_both_stores_aside(store: Path, c
     """I2: what was not delivered is never written over."""
     first = restore(old, store, clock, force=True)
     second = restore(old, store, clock, force=True)
-    assert first.set_aside != second.set_aside
-    assert look(Path(str(first.set_aside)), "SELECT count(*) FROM results") == [(2,)]
-    assert look(Path(str(second.set_aside)), "SELECT count(*) FROM results") == [(1,)]
+    assert first.previous != second.previous
+    assert look(Path(str(first.previous)), "SELECT count(*) FROM results") == [(2,)]
+    assert look(Path(str(second.previous)), "SELECT count(*) FROM results") == [(1,)]
 
 
 def test_a_restore_that_is_killed_at_any_step_leaves_the_old_store_with_its_wal_or_the_new_one(tmp_path: Path) -> None:

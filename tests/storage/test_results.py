@@ -14,7 +14,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Selection
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 
@@ -203,10 +203,12 @@ async def test_the_file_itself_refuses_what_would_break_a_promise(lpm: LocalPers
         "I6 order": "UPDATE results SET synced = 1, synced_at = 'x'",
         "I6 hash": "UPDATE results SET raw_sha256 = NULL",
         "I9": "UPDATE tasks SET claimed_by = NULL WHERE task_id = 'held'",
+        "ended by an operator, and not failed": "UPDATE tasks SET ended_by = 'operator'",
+        "ended by nobody known": "UPDATE tasks SET ended_by = 'x'",
+        "rejected by an operator, and not rejected": "UPDATE results SET rejected_by = 'operator'",
         "a result without its task": "DELETE FROM tasks WHERE task_id = 'done'",
-        "a second result": "INSERT INTO results SELECT NULL, 'new', task_id, 1, '', '', '', '', NULL, 0, NULL, NULL, "
-        "NULL, NULL, NULL, 0, '', '', 0, 0, NULL, NULL, NULL, NULL, '', NULL, 0, NULL "
-        "FROM tasks WHERE task_id = 'done'",
+        "a second result": "INSERT INTO results (result_id, task_id, success, parcel_id, platform, state, county, "
+        "idempotency_key, scraped_at, created_at) VALUES ('new', 'done', 1, '', '', '', '', '', '', '')",
     }
     before = look(store, "SELECT * FROM results")
     with contextlib.closing(sqlite3.connect(store)) as db:

@@ -18,11 +18,11 @@ from parcelpost.events import Event, StoreCleaned
 from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.history import Sample, SyncRound
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.raw_files import raw_folder
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 
 DAY = 86_400
-NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0, evidence=0)
+NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0, artifacts=0)
 
 
 def count(store: Path, table: str) -> int:
@@ -36,9 +36,9 @@ async def test_a_delivered_result_and_its_task_go_after_seven_days(
     entry = await save_one(lpm)
     await deliver(lpm, entry.result_id)
     clock.advance(7 * DAY)
-    assert await lpm.janitor.clean() == NOTHING
+    assert await lpm.maintenance.clean() == NOTHING
     clock.advance(0.001)
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.tasks) == (1, 1)
     assert events[-1] == cleaned
     assert (count(store, "tasks"), count(store, "results")) == (0, 0)
@@ -55,8 +55,8 @@ async def test_what_is_not_delivered_stays_however_old(lpm: LocalPersistenceMana
     for path in lpm.raw_path(str(page.html_path)), lpm.raw_path(str(raw_only.html_path)):
         os.utime(path, (0, 0))
     clock.advance(400 * DAY)
-    assert await lpm.janitor.clean() == NOTHING
-    assert await lpm.janitor.relieve() == NOTHING
+    assert await lpm.maintenance.clean() == NOTHING
+    assert await lpm.maintenance.relieve() == NOTHING
     assert len(await lpm.list_results()) == 4
     assert lpm.raw_path(str(page.html_path)).exists()
     assert lpm.raw_path(str(raw_only.html_path)).exists()
@@ -67,8 +67,8 @@ async def test_what_has_not_ended_stays_however_old(lpm: LocalPersistenceManager
     await claim_one(lpm, "held")
     await lpm.add_task(a_task("pending"))
     clock.advance(400 * DAY)
-    assert await lpm.janitor.clean() == NOTHING
-    assert await lpm.janitor.relieve() == NOTHING
+    assert await lpm.maintenance.clean() == NOTHING
+    assert await lpm.maintenance.relieve() == NOTHING
     depth = await lpm.queue_depth()
     assert (depth.pending, depth.processing) == (1, 1)
 
@@ -79,9 +79,9 @@ async def test_a_task_goes_only_after_its_result(lpm: LocalPersistenceManager, c
     clock.advance(20 * DAY)
     await deliver(lpm, entry.result_id)
     clock.advance(DAY)
-    assert await lpm.janitor.clean() == NOTHING
+    assert await lpm.maintenance.clean() == NOTHING
     clock.advance(7 * DAY)
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.tasks) == (1, 1)
 
 
@@ -92,7 +92,7 @@ async def test_a_delivered_task_that_was_requeued_is_not_cleaned_away(
     await deliver(lpm, (await save_one(lpm)).result_id)
     await lpm.requeue(completed=True)
     clock.advance(30 * DAY)
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.tasks) == (1, 0)
     assert (await the_task(lpm)).status is TaskStatus.PENDING
     (claim,) = await lpm.claim()
@@ -104,7 +104,7 @@ async def test_files_go_with_their_rows(lpm: LocalPersistenceManager, clock: Man
     kept = await save_one(lpm, "kept", a_result(body=b"<p>2"))
     await deliver(lpm, gone.result_id)
     clock.advance(8 * DAY)
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.files) == (1, 2)
     files = {path.name for path in (store.parent / "data" / "vgsi").rglob("*") if path.is_file()}
     assert files == {Path(str(kept.html_path)).name, Path(str(kept.json_path)).name}
@@ -127,10 +127,10 @@ async def test_each_kind_has_its_time(
     await put_one_of_each()
     clock.advance(days * DAY - 1)
     await put_one_of_each()
-    await lpm.janitor.clean()
+    await lpm.maintenance.clean()
     assert count(store, table) == 2
     clock.advance(1.001)
-    await lpm.janitor.clean()
+    await lpm.maintenance.clean()
     assert count(store, table) == 1
 
 
@@ -141,7 +141,7 @@ async def test_more_than_one_batch_goes(lpm: LocalPersistenceManager, clock: Man
     waiting = await lpm.get_unsynced_results(limit=2_000)
     await deliver(lpm, *(entry.result_id for entry in waiting[:1_200]))
     clock.advance(8 * DAY)
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert (cleaned.results, cleaned.tasks) == (1_200, 1_200)
     assert (count(store, "tasks"), count(store, "results")) == (100, 100)
 
@@ -157,7 +157,7 @@ async def test_files_that_no_result_names_go_after_a_day(
         (folder / name).write_bytes(b"x")
         os.utime(folder / name, (age, age))
     os.utime(lpm.raw_path(str(entry.html_path)), (0, 0))
-    cleaned = await lpm.janitor.clean()
+    cleaned = await lpm.maintenance.clean()
     assert cleaned.files >= 1
     assert {path.name for path in folder.iterdir()} == {"1-2.html.gz", "1-2.json", "young.html.gz", "young.json"}
 
@@ -168,7 +168,7 @@ async def test_a_file_that_vanishes_while_it_is_looked_at_is_no_reason_to_fail(
     """A link to nothing is listed and cannot be looked at, like a file that another process has just removed."""
     entry = await save_one(lpm, "t1", a_result(body=b"<p>"))
     (lpm.raw_path(str(entry.html_path)).parent / "gone.html.gz").symlink_to(store.parent / "nowhere")
-    await lpm.janitor.clean()
+    await lpm.maintenance.clean()
     assert lpm.raw_path(str(entry.html_path)).exists()
 
 
@@ -182,7 +182,7 @@ async def test_relief_takes_what_is_delivered_and_the_cache_and_leaves_the_rest(
     await lpm.add_task(a_task("pending"))
     for n in range(5):
         await lpm.cache.put(f"k{n}", b"x" * 100)
-    relieved = await lpm.janitor.relieve()
+    relieved = await lpm.maintenance.relieve()
     assert (relieved.results, relieved.tasks, relieved.files, relieved.cache) == (1, 1, 2, 5)
     assert (await lpm.cache.stats()).bytes == 0
     assert await the_result(lpm, "waiting") == waiting
@@ -190,7 +190,7 @@ async def test_relief_takes_what_is_delivered_and_the_cache_and_leaves_the_rest(
     assert not lpm.raw_path(str(delivered.html_path)).exists()
     assert [info.task.task_id for info in await lpm.list_tasks()] == ["waiting", "pending"]
     clock.advance(1)
-    assert await lpm.janitor.relieve() == NOTHING
+    assert await lpm.maintenance.relieve() == NOTHING
 
 
 async def test_relief_takes_what_was_delivered_before_the_clock_was_set_back(
@@ -199,16 +199,16 @@ async def test_relief_takes_what_was_delivered_before_the_clock_was_set_back(
     """I8"""
     await deliver(lpm, (await save_one(lpm)).result_id)
     clock.advance(-3600)
-    assert (await lpm.janitor.relieve()).results == 1
+    assert (await lpm.maintenance.relieve()).results == 1
 
 
 async def test_cleaning_gives_the_space_back(lpm: LocalPersistenceManager, clock: ManualClock, store: Path) -> None:
     for n in range(40):
         await lpm.cache.put(f"k{n}", os.urandom(50_000))
     clock.advance(2 * DAY)
-    before = (await lpm.janitor.health()).pages
-    assert (await lpm.janitor.clean()).cache == 40
-    after = await lpm.janitor.health()
+    before = (await lpm.maintenance.health()).pages
+    assert (await lpm.maintenance.clean()).cache == 40
+    after = await lpm.maintenance.health()
     assert after.pages < before / 3
     assert after.free_pages == 0
 
@@ -217,14 +217,14 @@ async def test_cleaning_gives_the_space_back(lpm: LocalPersistenceManager, clock
 async def test_a_vacuum_loses_nothing_and_lets_writers_write(lpm: LocalPersistenceManager, full: bool) -> None:
     await lpm.cache.put("k", os.urandom(2_000_000))
     entry = await save_one(lpm)
-    await lpm.cache.forget()
-    free, added = await asyncio.gather(lpm.janitor.vacuum(full=full), lpm.add_task(a_task("t2")))
+    await lpm.cache.delete()
+    free, added = await asyncio.gather(lpm.maintenance.vacuum(full=full), lpm.add_task(a_task("t2")))
     assert free > 200
     assert added is True
     assert await the_result(lpm) == entry
-    assert (await lpm.janitor.health(check=True)).problems == []
-    assert (await lpm.janitor.health()).free_pages < 50
-    assert await lpm.janitor.vacuum(full=full) < 50
+    assert (await lpm.maintenance.health(check=True)).problems == []
+    assert (await lpm.maintenance.health()).free_pages < 50
+    assert await lpm.maintenance.vacuum(full=full) < 50
 
 
 async def test_cleaning_while_another_program_reads_works(
@@ -235,7 +235,7 @@ async def test_cleaning_while_another_program_reads_works(
     with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM results").fetchone() == (1,)
-        assert (await lpm.janitor.clean()).results == 1
+        assert (await lpm.maintenance.clean()).results == 1
         assert reader.execute("SELECT count(*) FROM results").fetchone() == (1,)
 
 
@@ -251,7 +251,7 @@ async def test_a_store_keeps_its_hands_off_the_pages_of_another_in_the_same_fold
             assert pages[store].is_relative_to(raw_folder(store))
             os.utime(pages[store], (0, 0))  # old enough to be taken for a crash's
         for lpm in opened:
-            assert (await lpm.janitor.clean()).files == 0
+            assert (await lpm.maintenance.clean()).files == 0
     assert pages[stores[0]].relative_to(tmp_path).parts[0] == "data"
     assert {store: gzip.decompress(page.read_bytes()) for store, page in pages.items()} == {
         store: store.name.encode() for store in stores
@@ -286,7 +286,7 @@ async def test_a_new_store_under_the_old_name_of_another_takes_none_of_its_pages
         store.rename(store.with_name(f"renamed-{store.name}"))
     for store in (first, second):
         async with LocalPersistenceManager.open(store) as lpm:
-            assert (await lpm.janitor.clean()).files == 0
+            assert (await lpm.maintenance.clean()).files == 0
             await save_one(lpm, "t1", a_result(body=b"new"))
     for store in (first, second):
         renamed = store.with_name(f"renamed-{store.name}")

@@ -17,7 +17,7 @@ from parcelpost.errors import StoreCorrupt
 from parcelpost.events import Event, StoreDamaged
 from parcelpost.model import Claim, Result, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup, salvage
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.raw_files import raw_folder
 from tests.storage.crash.agreement import assert_intact
 from tests.storage.making import NOW, a_result, a_task, look
 
@@ -32,7 +32,7 @@ async def make_store(store: Path) -> None:
         await lpm.add_tasks(a_task(f"t{n}", parcel_id=f"p{n}") for n in range(SAVED + PENDING))
         await asyncio.gather(*(lpm.save_result(claim, result_of(claim)) for claim in await lpm.claim(SAVED)))
         await lpm.pause_platform("beacon", reason="asked to wait")
-        await lpm.janitor.give_back()  # all of it is in the database file
+        await lpm.maintenance.give_back()  # all of it is in the database file
 
 
 def result_of(claim: Claim) -> Result:
@@ -199,7 +199,7 @@ async def test_delivery_goes_on_around_a_damaged_page(store: Path) -> None:
             await lpm.mark_raw_synced([entry.result_id for entry in entries])
             await lpm.mark_synced([entry.result_id for entry in entries])
             delivered += [entry.task_id for entry in entries]
-        await lpm.janitor.give_back()
+        await lpm.maintenance.give_back()
     assert len([event for event in events if isinstance(event, StoreDamaged)]) == 1
     assert look(store, "SELECT count(*) FROM worker_state WHERE name = 'damage'") == [(1,)]
     assert SAVED - 60 < len(delivered) == len(set(delivered)) < SAVED
@@ -235,7 +235,7 @@ async def test_a_backup_takes_nothing_back_that_was_done_since(store: Path) -> N
     async with LocalPersistenceManager.open(store) as lpm:
         entries = await lpm.get_unsynced_results(1_000)
         await lpm.mark_synced([one.result_id for one in entries if one.html_path is None])
-        await lpm.janitor.give_back()
+        await lpm.maintenance.give_back()
     leaf = pages_with(store, RESULTS)[-2]
     probe = Path(shutil.copy(store, store.with_name("probe.db")))
     overwrite(probe, leaf)
@@ -266,3 +266,15 @@ async def test_a_result_whose_page_is_gone_is_not_taken_from_a_backup(store: Pat
     assert [row.row for row in found.lost] == [LONG]
     assert (found.tasks_again, found.undelivered) == (1, SAVED - 1)
     assert await undelivered(target) == {f"t{n}" for n in range(SAVED)} - {LONG}
+
+
+async def test_delivery_goes_on_around_a_record_whose_bytes_are_damaged(store: Path) -> None:
+    content = store.read_bytes()
+    store.write_bytes(content.replace(b'{"note":"t9 lien', b'{"note":"t9 \xff\xff\xff\xff'))
+    events: list[Event] = []
+    async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
+        delivered = {entry.task_id for entry in await lpm.get_unsynced_results(SAVED)}
+        with pytest.raises(StoreCorrupt, match="a stored value is damaged"):
+            await lpm.get_result("t9")
+    assert delivered == {f"t{n}" for n in range(SAVED)} - {"t9"}
+    assert [event for event in events if isinstance(event, StoreDamaged)] == [StoreDamaged(path=str(store))]

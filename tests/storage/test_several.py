@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, TaskStatus, is_child_id
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.results import MOST_RECORDS, child_id, listed
+from parcelpost.storage.results import MAX_RECORDS, child_id, listed
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.making import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
 
@@ -80,7 +80,7 @@ def test_a_child_has_the_same_id_at_every_reading_and_it_is_never_too_long() -> 
 
 def test_more_records_than_are_kept_of_one_task_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most"):
-        listed([{"parcel_id": str(number)} for number in range(MOST_RECORDS + 1)])
+        listed([{"parcel_id": str(number)} for number in range(MAX_RECORDS + 1)])
 
 
 async def test_each_record_is_a_result_and_the_first_is_the_tasks_own(lpm: LocalPersistenceManager) -> None:
@@ -162,12 +162,12 @@ async def test_the_page_goes_with_the_last_result_that_names_it(
     first, *others = await save_list(lpm, parcels(1_200))
     await deliver(lpm, first.result_id, *(entry.result_id for entry in others[:-1]))
     clock.advance(8 * 86_400)
-    await lpm.janitor.clean()
+    await lpm.maintenance.clean()
     assert {entry.task_id for entry in await lpm.list_results(limit=2_000)} == {"list", others[-1].task_id}
     assert first.html_path is not None
     assert lpm.raw_path(first.html_path).is_file()
     await deliver(lpm, others[-1].result_id)
-    await lpm.janitor.relieve()
+    await lpm.maintenance.relieve()
     assert await lpm.list_results() == []
     assert await lpm.list_tasks() == []
     assert list((store.parent / "data").rglob("*.html.gz")) == []

@@ -55,15 +55,17 @@ async def test_a_value_outlives_the_process_that_put_it(store: Path) -> None:
 
 async def test_of_several_that_settle_a_value_at_once_all_have_the_first(store: Path) -> None:
     async with LocalPersistenceManager.open(store) as one, LocalPersistenceManager.open(store) as two:
-        answers = await asyncio.gather(*(lpm.state.settle("name", Other(f"{n}")) for n, lpm in enumerate([one, two])))
+        answers = await asyncio.gather(
+            *(lpm.state.put_if_absent("name", Other(f"{n}")) for n, lpm in enumerate([one, two]))
+        )
         assert len(set(answers)) == 1
-        assert await one.state.settle("name", Other("later")) == answers[0]
+        assert await one.state.put_if_absent("name", Other("later")) == answers[0]
         assert await two.state.get("name", Other) == answers[0]
 
 
 async def test_a_value_that_means_something_else_is_settled_anew(lpm: LocalPersistenceManager) -> None:
     await lpm.state.put("sync", Other("ran"))
-    assert await lpm.state.settle("sync", Waiting(NOW, 1)) == Waiting(NOW, 1)
+    assert await lpm.state.put_if_absent("sync", Waiting(NOW, 1)) == Waiting(NOW, 1)
     assert await lpm.state.get("sync", Waiting) == Waiting(NOW, 1)
 
 

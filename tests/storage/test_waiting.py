@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
@@ -32,14 +27,3 @@ async def test_what_left_the_outbox_is_stepped_over(lpm: LocalPersistenceManager
     await deliver(lpm, (await the_result(lpm, "signs")).result_id)
     await lpm.mark_rejected([(await the_result(lpm, "page")).result_id], "no")
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["plain", "report"]
-
-
-@pytest.mark.parametrize(("column", "value"), [("data", "X'7BFF7D'"), ("county", "X'FF'"), ("scraped_at", "'never'")])
-async def test_a_damaged_entry_is_set_aside_and_stops_no_other(
-    lpm: LocalPersistenceManager, store: Path, column: str, value: str
-) -> None:
-    await _fill(lpm)
-    with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as db:
-        db.execute(f"UPDATE results SET {column} = CAST({value} AS TEXT) WHERE task_id = 'signs'")
-    assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["plain", "report", "page"]
-    assert (await lpm.queue_depth()).rejected == 1

@@ -18,7 +18,7 @@ WHY = "no Chromium was found (install it)"
 
 
 async def told(works: Works) -> list[BrowserWait]:
-    return await works.lpm.state.named(STATE, BrowserWait)
+    return await works.lpm.state.list(STATE, BrowserWait)
 
 
 async def test_the_task_and_the_store_know_why(tmp_path: Path) -> None:

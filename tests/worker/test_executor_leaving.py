@@ -16,7 +16,7 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import StoreBusy
 from parcelpost.events import AttemptEnded, LoopFailed
 from parcelpost.model import Done, TaskStatus
-from parcelpost.storage.filters import Selection
+from parcelpost.storage.admin import Selection
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions

@@ -158,7 +158,7 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
 
 async def test_others_who_look_at_the_store_find_what_was_ordered(scene: Scene, rig: Rig) -> None:
     async def noted() -> list[Commands]:
-        return await rig.lpm.state.named(COMMANDS_STATE, Commands)
+        return await rig.lpm.state.list(COMMANDS_STATE, Commands)
 
     await scene.heartbeat.step()
     assert await noted() == []
@@ -261,10 +261,10 @@ async def test_of_several_processes_on_a_store_one_beats_and_all_obey(scene: Sce
         await peer.heartbeat.step()
         assert len(rig.gateway.beats) == 2, "the peer has not beaten"
         assert (peer.control.paused, peer.control.platforms) == (True, frozenset({"vgsi"}))
-        assert {one.worker_id for one in await rig.lpm.state.named(COMMANDS_STATE, Commands)} == {"worker-1"}
+        assert {one.worker_id for one in await rig.lpm.state.list(COMMANDS_STATE, Commands)} == {"worker-1"}
         rig.gateway.commands = ["resume"]
         await scene.heartbeat.step()
-        rig.lpm.duties.leave()
+        rig.lpm.leader_locks.release()
         await peer.heartbeat.step()
         assert not peer.control.paused
         assert len(rig.gateway.beats) == 4, "it goes on where the other has ended"

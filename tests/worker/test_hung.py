@@ -10,8 +10,8 @@ from tests.worker.rig import Rig
 
 
 async def test_who_has_lost_the_leader_lock_in_the_middle_of_a_round_sends_nothing_more(rig: Rig) -> None:
-    lock = live_folder(rig.lpm.path) / "sync.duty"
-    new = lock.with_name("sync.duty.of-a-peer")
+    lock = live_folder(rig.lpm.path) / "sync.leader"
+    new = lock.with_name("sync.leader.of-a-peer")
 
     def taken_over(gateway: HostileGateway, request: Request) -> Reply:
         new.touch()

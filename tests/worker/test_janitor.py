@@ -122,7 +122,7 @@ async def test_each_chore_is_done_once_a_day_at_its_hour(house: House, store: Pa
     await house.pass_time(3 * DAY)
     assert house.times(BackupMade) == ["02 02:00", "03 02:00", "04 02:00"]
     assert house.times(StoreCleaned) == ["02 03:00", "03 03:00", "04 03:00"]
-    assert len(backup.found(store)) == 3
+    assert len(backup.list_backups(store)) == 3
 
 
 async def test_the_hours_are_the_operators(house: House) -> None:
@@ -244,13 +244,13 @@ async def test_a_full_vacuum_is_made_once_a_week_if_it_pays(house: House, store:
     for _ in range(15):
         before = look(store, "PRAGMA schema_version")
         await house.lpm.cache.put("k", os.urandom(1_000_000))
-        await house.lpm.cache.forget()
+        await house.lpm.cache.delete()
         house.clock.advance(DAY - 1_800)
         await house.janitor.step()
         house.clock.advance(1_800)
         if look(store, "PRAGMA schema_version") != before:
             rebuilt.append(f"{house.clock.now():%d}")
-        assert (await house.lpm.janitor.health()).free_pages == 0
+        assert (await house.lpm.maintenance.health()).free_pages == 0
     assert rebuilt == ["08", "15"]
     assert len(house.times(StoreCleaned)) == 16
 
@@ -361,7 +361,7 @@ async def test_of_two_openers_one_keeps_house_until_it_leaves(house: House, stor
         assert sister.log == []
         await house.janitor.step()
         assert [type(event) for _, event in house.log] == [BackupMade, StoreCleaned]
-        house.lpm.duties.leave()
+        house.lpm.leader_locks.release()
         assert await sister.janitor.step() == 15
         assert sister.log == [], "what the other has done is done"
         house.clock.advance(DAY)
@@ -373,10 +373,10 @@ async def test_at_the_cap_an_opener_without_the_duty_gives_back_its_own_journal(
     await house.janitor.step()
     async with housed(store, house.clock) as sister:
         await save_one(sister.lpm, "t1", a_result(body=os.urandom(100_000)))
-        assert (await house.lpm.janitor.usage()).journal >= 100_000
+        assert (await house.lpm.maintenance.usage()).journal >= 100_000
         sister.level = Level.COLLECTOR_STOPS
         assert await sister.janitor.step() == 5
-        assert (await house.lpm.janitor.usage()).journal == 0
+        assert (await house.lpm.maintenance.usage()).journal == 0
         assert sister.log == []
         entry = await the_result(sister.lpm)
         assert sister.lpm.raw_path(str(entry.html_path)).exists()

@@ -11,7 +11,7 @@ from parcelpost.model import Broken, Done, Retry, Signal
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.looking import Try
 from parcelpost.scrapers.ways import Css, Id
-from parcelpost.storage.signals import MOST_SIGNALS
+from parcelpost.storage.signals import MAX_SIGNALS
 from parcelpost.worker.learning import FleetExperience, Learning
 from parcelpost.worker.status import BROKEN_STATE, BrokenFields
 from tests import traps
@@ -66,7 +66,7 @@ async def test_memory_and_disk_are_bounded(rig: Rig, learning: Learning) -> None
     learning.take(SIGNAL for _ in range(50_000))
     await learning.step()
     assert len(await rig.lpm.signals.recent(100_000)) == 20_000
-    assert MOST_SIGNALS == 200_000
+    assert MAX_SIGNALS == 200_000
 
 
 async def test_what_broke_is_told_once_and_kept_where_other_processes_see_it(
@@ -80,13 +80,13 @@ async def test_what_broke_is_told_once_and_kept_where_other_processes_see_it(
     (told,) = rig.seen(FieldBroken)
     assert isinstance(told, FieldBroken)
     assert (told.site, told.field, told.failing, told.example) == ("CT/hartford", "owner", ["css #o"], "page-19")
-    (kept,) = await rig.lpm.state.named(BROKEN_STATE, BrokenFields)
+    (kept,) = await rig.lpm.state.list(BROKEN_STATE, BrokenFields)
     assert [one.field for one in kept.fields] == ["owner"]
     assert [one.field for one in learning.broken] == ["owner"]
     see(ranking, rig, found=True, pages=60)
     await learning.step()
     assert len(rig.seen(FieldMended)) == 1
-    (kept,) = await rig.lpm.state.named(BROKEN_STATE, BrokenFields)
+    (kept,) = await rig.lpm.state.list(BROKEN_STATE, BrokenFields)
     assert kept.fields == ()
 
 

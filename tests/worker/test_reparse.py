@@ -257,11 +257,11 @@ async def test_one_record_of_the_parcel_asked_for_keeps_the_number_it_was_asked_
 async def test_a_change_that_comes_too_late_leaves_the_records_file_alone(rig: Rig) -> None:
     await save(rig.lpm, "t1", b"ann")
     rig.clock.advance(60)
-    (stored,) = await rig.lpm.reparsing.pages(ALL, rig.clock.now(), 0, 10)
+    (stored,) = await rig.lpm.reparse.pages(ALL, rig.clock.now(), 0, 10)
     (own,) = stored.records
     late = NewRecord(replaces=own, key="", county=own.county, parcel_id=own.parcel_id, data=b'{"owner":"late"}')
     await again(rig)
-    assert await rig.lpm.reparsing.replace([(stored, [late])]) == [False]
+    assert await rig.lpm.reparse.replace([(stored, [late])]) == [False]
     path = rig.lpm.raw_path(stored.json_path)
     assert decode(path.read_bytes())["owner"] == "ANN"
     assert [file.name for file in path.parent.iterdir() if file.name.endswith((".new", ".partial"))] == []

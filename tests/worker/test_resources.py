@@ -171,7 +171,7 @@ async def test_other_processes_are_told_of_it_once_the_store_takes_it(scene: Sce
             scene.pool.use(mebibytes)
             await scene.resources.step()
             assert await notes.step() == 1
-            told = await lpm.state.named(SHORTAGE_STATE, Shortage)
+            told = await lpm.state.list(SHORTAGE_STATE, Shortage)
             assert all((one.worker_id, one.owner) == ("worker-1", lpm.owner_id) for one in told)
             return [(one.pressure, one.starts_tasks, one.summary) for one in told]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Selection
 from parcelpost.storage.results import listed
 from tests import traps
 from tests.storage.making import a_task

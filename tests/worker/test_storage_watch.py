@@ -41,7 +41,7 @@ async def test_a_store_with_room_is_fine_and_says_nothing(tmp_path: Path) -> Non
         assert watch.level() is Level.FINE, "before the first look"
         assert 0 < await watch.step() <= 1
         assert watch.level() is Level.FINE
-        usage = await lpm.janitor.usage()
+        usage = await lpm.maintenance.usage()
         assert watch.usage is not None
         assert watch.usage == replace(usage, disk_free=watch.usage.disk_free, free_inodes=watch.usage.free_inodes)
     assert events == []
@@ -62,7 +62,7 @@ async def test_the_level_follows_the_bytes_up_to_the_cap_and_back(tmp_path: Path
             number += 1
             assert number < 100
         assert levels(events) == [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS]
-        await lpm.janitor.relieve()
+        await lpm.maintenance.relieve()
         await watch.step()
         await watch.step()
         assert levels(events) == [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS, Level.FINE]

@@ -15,7 +15,7 @@ import pytest
 from parcelpost.clock import iso
 from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
 from parcelpost.model import Page, Result, TaskStatus
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Selection
 from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
 from tests import traps
 from tests.hostile import HostileGateway, Trap
@@ -227,7 +227,7 @@ async def test_one_page_that_the_gateway_chokes_on_holds_up_no_other(rig: Rig) -
 async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Rig) -> None:
     await rig.save("t1", page=b"<html>gone</html>")
     await rig.save("t2", page=b"<html>here</html>")
-    await rig.lpm.janitor.give_back()  # the journal lets them go
+    await rig.lpm.maintenance.give_back()  # the journal lets them go
     (entry, _) = await rig.lpm.get_unsynced_results(10)
     assert entry.html_path is not None
     rig.lpm.raw_path(entry.html_path).unlink()
@@ -240,7 +240,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
 
 async def test_a_damaged_page_is_never_sent_and_its_result_is_rejected_with_the_reason(rig: Rig) -> None:
     await rig.save("cut", "other", "junk", "empty", "good", page=b"<html>as fetched</html>" * 99)
-    await rig.lpm.janitor.give_back()  # the journal lets them go
+    await rig.lpm.maintenance.give_back()  # the journal lets them go
     damages: dict[str, Callable[[bytes], bytes]] = {
         "cut": lambda packed: packed[:-9],
         "other": lambda _: gzip.compress(b"<html>another page</html>"),
@@ -584,10 +584,10 @@ async def test_a_round_that_ends_early_is_in_the_log_with_what_was_stored(rig: R
 async def test_only_one_of_two_openers_delivers(rig: Rig) -> None:
     await rig.save("t1")
     async with rigged(Path(rig.lpm.path).parent, rig.gateway) as sister:
-        assert rig.lpm.duties.take("sync")
+        assert rig.lpm.leader_locks.take("sync")
         await sister.sync.step()
         assert rig.gateway.count("results") == 0
-        rig.lpm.duties.leave()
+        rig.lpm.leader_locks.release()
         await sister.sync.step()
         assert rig.gateway.count("results") == 1
 

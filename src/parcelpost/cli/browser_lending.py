@@ -25,7 +25,7 @@ async def lent(
     """Nothing is started before a task needs it."""
     options = browser_options(settings)
     async with BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=clock, emit=emit) as pool:
-        yield pool, Browsing(lender=pool, options=options, profiles=folder_of(lpm.path), evidence=lpm.evidence)
+        yield pool, Browsing(lender=pool, options=options, profiles=folder_of(lpm.path), artifacts=lpm.artifacts)
 
 
 @asynccontextmanager
@@ -51,13 +51,13 @@ class _Unwritten:
     async def all(self) -> list[BrowserState]:
         return []
 
-    async def left_behind(self) -> list[BrowserState]:
+    async def orphans(self) -> list[BrowserState]:
         return []
 
     async def remove(self, browser_id: int) -> bool:
         return True
 
-    async def bury(self, state: BrowserState) -> bool:
+    async def reap(self, state: BrowserState) -> bool:
         return True
 
     async def assign(self, task_id: str, browser_id: int | None) -> None:

@@ -17,7 +17,7 @@ _WAITING = frozenset({"pending", "delayed", "processing"})
 async def browser_waits(store: Path) -> list[BrowserWait]:
     """Not long ago, of tasks that are still to do. While a worker is there, what others said before it is over."""
     async with looking(store) as database:
-        told = still(await WorkerState(database, CLOCK).named(STATE, BrowserWait), CLOCK.now())
+        told = still(await WorkerState(database, CLOCK).list(STATE, BrowserWait), CLOCK.now())
         counts = await database.read(queries.counts, iso(CLOCK.now())) if told else {}
     waiting = [one for one in told if any(counts.get(one.platform, {}).get(state) for state in _WAITING)]
     if not waiting:

@@ -22,10 +22,9 @@ from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreCorrupt
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import backup, health, locks, outbox, salvage
+from parcelpost.storage.admin import Delivery, Selection, results_page
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.filters import Delivery, Selection, results_page
-from parcelpost.storage.raw_files import inside
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.raw_files import inside, raw_folder
 from parcelpost.storage.snapshot import file_problems
 
 _SHOWN = 3
@@ -75,7 +74,7 @@ def damage_text(found: list[str]) -> str:
 
 def damage_problem(store: Path, what: str, restore: str = "") -> Problem:
     """`restore`: the command for a backup that is whole, where the newest is not."""
-    restore = restore or (store_command("restore --latest --force", store) if backup.found(store) else "")
+    restore = restore or (store_command("restore --latest --force", store) if backup.list_backups(store) else "")
     if salvage.can_be_read(store):
         command = store_command("salvage --replace", store)
         remedy = f"stop the workers, then run '{command}', which keeps all that can be read"

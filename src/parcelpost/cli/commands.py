@@ -39,12 +39,12 @@ COMMANDS = (
     Later(
         "tasks",
         "tasks.group:app",
-        "List tasks, show one, try again, reject, forget.",
+        "List tasks, show one, try again, reject, delete.",
     ),
     Later(
         "results",
         "results.group:app",
-        "List results, show one, send again, set aside, forget.",
+        "List results, show one, send again, reject, delete.",
     ),
     Later(
         "log",

@@ -20,9 +20,8 @@ from parcelpost.gateway.words import ParcelFilter, TaskState
 from parcelpost.model import OutboxEntry
 from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.storage import queries
-from parcelpost.storage.filters import Selection, results_page, tasks_page
-from parcelpost.storage.raw_files import inside
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.admin import Selection, results_page, tasks_page
+from parcelpost.storage.raw_files import inside, raw_folder
 
 _PAGE_ROWS = 500
 _MOST_VERSIONS = 10

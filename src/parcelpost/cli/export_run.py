@@ -47,8 +47,6 @@ class Done(Struct, frozen=True, kw_only=True):
     """How many matched."""
     rows: dict[str, int]
     notes: list[str]
-    unreadable: list[str]
-    """Tasks whose stored results are damaged: they are in no file."""
     new_since: datetime | None = None
     """With --new: since when; None: it was the first time."""
 
@@ -59,7 +57,7 @@ async def run(store: Path, order: Order) -> Done:
     file, last = _last(store, order)
     if last is None:
         places.refuse_existing(_paths(order.what), replace=order.replace)
-    wanted = order.wanted if last is None else replace(order.wanted, after=last.mark)
+    wanted = order.wanted if last is None else replace(order.wanted, after=last.cursor)
     async with (
         looking(store) as database,
         Meter("exporting") as meter,
@@ -69,7 +67,7 @@ async def run(store: Path, order: Order) -> Done:
             _refuse_the_last(order)
         exported = await _export(found, order, meter, store) if found.count or not file else _nothing(order)
         if file is not None:
-            export_queries.keep(file, LastExport(mark=found.mark, wanted=order.wanted, at=CLOCK.now()))
+            export_queries.save(file, LastExport(cursor=found.cursor, wanted=order.wanted, at=CLOCK.now()))
         return _done(exported, order, found, last)
 
 
@@ -146,7 +144,6 @@ def _done(exported: Exported, order: Order, found: Selected, last: LastExport | 
         results=found.count,
         rows=exported.rows,
         notes=exported.notes,
-        unreadable=found.unreadable,
         new_since=None if last is None else last.at,
     )
 
@@ -176,10 +173,6 @@ def _lines(done: Done, order: Order) -> Iterator[str]:
         yield _counts(done, list(done.rows))
     for note in done.notes:
         yield f"note: {note}"
-    if done.unreadable:
-        some = ", ".join(done.unreadable[:5])
-        yield printable(f"Attention: {count(len(done.unreadable), 'result')} left out that cannot be read, of: {some}.")
-        yield "What to do: see with 'parcelpost store check --deep' whether more is damaged, and scrape them again."
 
 
 def _counts(done: Done, tables: list[str]) -> str:

@@ -22,7 +22,7 @@ from parcelpost.storage import outbox
 from parcelpost.storage.health import Usage
 from parcelpost.storage.history import LoggedRound, SyncLog
 from parcelpost.storage.queries import Failures
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.raw_files import raw_folder
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.state import WorkerState
 from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
@@ -237,7 +237,7 @@ def _delivered(one: LoggedRound) -> Delivered:
 async def _orders(store: Path, workers: list[Opener]) -> list[Commands]:
     alive = {one.id for one in workers}
     async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).named(COMMANDS_STATE, Commands)
+        told = await WorkerState(database, CLOCK).list(COMMANDS_STATE, Commands)
     return [one for one in told if one.owner in alive and (one.paused or one.platforms)]
 
 
@@ -258,7 +258,7 @@ def _pause_problems(orders: list[Commands]) -> list[Problem]:
 async def _shortages(store: Path, workers: list[Opener]) -> list[Shortage]:
     alive = {one.id for one in workers}
     async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).named(SHORTAGE_STATE, Shortage)
+        told = await WorkerState(database, CLOCK).list(SHORTAGE_STATE, Shortage)
     return [one for one in told if one.owner in alive and one.summary]
 
 
@@ -279,7 +279,7 @@ def _memory_problems(shortages: list[Shortage]) -> list[Problem]:
 async def broken_fields(store: Path) -> list[BrokenField]:
     """As the workers said it, not long ago."""
     async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).named(BROKEN_STATE, BrokenFields)
+        told = await WorkerState(database, CLOCK).list(BROKEN_STATE, BrokenFields)
         oldest = CLOCK.now() - _BROKEN_COUNTS_FOR
         fields = {
             (one.platform, one.state, one.county, one.field): one for by in told for one in by.fields if by.at > oldest

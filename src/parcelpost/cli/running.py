@@ -112,12 +112,12 @@ def require_store(store: Path) -> None:
     store was here.
     """
     if not store.exists():
-        recovery.check_not_away(store)
+        recovery.check_not_moved(store)
         raise StoreNotFound(f"there is no store at {store}")
     if store.is_dir():
         raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")
     if problem := db.file_problem(store) or ("" if store.stat().st_size else "is empty"):
-        if backup.found(store):
+        if backup.list_backups(store):
             raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
         raise NotAStore(f"{store} {problem}")
 
@@ -129,9 +129,9 @@ async def openers(store: Path, *, with_silence: bool = False) -> tuple[list[Open
         return [], []
     try:
         async with locks.gate(live, CLOCK, options().busy_timeout_seconds):
-            alive, dead = locks.openers(live)
+            alive, dead = locks.owners(live)
     except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
-        alive, dead = locks.openers(live)
+        alive, dead = locks.owners(live)
     silent = await _silent(live, alive) if with_silence else {}
     return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
 
@@ -150,7 +150,7 @@ async def _silent(live: Path, alive: list[str]) -> dict[str, float]:
 
 
 def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
-    facts = locks.facts(live, owner_id)
+    facts = locks.owner_info(live, owner_id)
     return Opener(
         id=owner_id,
         pid=facts.pid if facts else None,

@@ -15,7 +15,7 @@ from parcelpost.cli.output import age, count, size
 from parcelpost.cli.running import CLOCK, Opener, looking, openers, options
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
-from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files, raw_folder
+from parcelpost.storage import backup, claims, clock_changes, health, locks, outbox, queries, raw_files
 from parcelpost.storage.clock_changes import CLOCK_STATE, ClockSetBackNote, Waiting
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.queries import Failures, WaitingSources
@@ -65,7 +65,7 @@ class Status(Struct, frozen=True, kw_only=True):
     used_percent: float
     file_bytes: int
     cache_bytes: int
-    evidence_bytes: int
+    artifact_bytes: int
     newest_backup: str | None
     newest_backup_age_seconds: float | None
     backups: list[str]
@@ -85,12 +85,12 @@ async def gather(store: Path) -> Status:
         from_the_future = await database.read(clock_changes.waiting, now)
         set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
         found = await health.health(database, locks.live_folder(store), options(), now)
-        awaits_pages = await database.read(outbox.awaits_pages)
-        held = await database.read(queries.claimed_seqs)
+        has_unsynced_pages = await database.read(outbox.has_unsynced_raw_files)
+        held = await database.read(queries.claims_by_owner)
     alive, dead = await openers(store, with_silence=True)
     problems = weightiest_first(
         (
-            *(_raw_folder_problems(store) if awaits_pages else ()),
+            *(_raw_folder_problems(store) if has_unsynced_pages else ()),
             *_room_problems(store, found.usage, alive),
             *_hang_problems(alive, held),
             *_death_problems(store, dead, alive),
@@ -115,17 +115,17 @@ async def gather(store: Path) -> Status:
         used_percent=round(100 * found.usage.total / found.usage.max_bytes, 1),
         file_bytes=found.file_bytes,
         cache_bytes=found.cache_bytes,
-        evidence_bytes=found.evidence_bytes,
+        artifact_bytes=found.artifact_bytes,
         newest_backup=found.newest_backup,
         newest_backup_age_seconds=found.newest_backup_age_seconds,
-        backups=[str(path) for path in backup.found(store)],
+        backups=[str(path) for path in backup.list_backups(store)],
         open_in=alive,
         left_by_dead=dead,
     )
 
 
 def _raw_folder_problems(store: Path) -> list[Problem]:
-    problem = raw_files.missing(raw_folder.raw_folder(store))
+    problem = raw_files.missing(raw_files.raw_folder(store))
     remedy = (
         "put the folder back or mount it, and delivery goes on; if the pages are lost for good, results whose page is "
         "missing can be rejected"
@@ -152,7 +152,7 @@ def _room_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Probl
 
 
 def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
-    refused = depth.rejected - depth.set_aside
+    refused = depth.rejected - depth.rejected_by_operator
     if not refused:
         return []
     what = f"the gateway refused {count(refused, 'result')}"

@@ -55,7 +55,7 @@ def restore(
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Put a backup in the store's place. What was there is set aside in backups/, never deleted.
+    """Put a backup in the store's place. The previous store is kept in backups/, never deleted.
 
     Refuses a backup that is not whole. Without --force also refuses while a worker has the store open, and when the
     store has changes that the backup lacks.
@@ -76,7 +76,7 @@ def restore(
                 ("results", f"{done.contents.results:,}, {done.contents.unsynced:,} not delivered"),
                 ("last change", done.contents.last_change or "none"),
                 ("schema version", done.contents.schema_version),
-                ("set aside", done.set_aside or "nothing: there was no store"),
+                ("previous store", done.previous or "nothing: there was no store"),
             )
         )
     )
@@ -113,7 +113,7 @@ async def _restore(store: Path, source: Path | None, *, force: bool) -> Restored
 def _newest(store: Path) -> Path:
     from parcelpost.storage import backup as backups
 
-    found = backups.found(store)
+    found = backups.list_backups(store)
     if not found:
         raise StoreNotFound(f"there is no backup in {store.parent / 'backups'}", hint="name the backup's file")
     return found[-1]

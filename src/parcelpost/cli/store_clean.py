@@ -33,7 +33,7 @@ def clean(
     relieve: Annotated[
         bool,
         typer.Option(
-            "--relieve", help="Remove all that was delivered, the cache and evidence of failures, whatever their age."
+            "--relieve", help="Remove all that was delivered, the cache and artifacts of failures, whatever their age."
         ),
     ] = False,
     full: Annotated[
@@ -77,7 +77,7 @@ async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, i
     require_store(store)
     before = store.stat().st_size
     async with changing(store) as lpm, Meter("cleaning"):
-        cleaned = await (lpm.janitor.relieve(full=full) if relieve else lpm.janitor.clean(full=full))
+        cleaned = await (lpm.maintenance.relieve(full=full) if relieve else lpm.maintenance.clean(full=full))
     return structs.asdict(cleaned), max(0, before - store.stat().st_size)
 
 

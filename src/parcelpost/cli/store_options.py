@@ -27,7 +27,7 @@ def store_options(settings: Settings) -> StoreOptions:
         keep_metrics=timedelta(days=storage.keep_metrics_days),
         keep_sync_log=timedelta(days=storage.keep_sync_log_days),
         keep_signals=timedelta(days=storage.keep_signals_days),
-        keep_evidence=timedelta(days=storage.keep_evidence_days),
+        keep_artifacts=timedelta(days=storage.keep_artifacts_days),
         keep_backups=storage.keep_backups,
         retry_min=timedelta(seconds=executor.retry_min_seconds),
         retry_max=timedelta(seconds=executor.retry_max_seconds),

@@ -35,7 +35,7 @@ def requeue(
 ) -> None:
     """Let ended tasks start anew, as `parcelpost tasks retry` does. Asks first when more than one would change."""
     from parcelpost.cli.tasks import words
-    from parcelpost.storage.filters import Selection
+    from parcelpost.storage.admin import Selection
 
     flags = {TaskStatus.FAILED: failed, TaskStatus.EXPIRED: expired, TaskStatus.COMPLETED: completed and not task_ids}
     flags[TaskStatus.NOT_FOUND] = flags[TaskStatus.COMPLETED]

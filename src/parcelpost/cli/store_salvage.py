@@ -30,7 +30,7 @@ Examples:
 class Outcome(Struct, frozen=True, kw_only=True):
     salvaged: Salvaged
     replaced: bool
-    set_aside: str | None
+    previous: str | None
     """Where the damaged store is kept."""
 
 
@@ -40,7 +40,7 @@ def salvage(
         typer.Option("--to", metavar="FILE", help="Write the new store to this file (default: in backups/)."),
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is set aside in backups/.")
+        bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is kept in backups/.")
     ] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
@@ -77,11 +77,11 @@ def salvage(
     if found.lost_rows > _SHOWN:
         print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
     if outcome.replaced:
-        print(f"It is in the place of {store}; the damaged one is {outcome.set_aside}.")
+        print(f"It is in the place of {store}; the damaged one is {outcome.previous}.")
         print(f"Next: '{store_command('check', store)}', then start the worker: delivery goes on.")
     else:
         restore = store_command(f"restore {found.path} --force", store)
-        print(f"Next: '{restore}' puts it in the store's place; the damaged one is set aside.")
+        print(f"Next: '{restore}' puts it in the store's place; the damaged one is kept in backups/.")
 
 
 def _filled(found: Salvaged) -> str:
@@ -100,7 +100,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     from parcelpost.cli.running import CLOCK, openers, options
     from parcelpost.clock import iso
     from parcelpost.errors import StoreNotFound
-    from parcelpost.storage import backup, durable_files, locks, raw_folder, salvage
+    from parcelpost.storage import backup, durable_files, locks, raw_files, salvage
     from parcelpost.storage.snapshot import copies
 
     store = store.resolve()
@@ -113,7 +113,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
     alive, _ = await openers(store)
     if alive:
         raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
-    live, raw_root = locks.live_folder(store), raw_folder.raw_folder(store)
+    live, raw_root = locks.live_folder(store), raw_files.raw_folder(store)
     await asyncio.to_thread(durable_files.make_folder, live)
     cancelled = False
 
@@ -138,10 +138,10 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
             if copying.exception() is None:  # it was done a moment before
                 path.unlink()
             raise
-        set_aside = None
+        previous = None
         if replace:
             restored = await asyncio.to_thread(backup.restore, path, store, live, now, force=True)
-            set_aside = restored.set_aside
+            previous = restored.previous
             if to is None:
                 path.unlink(missing_ok=True)
-    return Outcome(salvaged=found, replaced=replace, set_aside=set_aside)
+    return Outcome(salvaged=found, replaced=replace, previous=previous)

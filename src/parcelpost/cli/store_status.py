@@ -67,8 +67,9 @@ def pause_lines(paused: dict[str, Pause]) -> Iterator[str]:
 
 def outbox_text(queue: QueueDepth) -> str:
     waiting = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
-    by_person = f", {queue.set_aside:,} of them by a person" if queue.set_aside else ""
-    return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected{by_person}"
+    own = queue.rejected_by_operator
+    by_operator = f", {own:,} of them by the operator" if own else ""
+    return f"{count(queue.unsynced, 'result')} to deliver{waiting}; {queue.rejected:,} rejected{by_operator}"
 
 
 def failed_text(failures: Failures) -> str | None:
@@ -92,7 +93,7 @@ def _facts(found: Status) -> Iterator[tuple[str, str | None]]:
         ("raw files", usage.raw),
         ("journal", usage.journal),
         ("cache, within the database", found.cache_bytes),
-        ("evidence, within the raw files", found.evidence_bytes),
+        ("artifacts, within the raw files", found.artifact_bytes),
     )
     yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
     yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"

@@ -83,7 +83,7 @@ async def _known(store: Path) -> KnownAs:
     async with looking(store) as database:
         state = WorkerState(database, CLOCK)
         kept = await state.get(WORKER_ID_STATE, WorkerId)
-        gateways = await state.named(GATEWAY_STATE, MetGateway)
+        gateways = await state.list(GATEWAY_STATE, MetGateway)
     return KnownAs(worker_id=kept.worker_id if kept else None, gateways=gateways)
 
 
@@ -100,5 +100,5 @@ async def _changed(store: Path, worker_id: str | None, *, accept_gateway: bool) 
                 raise StoreInUse(f"{store} is open in {', '.join(peers)}")
             await lpm.state.put(WORKER_ID_STATE, WorkerId(worker_id))
         if accept_gateway:
-            await lpm.state.forget(GATEWAY_STATE)
+            await lpm.state.delete(GATEWAY_STATE)
     return await _known(store)

@@ -61,7 +61,7 @@ def _allowing(store: Path) -> str:
 
 def damaged(store: Path, what: str, is_over: Callable[[], bool] = never) -> Problem:
     """With the newest backup that is whole itself."""
-    backups = backup.found(store)
+    backups = backup.list_backups(store)
     good = _newest_good(store, is_over) if backups else None
     is_newest = good is None or good == backups[-1]
     return damage_problem(store, what, "" if good is None or is_newest else _restore(store, good))
@@ -74,7 +74,7 @@ def _restore(store: Path, source: Path) -> str:
 def _newest_good(store: Path, is_over: Callable[[], bool]) -> Path | None:
     for one in backup.candidates(store)[:_MOST_TRIED]:
         try:
-            if not backup.fault(one, is_over=is_over):
+            if not backup.problem(one, is_over=is_over):
                 return one
         except TimeoutError:
             return None

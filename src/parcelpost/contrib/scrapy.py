@@ -111,7 +111,7 @@ class ParcelpostPipeline:
 
     async def _look(self, lpm: LocalPersistenceManager) -> None:
         self._looked_at = _CLOCK.monotonic()
-        self._level = (await lpm.janitor.usage()).level
+        self._level = (await lpm.maintenance.usage()).level
 
     def _response(self, item: Any) -> Response | None:
         keeper = self._crawler.get_spider_middleware(KeepPages)

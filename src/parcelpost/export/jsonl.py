@@ -46,7 +46,7 @@ def _whole(parcel: Parcel) -> dict[str, Any]:
     return {
         **_key(parcel),
         "status": parcel.status,
-        "error": entry.error,
+        "error": entry.error_text,
         "scraped_at": entry.scraped_at,
         "stored_at": entry.created_at,
         "task_id": entry.task_id,

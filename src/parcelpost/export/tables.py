@@ -120,7 +120,7 @@ def _parcel_rows(parcel: Parcel) -> list[Row]:
             clean(shown) if isinstance(shown, str) else None,
             len(items(parcel, "liens")),
             parcel.status,
-            None if entry.error is None else clean(entry.error),
+            None if entry.error_text is None else clean(entry.error_text),
             entry.scraped_at,
             entry.created_at,
             clean(entry.task_id),

@@ -48,7 +48,7 @@ class PageCache(Protocol):
         last_modified: str | None = None,
     ) -> bool: ...
 
-    async def forget(self, key: str | None = None) -> int: ...
+    async def delete(self, key: str | None = None) -> int: ...
 
 
 class Stored(Struct, frozen=True, kw_only=True):
@@ -122,7 +122,7 @@ class Keeping:
             return
         for key in keys:
             with suppress(StoreError):
-                await self._cache.forget(_short(key))
+                await self._cache.delete(_short(key))
 
 
 def _short(key: str) -> str:

@@ -81,7 +81,7 @@ class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     keep_metrics_days: Days = 30.0
     keep_sync_log_days: Days = 14.0
     keep_signals_days: Days = 30.0
-    keep_evidence_days: Days = 7.0
+    keep_artifacts_days: Days = 7.0
     keep_backups: Count = 7
 
 

@@ -11,9 +11,9 @@ __all__ = ["LocalPersistenceManager", "StoreOptions"]
 
 
 def __getattr__(name: str) -> Any:
-    """Who only looks at a store (`parcelpost status`) does not wait for all that can be done with one."""
+    """Imports the manager on first use: commands that only read a store (`parcelpost status`) start faster."""
     if name == "LocalPersistenceManager":
-        from parcelpost.storage.lpm import LocalPersistenceManager  # noqa: PLC0415 - the point
+        from parcelpost.storage.lpm import LocalPersistenceManager  # noqa: PLC0415
 
         return LocalPersistenceManager
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

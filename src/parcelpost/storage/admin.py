@@ -1,330 +1,511 @@
-"""Operator actions on tasks and results: retry, reject, delete, with what each would do to every row."""
+"""Operator actions on tasks and results: retry, reject and delete, the filters they take, and a plan of each.
+
+Every action is planned first: SQL says for each selected row what would happen to it (`PlannedAction`). The same SQL
+runs again in the transaction that makes the change, because other processes may have written since.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.json import encode
 
 from parcelpost.clock import Clock, iso
-from parcelpost.storage import artifacts, by_person, outbox, tasks, validation
+from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
+from parcelpost.storage import artifacts, outbox, rows, tasks, validation
 from parcelpost.storage.artifacts import Artifacts
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.filters import Names, Selection, from_results, from_tasks, of_results, of_tasks, values
 from parcelpost.storage.raw_files import RawFiles
 
+# Filters
 
-class Fate(StrEnum):
-    DONE = "done"
-    """As was asked."""
-    REPORTED = "reported"
-    """It was an upstream's order: it ends as failed, which the upstream is told."""
-    BROUGHT = "brought"
-    """It was an upstream's order, and is done again: it ends as failed here, and what it brought before stays."""
-    HELD = "held"
-    """A worker is at it."""
+
+class Delivery(StrEnum):
+    """The delivery state of a result."""
+
+    UNSYNCED = "unsynced"
+    SYNCED = "synced"
+    REJECTED = "rejected"
+
+
+class StoredUntil(Struct, frozen=True, kw_only=True):
+    """The newest rows at a moment. Both seq and time: SQLite reuses the seq of a deleted last row."""
+
+    task_seq: int
+    task_at: str
+    result_seq: int
+    result_at: str
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Selects rows that match every field. None, or an empty tuple of statuses, matches all."""
+
+    task_ids: tuple[str, ...] | None = None
+    statuses: tuple[TaskStatus, ...] = ()
+    """Of the task."""
+    platform: str | None = None
+    state: str | None = None
+    """Case does not matter, nor for the county."""
+    county: str | None = None
+    parcel_id: str | None = None
+    source: Source | None = None
+    priority: Priority | None = None
+    delivery: Delivery | None = None
+    """Of the result; a task without a result matches none."""
+    error: str | None = None
+    """Part of the error of the task, its result or its delivery. ASCII case does not matter."""
+    since: datetime | None = None
+    """Tasks changed since, results stored since."""
+    stored_until: StoredUntil | None = None
+    """Only rows stored by then."""
+
+
+class Aliases(NamedTuple):
+    """The names of the two tables in a statement."""
+
+    task: str = "t"
+    result: str = "r"
+
+
+_CONDITIONS = {
+    "statuses": "{t}.status IN (SELECT value FROM json_each(:statuses))",
+    "platform": "{t}.platform = :platform",
+    "source": "{t}.source = :source",
+    "priority": "{t}.priority = :priority",
+    "error": """instr(lower(coalesce({t}.error, '') || char(10) || coalesce({r}.error, '') || char(10)
+                      || coalesce({r}.last_error, '')), lower(:error)) > 0""",
+}
+_TASK_CONDITIONS = _CONDITIONS | {
+    "state": "{t}.state = :state COLLATE NOCASE",
+    "county": "{t}.county = :county COLLATE NOCASE",
+    "parcel_id": "{t}.parcel_id = :parcel_id",
+    "since": "{t}.updated_at >= :since",
+    "stored_until": "{t}.seq <= :task_seq AND {t}.created_at <= :task_at",
+}
+_RESULT_CONDITIONS = _CONDITIONS | {
+    "state": "{r}.state = :state COLLATE NOCASE",
+    "county": "{r}.county = :county COLLATE NOCASE",
+    "parcel_id": "{r}.parcel_id = :parcel_id",
+    "since": "{r}.created_at >= :since",
+    "stored_until": "{r}.seq <= :result_seq AND {r}.created_at <= :result_at",
+}
+_DELIVERY = {
+    Delivery.UNSYNCED: "{r}.synced = 0 AND {r}.rejected_at IS NULL",
+    Delivery.SYNCED: "{r}.synced = 1",
+    Delivery.REJECTED: "{r}.rejected_at IS NOT NULL",
+}
+_BY_ID = "{t}.task_id IN (SELECT value FROM json_each(:task_ids))"
+
+# In order of arrival from a given seq on, so that a page of a million rows costs as much as a page of ten.
+_TASKS = "FROM tasks AS t NOT INDEXED LEFT JOIN results AS r ON r.task_id = t.task_id"
+_TASKS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN tasks AS t ON t.task_id = wanted.value
+    LEFT JOIN results AS r ON r.task_id = t.task_id"""
+_RESULTS = "FROM results AS r {} CROSS JOIN tasks AS t ON t.task_id = r.task_id"
+_RESULTS_BY_ID = """FROM json_each(:task_ids) AS wanted CROSS JOIN results AS r ON r.task_id = wanted.value
+    CROSS JOIN tasks AS t ON t.task_id = r.task_id"""
+_DELIVERY_INDEX = {Delivery.UNSYNCED: "INDEXED BY results_outbox", Delivery.REJECTED: "INDEXED BY results_rejected"}
+
+_TASK_PAGE = f"SELECT {rows.INFO_COLUMNS} FROM tasks WHERE seq IN ({{}}) ORDER BY seq"
+_ENTRY_PAGE = f"SELECT {rows.ENTRY_COLUMNS} {{}} ORDER BY r.seq LIMIT :limit"
+_ENTRY_PAGE_WITHOUT_DATA = _ENTRY_PAGE.replace("r.data", "NULL")
+
+
+def stored_until(db: sqlite3.Connection) -> StoredUntil:
+    newest = "SELECT coalesce(max(seq), 0), coalesce(max(created_at), '') FROM"
+    task, result = db.execute(f"{newest} tasks").fetchone(), db.execute(f"{newest} results").fetchone()
+    return StoredUntil(task_seq=task[0], task_at=task[1], result_seq=result[0], result_at=result[1])
+
+
+def tasks_page(db: sqlite3.Connection, which: Selection, limit: int, after: int) -> list[TaskInfo]:
+    """In the order stored."""
+    query = _TASK_PAGE.format(f"SELECT t.seq {_from_tasks(which)} ORDER BY t.seq LIMIT :limit")
+    return [rows.info(row) for row in db.execute(query, _bound(which) | {"limit": limit, "after": after})]
+
+
+def results_page(
+    db: sqlite3.Connection, which: Selection, limit: int, after: int, *, with_data: bool = True
+) -> list[OutboxEntry]:
+    """In the order stored. Records can be large: `with_data=False` leaves them out."""
+    query = (_ENTRY_PAGE if with_data else _ENTRY_PAGE_WITHOUT_DATA).format(_from_results(which))
+    return [rows.entry(row) for row in db.execute(query, _bound(which) | {"limit": limit, "after": after})]
+
+
+def _task_condition(which: Selection, aliases: Aliases = Aliases()) -> str:
+    return _condition(which, _TASK_CONDITIONS, aliases)
+
+
+def _result_condition(which: Selection, aliases: Aliases = Aliases()) -> str:
+    return _condition(which, _RESULT_CONDITIONS, aliases)
+
+
+def _condition(which: Selection, fragments: Mapping[str, str], aliases: Aliases) -> str:
+    parts = [text for name, text in fragments.items() if getattr(which, name) not in (None, ())]
+    if which.delivery is not None:
+        parts.append(_DELIVERY[which.delivery])
+    if which.task_ids is not None:
+        parts.append(_BY_ID)
+    return " AND ".join(parts).format(t=aliases.task, r=aliases.result) or "TRUE"
+
+
+def _bound(which: Selection) -> dict[str, Any]:
+    return {
+        "task_ids": None if which.task_ids is None else encode(list(dict.fromkeys(which.task_ids))).decode(),
+        "statuses": encode(which.statuses).decode(),
+        "platform": which.platform,
+        "state": which.state,
+        "county": which.county,
+        "parcel_id": which.parcel_id,
+        "source": which.source and str(which.source),
+        "priority": which.priority and int(which.priority),
+        "error": which.error,
+        "since": which.since and iso(which.since),
+        **({name: getattr(which.stored_until, name, None) for name in StoredUntil.__struct_fields__}),
+    }
+
+
+def _from_tasks(which: Selection) -> str:
+    """FROM and WHERE for tasks `t` with their results `r`, after the `seq` bound as `after`."""
+    source = _TASKS if which.task_ids is None else _TASKS_BY_ID
+    return f"{source} WHERE t.seq > :after AND {_task_condition(which)}"
+
+
+def _from_results(which: Selection) -> str:
+    """FROM and WHERE for results `r` with their tasks `t`, after the `seq` bound as `after`."""
+    index = _DELIVERY_INDEX.get(which.delivery, "NOT INDEXED") if which.delivery else "NOT INDEXED"
+    source = _RESULTS.format(index) if which.task_ids is None else _RESULTS_BY_ID
+    return f"{source} WHERE r.seq > :after AND {_result_condition(which)}"
+
+
+# Plans
+
+
+class PlannedAction(StrEnum):
+    """What an operation does to a row: one of CHANGES, or the reason why it skips the row."""
+
+    APPLY = "apply"
+    FAIL_AND_REPORT = "reported"
+    """The upstream waits for this task: it fails, and the failure is reported."""
+    FAIL_AND_KEEP = "result_kept"
+    """The upstream asked for this task again: it fails, and the result of its earlier run stays."""
+    PROCESSING = "processing"
     CHILD = "child"
     """A further record of another task's page."""
     PENDING = "pending"
     ENDED = "ended"
     COMPLETED = "completed"
     UNDELIVERED = "undelivered"
-    """Its record is nowhere else yet."""
-    REPORT_WAITS = "report_waits"
-    """Its upstream has not been told yet how it ended (I1)."""
+    """The only copy of its record is here."""
+    UNREPORTED = "unreported"
+    """Its end has not been reported upstream yet (I1)."""
     PAGE_SHARED = "page_shared"
     """Other results need its page."""
     DELIVERED = "delivered"
     WAITING = "waiting"
     REJECTED = "rejected"
-    SET_ASIDE = "set_aside"
-    """Rejected, by a person."""
+    REJECTED_BY_OPERATOR = "rejected_by_operator"
 
 
-ACTED_ON = frozenset({Fate.DONE, Fate.REPORTED, Fate.BROUGHT})
+CHANGES = frozenset({PlannedAction.APPLY, PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP})
 
 
-class Word(NamedTuple):
-    """What a person says about tasks or results."""
+class Operation(NamedTuple):
+    """What an operator can do to tasks or results."""
 
-    of_results: bool
-    fate: str
-    """SQL over `t` and `r`; {sharers} is a condition on other results of the page that stay."""
-    records: str = "0"
-    """SQL: how many records that were never delivered are lost with it."""
-
-
-class Consent(NamedTuple):
-    """What the person has agreed to."""
-
-    unsynced: bool = False
-    """Records that were not delivered may be lost."""
-    completed: bool = False
-    """Completed and not found ones may be scraped once more."""
-    delayed: bool = False
-    """Tasks that wait for another try may be tried now."""
-    set_aside: bool = False
-    """What a person has set aside may be sent after all."""
+    on_results: bool
+    action: str
+    """SQL over `t` and `r`. {sharers} is a condition on other results that need the same page."""
+    lost_records: str = "0"
+    """SQL: how many undelivered records are lost with the row."""
 
 
-_ORDERED = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)"
-_OF_CHILDREN = """FROM tasks AS c INDEXED BY tasks_children
+class Flags(NamedTuple):
+    force: bool = False
+    """Delete records that were never delivered."""
+    include_completed: bool = False
+    """Scrape completed and not found tasks again."""
+    include_delayed: bool = False
+    """Run tasks now that wait for a retry."""
+    include_rejected_by_operator: bool = False
+    """Send results that an operator rejected."""
+
+
+_FROM_UPSTREAM = "(t.source IN ('gateway', 'firestore') AND t.parent_id IS NULL)"
+_UNSYNCED_CHILDREN = """FROM tasks AS c INDEXED BY tasks_children
     JOIN results AS rc ON rc.task_id = c.task_id WHERE c.parent_id = t.task_id AND rc.synced = 0"""
-_UNSENT_OF_CHILDREN = f"EXISTS (SELECT 1 {_OF_CHILDREN})"
-_IS_RECORD = "(r.data IS NOT NULL AND r.synced = 0)"
-# A consent is about what was known when it was asked for.
-_MAY_NOT_GO = "(NOT :unsynced OR {0}.seq > :result_seq OR {0}.created_at > :result_at)"
-_KEEPS_OWN = f"({_IS_RECORD} AND {_MAY_NOT_GO.format('r')})"
-_KEEPS_OF_CHILDREN = f"EXISTS (SELECT 1 {_OF_CHILDREN} AND {_MAY_NOT_GO.format('rc')})"
-_REPORT_WAITS = f"({_ORDERED} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
+_IS_UNDELIVERED = "(r.data IS NOT NULL AND r.synced = 0)"
+# `force` covers the records that were there when the operator confirmed, none that came later.
+_IS_KEPT = "(NOT :force OR {0}.seq > :result_seq OR {0}.created_at > :result_at)"
+_KEEPS_OWN = f"({_IS_UNDELIVERED} AND {_IS_KEPT.format('r')})"
+_KEEPS_CHILDREN = f"EXISTS (SELECT 1 {_UNSYNCED_CHILDREN} AND {_IS_KEPT.format('rc')})"
+_IS_UNREPORTED = f"({_FROM_UPSTREAM} AND r.synced = 0 AND r.data IS NULL AND r.rejected_at IS NULL)"
 
-RETRY_TASKS = Word(
-    of_results=False,
-    fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
-        WHEN t.status = 'processing' THEN 'held'
-        WHEN t.status = 'pending' THEN iif(:delayed AND t.available_at IS NOT NULL, 'done', 'pending')
-        WHEN t.status <> 'completed' AND t.status <> 'not_found' THEN 'done'
-        WHEN NOT :completed THEN 'completed'
-        WHEN r.synced = 0 OR {_UNSENT_OF_CHILDREN} THEN 'undelivered'
-        ELSE 'done' END""",
+RETRY_TASKS = Operation(
+    on_results=False,
+    action=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
+        WHEN t.status = 'processing' THEN 'processing'
+        WHEN t.status = 'pending' THEN iif(:include_delayed AND t.available_at IS NOT NULL, 'apply', 'pending')
+        WHEN t.status <> 'completed' AND t.status <> 'not_found' THEN 'apply'
+        WHEN NOT :include_completed THEN 'completed'
+        WHEN r.synced = 0 OR EXISTS (SELECT 1 {_UNSYNCED_CHILDREN}) THEN 'undelivered'
+        ELSE 'apply' END""",
 )
-REJECT_TASKS = Word(
-    of_results=False,
-    fate="""CASE WHEN t.status = 'processing' THEN 'held' WHEN t.status = 'pending' THEN 'done' ELSE 'ended' END""",
+REJECT_TASKS = Operation(
+    on_results=False,
+    action="""CASE WHEN t.status = 'processing' THEN 'processing'
+        WHEN t.status = 'pending' THEN 'apply' ELSE 'ended' END""",
 )
-FORGET_TASKS = Word(
-    of_results=False,
-    fate=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
-        WHEN t.status = 'processing' THEN 'held'
-        WHEN t.status = 'pending' AND {_ORDERED} THEN iif(r.success = 1, 'brought', 'reported')
-        WHEN {_KEEPS_OWN} OR {_KEEPS_OF_CHILDREN} THEN 'undelivered'
-        WHEN {_REPORT_WAITS} THEN 'report_waits'
-        WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
-        ELSE 'done' END""",
-    records=f"iif(t.status = 'pending' AND {_ORDERED}, 0, {_IS_RECORD} + (SELECT count(*) {_OF_CHILDREN}))",
+DELETE_TASKS = Operation(
+    on_results=False,
+    action=f"""CASE WHEN t.parent_id IS NOT NULL THEN 'child'
+        WHEN t.status = 'processing' THEN 'processing'
+        WHEN t.status = 'pending' AND {_FROM_UPSTREAM} THEN iif(r.success = 1, 'result_kept', 'reported')
+        WHEN {_KEEPS_OWN} OR {_KEEPS_CHILDREN} THEN 'undelivered'
+        WHEN {_IS_UNREPORTED} THEN 'unreported'
+        WHEN {_FROM_UPSTREAM} AND {_IS_UNDELIVERED} THEN 'reported'
+        ELSE 'apply' END""",
+    lost_records=f"""iif(t.status = 'pending' AND {_FROM_UPSTREAM}, 0,
+        {_IS_UNDELIVERED} + (SELECT count(*) {_UNSYNCED_CHILDREN}))""",
 )
-RETRY_RESULTS = Word(
-    of_results=True,
-    fate=f"""CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'waiting'
-        WHEN NOT :set_aside AND {by_person.is_said("r.last_error")} THEN 'set_aside'
-        ELSE 'done' END""",
+RETRY_RESULTS = Operation(
+    on_results=True,
+    action="""CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'waiting'
+        WHEN NOT :include_rejected_by_operator AND r.rejected_by = 'operator' THEN 'rejected_by_operator'
+        ELSE 'apply' END""",
 )
-REJECT_RESULTS = Word(
-    of_results=True,
-    fate="CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'done' ELSE 'rejected' END",
+REJECT_RESULTS = Operation(
+    on_results=True,
+    action="CASE WHEN r.synced = 1 THEN 'delivered' WHEN r.rejected_at IS NULL THEN 'apply' ELSE 'rejected' END",
 )
-FORGET_RESULTS = Word(
-    of_results=True,
-    fate=f"""CASE WHEN {_REPORT_WAITS} THEN 'report_waits'
+DELETE_RESULTS = Operation(
+    on_results=True,
+    action=f"""CASE WHEN {_IS_UNREPORTED} THEN 'unreported'
         WHEN {_KEEPS_OWN} THEN 'undelivered'
         WHEN r.json_path IS NOT NULL AND EXISTS (SELECT 1 FROM results AS s CROSS JOIN tasks AS u
             ON u.task_id = s.task_id WHERE s.html_path = r.html_path AND s.json_path IS NULL AND {{sharers}})
             THEN 'page_shared'
-        WHEN {_ORDERED} AND {_IS_RECORD} THEN 'reported'
-        ELSE 'done' END""",
-    records=_IS_RECORD,
+        WHEN {_FROM_UPSTREAM} AND {_IS_UNDELIVERED} THEN 'reported'
+        ELSE 'apply' END""",
+    lost_records=_IS_UNDELIVERED,
 )
 
 
-def counts(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[Fate, int]:
-    """How many would have which fate. What goes along with another one that is meant does not count."""
-    query = f"SELECT {word.fate.format(sharers=_stays(which))} {_from(word, which)}"
-    if not word.of_results:
+def counts(db: sqlite3.Connection, operation: Operation, which: Selection, flags: Flags) -> dict[PlannedAction, int]:
+    """Counts rows by planned action. Children that go with a selected parent do not count."""
+    query = f"SELECT {operation.action.format(sharers=_remaining_sharers(which))} {_from(operation, which)}"
+    if not operation.on_results:
         query += f""" AND NOT EXISTS (SELECT 1 FROM tasks AS p LEFT JOIN results AS rp ON rp.task_id = p.task_id
-            WHERE p.task_id = t.parent_id AND {of_tasks(which, Names("p", "rp"))})"""
-    # One by one: SQLite would sort a million of them in memory to group them.
-    found = Counter(fate for (fate,) in db.execute(query, _values(which, consent)))
-    return {Fate(fate): number for fate, number in found.items()}
+            WHERE p.task_id = t.parent_id AND {_task_condition(which, Aliases("p", "rp"))})"""
+    # Counted here: SQLite would sort a million rows in memory to group them.
+    planned = Counter(action for (action,) in db.execute(query, _values(which, flags)))
+    return {PlannedAction(action): count for action, count in planned.items()}
 
 
-def records_lost(db: sqlite3.Connection, word: Word, which: Selection) -> int:
-    """How many records that were never delivered would go, if the person agreed to it."""
-    fate = word.fate.format(sharers=_stays(which))
-    each = f"SELECT {fate} AS fate, {word.records} AS records {_from(word, which)}"
-    query = f"SELECT coalesce(sum(records), 0) FROM ({each}) WHERE fate IN ({_listed(ACTED_ON)})"
-    return int(db.execute(query, _values(which, Consent(unsynced=True))).fetchone()[0])
+def records_lost(db: sqlite3.Connection, operation: Operation, which: Selection) -> int:
+    """Returns how many undelivered records the operation would delete with `force`."""
+    action = operation.action.format(sharers=_remaining_sharers(which))
+    each = f"SELECT {action} AS action, {operation.lost_records} AS records {_from(operation, which)}"
+    query = f"SELECT coalesce(sum(records), 0) FROM ({each}) WHERE action IN ({_quoted(CHANGES)})"
+    return int(db.execute(query, _values(which, Flags(force=True))).fetchone()[0])
 
 
-def named(db: sqlite3.Connection, word: Word, which: Selection, consent: Consent) -> dict[str, tuple[Fate, str | None]]:
-    """By task id: its fate, and who holds it. For a selection of a few."""
-    query = f"SELECT t.task_id, {word.fate.format(sharers=_stays(which))}, t.claimed_by {_from(word, which)}"
-    return {row[0]: (Fate(row[1]), row[2]) for row in db.execute(query, _values(which, consent))}
+def planned_by_task(
+    db: sqlite3.Connection, operation: Operation, which: Selection, flags: Flags
+) -> dict[str, tuple[PlannedAction, str | None]]:
+    """Returns the planned action and the owner of the claim by task id. For selections of a few tasks."""
+    action = operation.action.format(sharers=_remaining_sharers(which))
+    query = f"SELECT t.task_id, {action}, t.claimed_by {_from(operation, which)}"
+    return {row[0]: (PlannedAction(row[1]), row[2]) for row in db.execute(query, _values(which, flags))}
 
 
 def find(
     db: sqlite3.Connection,
-    word: Word,
+    operation: Operation,
     which: Selection,
-    consent: Consent,
-    fates: Collection[Fate],
+    flags: Flags,
+    actions: Collection[PlannedAction],
     after: int,
-    most: int,
+    limit: int,
 ) -> list[int]:
-    """The next that have one of these fates, by seq. A look: to find few among many takes a while."""
-    seq = "r.seq" if word.of_results else "t.seq"
-    fate = f"SELECT {seq} AS seq, {word.fate.format(sharers='TRUE')} AS fate {_from(word, which)}"
-    query = f"SELECT seq FROM ({fate}) WHERE fate IN ({_listed(fates)}) ORDER BY seq LIMIT :most"
-    return [row[0] for row in db.execute(query, _values(which, consent) | {"after": after, "most": most})]
+    """Returns the next rows with one of these planned actions, by seq. A read: it may have to pass over many rows."""
+    seq = "r.seq" if operation.on_results else "t.seq"
+    planned = f"SELECT {seq} AS seq, {operation.action.format(sharers='TRUE')} AS action {_from(operation, which)}"
+    query = f"SELECT seq FROM ({planned}) WHERE action IN ({_quoted(actions)}) ORDER BY seq LIMIT :limit"
+    return [row[0] for row in db.execute(query, _values(which, flags) | {"after": after, "limit": limit})]
 
 
-_TASKS_NOW = """FROM json_each(:seqs) AS meant CROSS JOIN tasks AS t ON t.seq = meant.value
+_TASKS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN tasks AS t ON t.seq = wanted.value
     LEFT JOIN results AS r ON r.task_id = t.task_id"""
-_RESULTS_NOW = """FROM json_each(:seqs) AS meant CROSS JOIN results AS r ON r.seq = meant.value
+_RESULTS_BY_SEQ = """FROM json_each(:seqs) AS wanted CROSS JOIN results AS r ON r.seq = wanted.value
     CROSS JOIN tasks AS t ON t.task_id = r.task_id"""
 
 
-class Fated(NamedTuple):
+class PlannedRow(NamedTuple):
     seq: int
     """Of the task."""
     task_id: str
     status: str
     """Of the task."""
     result_seq: int | None
-    fate: Fate
+    action: PlannedAction
 
 
-def now_of(db: sqlite3.Connection, word: Word, which: Selection, seqs: str, consent: Consent) -> list[Fated]:
-    """Of those that are meant still, the fates at this moment, in the transaction that does it.
-
-    Others have written since they were found.
-    """
-    meant = f"{_RESULTS_NOW} WHERE {of_results(which)}" if word.of_results else f"{_TASKS_NOW} WHERE {of_tasks(which)}"
-    query = f"SELECT t.seq, t.task_id, t.status, r.seq, {word.fate.format(sharers='TRUE')} {meant}"
-    found = db.execute(query, _values(which, consent) | {"seqs": seqs}).fetchall()
-    return [Fated(seq, task_id, status, result, Fate(fate)) for seq, task_id, status, result, fate in found]
-
-
-def _from(word: Word, which: Selection) -> str:
-    return from_results(which) if word.of_results else from_tasks(which)
+def planned_now(
+    db: sqlite3.Connection, operation: Operation, which: Selection, seqs: str, flags: Flags
+) -> list[PlannedRow]:
+    """Plans again, in the transaction that makes the change, for rows that still match the selection."""
+    if operation.on_results:
+        matching = f"{_RESULTS_BY_SEQ} WHERE {_result_condition(which)}"
+    else:
+        matching = f"{_TASKS_BY_SEQ} WHERE {_task_condition(which)}"
+    query = f"SELECT t.seq, t.task_id, t.status, r.seq, {operation.action.format(sharers='TRUE')} {matching}"
+    planned = db.execute(query, _values(which, flags) | {"seqs": seqs}).fetchall()
+    return [PlannedRow(*row)._replace(action=PlannedAction(row[4])) for row in planned]
 
 
-def _stays(which: Selection) -> str:
-    return f"NOT ({of_results(which, Names('u', 's'))} AND (:unsynced OR s.synced = 1))"
+def _from(operation: Operation, which: Selection) -> str:
+    return _from_results(which) if operation.on_results else _from_tasks(which)
 
 
-def _listed(fates: Collection[Fate]) -> str:
-    return ", ".join(f"'{one}'" for one in sorted(fates))
+def _remaining_sharers(which: Selection) -> str:
+    """A condition on other results of a page: the operation does not delete them."""
+    return f"NOT ({_result_condition(which, Aliases('u', 's'))} AND (:force OR s.synced = 1))"
 
 
-def _values(which: Selection, consent: Consent) -> dict[str, Any]:
-    return values(which) | consent._asdict() | {"after": 0}
+def _quoted(actions: Collection[PlannedAction]) -> str:
+    return ", ".join(f"'{action}'" for action in sorted(actions))
 
+
+def _values(which: Selection, flags: Flags) -> dict[str, Any]:
+    return _bound(which) | flags._asdict() | {"after": 0}
+
+
+# Changes
 
 _BATCH = 200
 
 Progress = Callable[[int], None]
-"""Told how many are done."""
+"""Called with the number of rows done."""
 
-_REPORT_GONE = "DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0"
-_RESULT_GONE = "DELETE FROM results WHERE seq = ? RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"
+_DELETE_REPORT = "DELETE FROM results WHERE task_id = ? AND success = 0 AND synced = 0"
+_DELETE_RESULT = "DELETE FROM results WHERE seq = ? RETURNING json_path, iif(json_path IS NULL, NULL, html_path)"
 _CHILDREN = "(SELECT task_id FROM tasks INDEXED BY tasks_children WHERE parent_id = ?)"
-_SEND_AGAIN = "UPDATE results SET rejected_at = NULL, sync_attempts = 0 WHERE seq = ?"
-_SET_ASIDE = "UPDATE results SET rejected_at = ?, last_error = ? WHERE seq = ?"
+_SEND_AGAIN = "UPDATE results SET rejected_at = NULL, rejected_by = NULL, sync_attempts = 0 WHERE seq = ?"
+_REJECT = "UPDATE results SET rejected_at = ?, rejected_by = 'operator', last_error = ? WHERE seq = ?"
 
 
-class Gone(NamedTuple):
+class UnusedFiles(NamedTuple):
     """Files that no row names any more."""
 
     pages: list[str]
-    evidence: list[str]
+    artifacts: list[str]
 
 
-Change = Callable[[sqlite3.Connection, Sequence[Fated]], Gone]
-_NOTHING = Gone([], [])
+Change = Callable[[sqlite3.Connection, Sequence[PlannedRow]], UnusedFiles]
+_NO_FILES = UnusedFiles([], [])
 
 
 class Admin:
-    """Each method answers how many had which fate. What has a fate that is not ACTED_ON is as it was."""
+    """Each method returns how many rows were changed, by planned action. Other rows stay as they were."""
 
-    def __init__(self, database: LocalDatabase, raw: RawFiles, evidence: Artifacts, clock: Clock) -> None:
+    def __init__(self, database: LocalDatabase, raw: RawFiles, task_artifacts: Artifacts, clock: Clock) -> None:
         self._db = database
         self._raw = raw
-        self._evidence = evidence
+        self._artifacts = task_artifacts
         self._clock = clock
 
     async def retry_tasks(
-        self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
-    ) -> Counter[Fate]:
-        """Ended tasks start anew, as if they had just come in; what waits for another try is tried now."""
+        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Makes ended tasks pending again, as if new. With `include_delayed`, tasks that wait for a retry run now."""
         now = iso(self._clock.now())
-        return await self._each(RETRY_TASKS, which, consent, lambda db, rows: _retry(db, rows, now), progress)
+        return await self._each(RETRY_TASKS, which, flags, lambda db, planned: _retry(db, planned, now), progress)
 
-    async def reject_tasks(self, which: Selection, reason: str, progress: Progress | None = None) -> Counter[Fate]:
-        """Tasks that nobody has begun end as failed, with their reports (I1)."""
-        now, why = iso(self._clock.now()), validation.message(by_person.said(reason))
-        return await self._each(REJECT_TASKS, which, Consent(), lambda db, rows: _fail(db, rows, now, why), progress)
-
-    async def forget_tasks(
-        self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
-    ) -> Counter[Fate]:
-        """They go with their results, children, pages and evidence.
-
-        Of an upstream's orders those that it knows no end of stay for now: failed, and a report of it waits (I1).
-        """
-        now = iso(self._clock.now())
-        return await self._each(FORGET_TASKS, which, consent, lambda db, rows: _forget_tasks(db, rows, now), progress)
-
-    async def retry_results(
-        self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
-    ) -> Counter[Fate]:
-        """Rejected ones wait to be sent again."""
-        return await self._each(RETRY_RESULTS, which, consent, _send_again, progress)
-
-    async def reject_results(self, which: Selection, reason: str, progress: Progress | None = None) -> Counter[Fate]:
-        """What waits to be sent is set aside, by a person's word (I2): kept, and sent only after `retry_results`."""
-        now, why = iso(self._clock.now()), validation.message(by_person.said(reason))
+    async def reject_tasks(
+        self, which: Selection, reason: str, progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Fails pending tasks, with their reports (I1)."""
+        now, why = iso(self._clock.now()), validation.message(reason)
         return await self._each(
-            REJECT_RESULTS, which, Consent(), lambda db, rows: _set_aside(db, rows, now, why), progress
+            REJECT_TASKS, which, Flags(), lambda db, planned: _fail(db, planned, now, why), progress
         )
 
-    async def forget_results(
-        self, which: Selection, consent: Consent = Consent(), progress: Progress | None = None
-    ) -> Counter[Fate]:
-        """They go with their pages; their tasks stay. An upstream's undelivered record gives way to a report (I1)."""
+    async def delete_tasks(
+        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Deletes tasks with their results, children, pages and artifacts.
+
+        A task whose upstream does not know its end yet fails instead, and its report is delivered first (I1).
+        """
+        now = iso(self._clock.now())
+        return await self._each(
+            DELETE_TASKS, which, flags, lambda db, planned: _delete_tasks(db, planned, now), progress
+        )
+
+    async def retry_results(
+        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Sends rejected results again."""
+        return await self._each(RETRY_RESULTS, which, flags, _send_again, progress)
+
+    async def reject_results(
+        self, which: Selection, reason: str, progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Rejects results that wait to be sent (I2): kept, and sent only after `retry_results`."""
+        now, why = iso(self._clock.now()), validation.message(reason)
+        return await self._each(
+            REJECT_RESULTS, which, Flags(), lambda db, planned: _reject(db, planned, now, why), progress
+        )
+
+    async def delete_results(
+        self, which: Selection, flags: Flags = Flags(), progress: Progress | None = None
+    ) -> Counter[PlannedAction]:
+        """Deletes results with their pages, not their tasks. A report replaces an undelivered record (I1)."""
         now = iso(self._clock.now())
 
-        def change(db: sqlite3.Connection, rows: Sequence[Fated]) -> Gone:
-            return _forget_results(db, rows, now)
+        def change(db: sqlite3.Connection, planned: Sequence[PlannedRow]) -> UnusedFiles:
+            return _delete_results(db, planned, now)
 
-        # The owner of a page goes after those that share it.
-        done: Counter[Fate] = Counter()
+        # The owner of a page goes after the results that share it.
+        done: Counter[PlannedAction] = Counter()
         for _ in ("sharers", "owners"):
-            await self._each(FORGET_RESULTS, which, consent, change, progress, done)
+            await self._each(DELETE_RESULTS, which, flags, change, progress, done)
         return done
 
     async def _each(
         self,
-        word: Word,
+        operation: Operation,
         which: Selection,
-        consent: Consent,
+        flags: Flags,
         change: Change,
         progress: Progress | None,
-        done: Counter[Fate] | None = None,
-    ) -> Counter[Fate]:
+        done: Counter[PlannedAction] | None = None,
+    ) -> Counter[PlannedAction]:
         done = Counter() if done is None else done
 
-        async def some(seqs: Sequence[int]) -> None:
-            fated, gone = await self._db.write(_apply, word, which, seqs, consent, change)
-            await self._raw.discard(gone.pages)
-            await self._evidence.discard(gone.evidence)
-            done.update(fated)
+        async def change_batch(seqs: Sequence[int]) -> None:
+            actions, unused = await self._db.write(_apply, operation, which, seqs, flags, change)
+            await self._raw.discard(unused.pages)
+            await self._artifacts.discard(unused.artifacts)
+            done.update(actions)
             if progress is not None:
                 progress(done.total())
 
         after = 0
-        while seqs := await self._db.read(find, word, which, consent, ACTED_ON, after, _BATCH):
+        while seqs := await self._db.read(find, operation, which, flags, CHANGES, after, _BATCH):
             after = seqs[-1]
-            await _to_its_end(some(seqs))
+            await _uninterrupted(change_batch(seqs))
         return done
 
 
-async def _to_its_end(work: Coroutine[None, None, None]) -> None:
-    """Where it is cancelled, what has begun is done and told first."""
+async def _uninterrupted(work: Coroutine[None, None, None]) -> None:
+    """Finishes the work before a cancellation takes effect."""
     task = asyncio.create_task(work)
     try:
         await asyncio.shield(task)
@@ -335,59 +516,65 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
 
 
 def _apply(
-    db: sqlite3.Connection, word: Word, which: Selection, seqs: Collection[int], consent: Consent, change: Change
-) -> tuple[list[Fate], Gone]:
-    now = now_of(db, word, which, encode(list(seqs)).decode(), consent)
-    fated = [one for one in now if one.fate in ACTED_ON]
-    return [one.fate for one in fated], change(db, fated)
+    db: sqlite3.Connection,
+    operation: Operation,
+    which: Selection,
+    seqs: Collection[int],
+    flags: Flags,
+    change: Change,
+) -> tuple[list[PlannedAction], UnusedFiles]:
+    planned = planned_now(db, operation, which, encode(list(seqs)).decode(), flags)
+    changing = [row for row in planned if row.action in CHANGES]
+    return [row.action for row in changing], change(db, changing)
 
 
-def _retry(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> Gone:
-    db.executemany(_REPORT_GONE, [(one.task_id,) for one in fated])
-    tasks.restart(db, [one.seq for one in fated], now)
-    return _NOTHING
+def _retry(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str) -> UnusedFiles:
+    db.executemany(_DELETE_REPORT, [(row.task_id,) for row in planned])
+    tasks.restart(db, [row.seq for row in planned], now)
+    return _NO_FILES
 
 
-def _fail(db: sqlite3.Connection, fated: Sequence[Fated], now: str, why: str) -> Gone:
-    tasks.fail(db, [one.seq for one in fated], now, why)
-    outbox.report(db, [one.seq for one in fated])
-    return _NOTHING
+def _fail(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, why: str) -> UnusedFiles:
+    tasks.fail(db, [row.seq for row in planned], now, why)
+    outbox.report(db, [row.seq for row in planned])
+    return _NO_FILES
 
 
-def _forget_tasks(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> Gone:
-    gone = Gone([], [])
-    for one in fated:
-        if one.fate is Fate.DONE or one.status != "pending":  # what it brought before, its upstream has
-            _forget_brought(db, one, gone)
-    _fail(db, [one for one in fated if one.fate is not Fate.DONE], now, by_person.said("forgotten here"))
-    db.executemany("DELETE FROM tasks WHERE seq = ?", [(one.seq,) for one in fated if one.fate is Fate.DONE])
-    return gone
+def _delete_tasks(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str) -> UnusedFiles:
+    unused = UnusedFiles([], [])
+    for row in planned:
+        if row.action is PlannedAction.APPLY or row.status != "pending":  # the upstream has an earlier result
+            _delete_result_and_children(db, row, unused)
+    _fail(db, [row for row in planned if row.action is not PlannedAction.APPLY], now, "deleted here")
+    deleted = [(row.seq,) for row in planned if row.action is PlannedAction.APPLY]
+    db.executemany("DELETE FROM tasks WHERE seq = ?", deleted)
+    return unused
 
 
-def _forget_brought(db: sqlite3.Connection, one: Fated, gone: Gone) -> None:
-    """The task's result and evidence, and its children with theirs."""
-    db.execute(f"DELETE FROM results WHERE task_id IN {_CHILDREN}", (one.task_id,))
-    db.execute("DELETE FROM tasks WHERE parent_id = ?", (one.task_id,))
-    gone.evidence.extend(artifacts.drop_of(db, one.task_id))
-    if one.result_seq is not None:
-        gone.pages.extend(_remove_result(db, one.result_seq))
+def _delete_result_and_children(db: sqlite3.Connection, row: PlannedRow, unused: UnusedFiles) -> None:
+    db.execute(f"DELETE FROM results WHERE task_id IN {_CHILDREN}", (row.task_id,))
+    db.execute("DELETE FROM tasks WHERE parent_id = ?", (row.task_id,))
+    unused.artifacts.extend(artifacts.delete(db, row.task_id))
+    if row.result_seq is not None:
+        unused.pages.extend(_delete_result(db, row.result_seq))
 
 
-def _remove_result(db: sqlite3.Connection, seq: int) -> list[str]:
-    return [path for row in db.execute(_RESULT_GONE, (seq,)).fetchall() for path in row if path]
+def _delete_result(db: sqlite3.Connection, seq: int) -> list[str]:
+    return [path for row in db.execute(_DELETE_RESULT, (seq,)).fetchall() for path in row if path]
 
 
-def _send_again(db: sqlite3.Connection, fated: Sequence[Fated]) -> Gone:
-    db.executemany(_SEND_AGAIN, [(one.result_seq,) for one in fated])
-    return _NOTHING
+def _send_again(db: sqlite3.Connection, planned: Sequence[PlannedRow]) -> UnusedFiles:
+    db.executemany(_SEND_AGAIN, [(row.result_seq,) for row in planned])
+    return _NO_FILES
 
 
-def _set_aside(db: sqlite3.Connection, fated: Sequence[Fated], now: str, why: str) -> Gone:
-    db.executemany(_SET_ASIDE, [(now, why, one.result_seq) for one in fated])
-    return _NOTHING
+def _reject(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str, why: str) -> UnusedFiles:
+    db.executemany(_REJECT, [(now, why, row.result_seq) for row in planned])
+    return _NO_FILES
 
 
-def _forget_results(db: sqlite3.Connection, fated: Sequence[Fated], now: str) -> Gone:
-    pages = [path for one in fated for path in _remove_result(db, one.result_seq or 0)]
-    _fail(db, [one for one in fated if one.fate is Fate.REPORTED], now, by_person.said("its record was forgotten here"))
-    return Gone(pages, [])
+def _delete_results(db: sqlite3.Connection, planned: Sequence[PlannedRow], now: str) -> UnusedFiles:
+    pages = [path for row in planned for path in _delete_result(db, row.result_seq or 0)]
+    reported = [row for row in planned if row.action is PlannedAction.FAIL_AND_REPORT]
+    _fail(db, reported, now, "its record was deleted here")
+    return UnusedFiles(pages, [])

@@ -24,60 +24,59 @@ from parcelpost.storage.raw_files import inside, on_disk, safe_name
 _BATCH = 500
 
 _ADD = """
-INSERT INTO evidence (task_id, screenshot_path, log_path, bytes, created_at)
+INSERT INTO artifacts (task_id, screenshot_path, log_path, bytes, created_at)
 SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM tasks WHERE task_id = ?1)
 """
-_DROP = "DELETE FROM evidence WHERE task_id = ? RETURNING screenshot_path, log_path"
+_DELETE = "DELETE FROM artifacts WHERE task_id = ? RETURNING screenshot_path, log_path"
 
-_OLD = "SELECT task_id FROM evidence WHERE created_at < ? ORDER BY created_at LIMIT ?"
-_ANY = "SELECT task_id FROM evidence LIMIT ?"
-_OUTLIVED = """
-SELECT e.task_id FROM evidence AS e JOIN results AS r ON r.task_id = e.task_id JOIN tasks AS t ON t.task_id = e.task_id
+_OLD = "SELECT task_id FROM artifacts WHERE created_at < ? ORDER BY created_at LIMIT ?"
+_ANY = "SELECT task_id FROM artifacts LIMIT ?"
+_SUPERSEDED = """
+SELECT a.task_id FROM artifacts AS a JOIN results AS r ON r.task_id = a.task_id JOIN tasks AS t ON t.task_id = a.task_id
 WHERE t.status = 'completed' AND r.data IS NOT NULL LIMIT ?
 """
 
 
 def add(db: sqlite3.Connection, row: tuple[Any, ...]) -> list[str] | None:
-    """Answers the files that the task had before. None: there is no such task."""
-    before = drop_of(db, row[0])
+    """Returns the files that the task had before. None: there is no such task."""
+    before = delete(db, row[0])
     return before if db.execute(_ADD, row).rowcount else None
 
 
-def drop_of(db: sqlite3.Connection, task_id: str) -> list[str]:
-    """Answers the files, which nothing names any more."""
-    # A record's own paths are not evidence, and stay.
-    forget = "UPDATE results SET screenshot_path = NULL, log_path = NULL WHERE task_id = ? AND data IS NULL"
-    gone = db.execute(_DROP, (task_id,)).fetchall()
+def delete(db: sqlite3.Connection, task_id: str) -> list[str]:
+    """Returns the files, which no row names any more."""
+    # The paths of a record are not failure artifacts, and stay.
+    clear_paths = "UPDATE results SET screenshot_path = NULL, log_path = NULL WHERE task_id = ? AND data IS NULL"
+    gone = db.execute(_DELETE, (task_id,)).fetchall()
     if gone:
-        db.execute(forget, (task_id,))
+        db.execute(clear_paths, (task_id,))
     return [path for row in gone for path in row if path]
 
 
-def drop(db: sqlite3.Connection, before: str | None) -> list[list[str]]:
-    """A batch of what is older (None: of all) or has been outlived by a record: the files of each task."""
+def delete_batch(db: sqlite3.Connection, before: str | None) -> list[list[str]]:
+    """Deletes artifacts older than `before` (None: all) or superseded by a record. Returns the files of each task."""
     old = db.execute(_ANY, (_BATCH,)) if before is None else db.execute(_OLD, (before, _BATCH))
-    found = old.fetchall() or db.execute(_OUTLIVED, (_BATCH,)).fetchall()
-    return [drop_of(db, task_id) for (task_id,) in found]
+    ids = old.fetchall() or db.execute(_SUPERSEDED, (_BATCH,)).fetchall()
+    return [delete(db, task_id) for (task_id,) in ids]
 
 
-def get(db: sqlite3.Connection, task_id: str) -> tuple[str | None, str | None, str] | None:
-    found = "SELECT screenshot_path, log_path, created_at FROM evidence WHERE task_id = ?"
-    row: tuple[str | None, str | None, str] | None = db.execute(found, (task_id,)).fetchone()
-    return row
+def get(db: sqlite3.Connection, task_id: str) -> StoredArtifacts | None:
+    query = "SELECT screenshot_path, log_path, created_at FROM artifacts WHERE task_id = ?"
+    row = db.execute(query, (task_id,)).fetchone()
+    return row and StoredArtifacts(screenshot_path=row[0], log_path=row[1], created_at=from_iso(row[2]))
 
 
-def named(db: sqlite3.Connection) -> set[str]:
-    """The files of all tasks."""
-    return {path for row in db.execute("SELECT screenshot_path, log_path FROM evidence") for path in row if path}
+def all_paths(db: sqlite3.Connection) -> set[str]:
+    return {path for row in db.execute("SELECT screenshot_path, log_path FROM artifacts") for path in row if path}
 
 
 def task_ids(db: sqlite3.Connection) -> set[str]:
-    return {task_id for (task_id,) in db.execute("SELECT task_id FROM evidence")}
+    return {task_id for (task_id,) in db.execute("SELECT task_id FROM artifacts")}
 
 
 def size(db: sqlite3.Connection) -> int:
-    """What all of it takes on disk."""
-    total: int = db.execute("SELECT coalesce(sum(bytes), 0) FROM evidence").fetchone()[0]
+    """Bytes on disk of all artifacts."""
+    total: int = db.execute("SELECT coalesce(sum(bytes), 0) FROM artifacts").fetchone()[0]
     return total
 
 
@@ -85,12 +84,12 @@ MAX_SCREENSHOT_BYTES = 4 * 1024**2
 MAX_LOG_BYTES = 256 * 1024
 
 _KINDS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg"}
-_FOLDER = "evidence"
+_FOLDER = "artifacts"
 _ENDINGS = (".png", ".jpg", ".log", ".partial")
 
 
-class KeptArtifacts(Struct, frozen=True, kw_only=True):
-    """Paths below the data folder."""
+class StoredArtifacts(Struct, frozen=True, kw_only=True):
+    """Paths are relative to the raw folder."""
 
     screenshot_path: str | None
     log_path: str | None
@@ -98,7 +97,7 @@ class KeptArtifacts(Struct, frozen=True, kw_only=True):
 
 
 class Artifacts:
-    """The last of each task. A record of the task, its time, or the storage cap makes an end of it."""
+    """The artifacts of each task's last failed attempt, until it has a record, they expire, or the cap is hit."""
 
     def __init__(self, database: LocalDatabase, root: Path, clock: Clock) -> None:
         self._db = database
@@ -107,7 +106,7 @@ class Artifacts:
         self._known: set[str] | None = None
 
     async def put(self, task_id: str, screenshot: bytes | None, log: str) -> bool:
-        """Takes the place of what was kept of this task. False: there is nothing to keep, or no such task.
+        """Replaces the task's earlier artifacts. Returns False if there is nothing to store, or no such task.
 
         A screenshot above MAX_SCREENSHOT_BYTES is left out, a log above MAX_LOG_BYTES loses its middle. Raises
         InvalidInput for a screenshot that is neither PNG nor JPEG, and a StoreError.
@@ -128,40 +127,40 @@ class Artifacts:
         (await self._load()).add(task_id)
         return True
 
-    async def get(self, task_id: str) -> KeptArtifacts | None:
-        return await self._db.read(artifact_paths, task_id)
+    async def get(self, task_id: str) -> StoredArtifacts | None:
+        return await self._db.read(get, task_id)
 
-    async def outlived_by(self, claim: Claim) -> None:
-        """The task has its record: what its failures looked like is of no more use."""
+    async def discard_superseded(self, claim: Claim) -> None:
+        """Call when the task has its record: the artifacts of its failed attempts are no longer needed."""
         task_id = claim.task.task_id
-        with contextlib.suppress(StoreError):  # then the next clean-up removes it
+        with contextlib.suppress(StoreError):  # the next cleaning deletes them
             known = await self._load() if self._known is None else self._known
-            if claim.retries or task_id in known:  # with retries, a sister process may have put some
+            if claim.retries or task_id in known:  # with retries, a peer process may have stored some
                 known.discard(task_id)
-                await self.discard(await self._db.write_lossy(drop_of, task_id))
+                await self.discard(await self._db.write_lossy(delete, task_id))
 
     async def remove(self, before: datetime | None) -> int:
-        """Of how many tasks: what was put before that moment (None: all), and what a record has outlived."""
+        """Deletes artifacts older than `before` (None: all) or superseded by a record. Returns the number of tasks."""
         moment = None if before is None else iso(before)
         total = 0
-        while gone := await self._db.write(drop, moment):
-            await self.discard(path for paths in gone for path in paths)
-            total += len(gone)
+        while deleted := await self._db.write(delete_batch, moment):
+            await self.discard(path for paths in deleted for path in paths)
+            total += len(deleted)
         self._known = None
         return total
 
     async def remove_orphans(self, before: datetime) -> int:
-        """Files from before that moment that no row names: of a crash, or of a store that was restored."""
+        """Deletes older files that no row names, left by a crash or a restore. Returns how many."""
         old = await asyncio.to_thread(self._files, before.timestamp())
         if not old:
             return 0
-        orphans = set(old) - await self._db.read(named)
+        orphans = set(old) - await self._db.read(all_paths)
         await self.discard(orphans)
         return len(orphans)
 
     async def discard(self, paths: Iterable[str]) -> None:
-        if gone := list(paths):
-            await asyncio.to_thread(self._unlink, gone)
+        if unused := list(paths):
+            await asyncio.to_thread(self._unlink, unused)
 
     async def _load(self) -> set[str]:
         if self._known is None:
@@ -181,17 +180,12 @@ class Artifacts:
                 inside(self._root, path).unlink(missing_ok=True)
 
     def _files(self, before: float) -> list[str]:
-        found = []
+        files = []
         for path in (self._root / _FOLDER).glob("*"):
-            with contextlib.suppress(FileNotFoundError):  # it may go while it is looked at
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 if path.suffix in _ENDINGS and path.stat().st_mtime < before:
-                    found.append(f"{_FOLDER}/{path.name}")
-        return found
-
-
-def artifact_paths(db: sqlite3.Connection, task_id: str) -> KeptArtifacts | None:
-    row = get(db, task_id)
-    return row and KeptArtifacts(screenshot_path=row[0], log_path=row[1], created_at=from_iso(row[2]))
+                    files.append(f"{_FOLDER}/{path.name}")
+        return files
 
 
 def _contents(screenshot: bytes | None, log: str) -> dict[str, bytes]:
@@ -219,5 +213,5 @@ def _shortened(log: bytes) -> bytes:
 
 
 def _name(task_id: str) -> str:
-    """Also where a file system does not tell capitals from small letters."""
+    """Unique also on file systems that ignore case."""
     return f"{safe_name(task_id)}~{hashlib.sha256(task_id.encode(errors='replace')).hexdigest()[:8]}"

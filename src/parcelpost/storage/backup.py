@@ -1,4 +1,4 @@
-"""Backups: made while the store is in use, verified, kept for a while, and brought back with care."""
+"""Backups: made while the store is in use, verified, rotated and restored."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from parcelpost.storage.errors import translate
 from parcelpost.storage.snapshot import copies, file_problems, integrity_problems, never, snapshot
 
 Progress = Callable[[int, int], None]
-"""Called with the pages done and the pages in all."""
+"""Called with the pages done and the total."""
 
 
 class Backup(Struct, frozen=True, kw_only=True):
     path: str
     bytes: int
     removed: int
-    """Older backups that went, beyond the number to keep."""
+    """Older backups that were deleted, beyond the number to keep."""
 
 
 class Contents(Struct, frozen=True, kw_only=True):
-    """What a store or a backup holds, as far as it matters for replacing one by the other."""
+    """What a store or a backup holds, to decide whether one may replace the other."""
 
     schema_version: int
     last_change: str
     last_task: int
-    """The highest seq, like last_result: clocks are set back, these are not."""
+    """The highest seq, like last_result: unlike times, these never go back."""
     last_result: int
     tasks: int
     results: int
@@ -58,18 +58,18 @@ class Contents(Struct, frozen=True, kw_only=True):
 class Restored(Struct, frozen=True, kw_only=True):
     path: str
     contents: Contents
-    set_aside: str | None
-    """Where the store that was there before is kept."""
+    previous: str | None
+    """The previous store, kept in `backups/`."""
 
 
 def make(store: Path, now: datetime, keep: int, progress: Progress | None = None) -> Backup:
-    """`backups/{name}_{YYYYMMDDTHHMMSS}.db` beside the store; beyond `keep`, the oldest go."""
+    """Writes `backups/{name}_{YYYYMMDDTHHMMSS}.db` beside the store, and deletes the oldest beyond `keep`."""
     folder = store.parent / "backups"
     path = folder / f"{copies(store)}_{now:%Y%m%dT%H%M%S}.db"
     _check_room(store, folder)
     snapshot(store, path, progress)
     _remove_abandoned_parts(folder)
-    older = [backup for backup in found(store) if backup != path]
+    older = [backup for backup in list_backups(store) if backup != path]
     surplus = older[: max(0, len(older) - max(keep - 1, 0))]
     for backup in surplus:
         backup.unlink(missing_ok=True)
@@ -77,7 +77,7 @@ def make(store: Path, now: datetime, keep: int, progress: Progress | None = None
 
 
 def _remove_abandoned_parts(folder: Path, name: str = "") -> None:
-    """Copies (of that name) that a process died over; one whose process lives may still be growing."""
+    """Deletes partial copies of crashed processes; one of a live process may still be growing."""
     for part in folder.glob(f"{glob.escape(name)}*.partial"):
         pid = re.search(r"\.(\d+)-[0-9a-f]{8}\.partial$", part.name)
         if pid is None or not _is_running(int(pid[1])):
@@ -94,63 +94,63 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def found(store: Path) -> list[Path]:
-    """The backups made by `make`, the oldest first. Copies made before a migration or a restore are not among them."""
+def list_backups(store: Path) -> list[Path]:
+    """Returns the backups made by `make`, the oldest first, without copies from before a migration or a restore."""
     stamp = "[0-9]" * 8 + "T" + "[0-9]" * 6
     return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_{stamp}.db"))
 
 
 def candidates(store: Path) -> list[Path]:
-    """What could be put in the store's place, the newest first: backups, and copies made before a migration."""
+    """Returns what could be restored, the newest first: backups, and copies from before a migration."""
     before = (store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_v*.db")
-    return sorted((*found(store), *before), key=lambda path: path.stat().st_mtime, reverse=True)
+    return sorted((*list_backups(store), *before), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
-def fault(path: Path, *, deep: bool = False, is_over: Callable[[], bool] = never) -> str:
-    """Why this program could not use a backup; '' where it can. Raises TimeoutError where it is over before that."""
+def problem(path: Path, *, deep: bool = False, is_over: Callable[[], bool] = never) -> str:
+    """Returns why a backup cannot be used, '' if it can. Raises TimeoutError if `is_over` interrupts the check."""
     try:
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             migrations.pending(db, migrations.load())
-            wrong = integrity_problems(db, deep=deep, is_over=is_over)
+            problems = integrity_problems(db, deep=deep, is_over=is_over)
     except StoreError as error:
         return str(error)
     except sqlite3.Error as error:
         return str(translate(error, path))
-    if wrong is None:
+    if problems is None:
         raise TimeoutError
-    return wrong[0].splitlines()[-1] if wrong else ""
+    return problems[0].splitlines()[-1] if problems else ""
 
 
 def restore(
     source: Path, store: Path, live: Path, now: datetime, *, force: bool = False, progress: Progress | None = None
 ) -> Restored:
-    """Puts a backup in the store's place. What was there is set aside, never deleted.
+    """Replaces the store with a backup. The previous store is kept in `backups/`, never deleted.
 
-    Refuses a backup that is not whole or is from a newer program. Without `force` also refuses when a live process has
-    the store open, or when the store holds changes that the backup does not.
+    Refuses a backup that is damaged or from a newer program. Without `force` also refuses if a live process has the
+    store open, or if the store has changes that the backup lacks.
     """
     store = store.resolve()
     contents = _inspect_backup(source)
-    alive, _ = locks.openers(live)
+    alive, _ = locks.owners(live)
     if alive and not force:
         raise StoreInUse(f"{store} is open in {', '.join(alive)}", hint="stop the worker first, or add --force")
     if store.exists() and not force:
-        _refuse_to_lose(store, contents)
-    aside = _aside_path(store, now) if store.exists() else None
+        _refuse_to_lose_changes(store, contents)
+    kept = _kept_path(store, now) if store.exists() else None
     _remove_abandoned_parts(store.parent, f"{store.name}.restoring")
     ready = store.with_name(store.name + ".restoring")
-    snapshot(source, ready, progress)  # whole, and on the disk, before anything is changed
+    snapshot(source, ready, progress)  # complete and durable before anything changes
     try:
-        if alive and aside is not None:
-            snapshot(store, aside)
+        if alive and kept is not None:
+            snapshot(store, kept)
             _copy_into_live(ready, store)
         else:
-            _set_aside(store, aside or _aside_path(store, now))
+            _keep_previous(store, kept or _kept_path(store, now))
             ready.replace(store)
             durable_files.sync_path(store.parent)
     finally:
         ready.unlink(missing_ok=True)
-    return Restored(path=str(store), contents=contents, set_aside=str(aside) if aside else None)
+    return Restored(path=str(store), contents=contents, previous=str(kept) if kept else None)
 
 
 def contents(path: Path) -> Contents:
@@ -177,7 +177,7 @@ def contents(path: Path) -> Contents:
 
 
 def last_change(db: sqlite3.Connection) -> str:
-    """The newest moment that the store knows of; empty for an empty store."""
+    """Returns the time of the last change, '' for an empty store."""
     query = """
     SELECT max(coalesce((SELECT created_at FROM tasks ORDER BY seq DESC LIMIT 1), ''),
                coalesce((SELECT max(completed_at) FROM tasks WHERE completed_at IS NOT NULL), ''),
@@ -191,17 +191,17 @@ def _inspect_backup(source: Path) -> Contents:
         raise StoreNotFound(f"there is no backup at {source}", hint="list them with 'parcelpost store status'")
     problems = file_problems(source)
     if problems:
-        raise StoreCorrupt(f"the backup {source} is not whole: {problems[0]}", hint="take an older backup")
+        raise StoreCorrupt(f"the backup {source} is damaged: {problems[0]}", hint="use an older backup")
     return contents(source)
 
 
-def _refuse_to_lose(store: Path, backup: Contents) -> None:
+def _refuse_to_lose_changes(store: Path, backup: Contents) -> None:
     try:
         present = contents(store)
     except StoreError as error:
         raise type(error)(
-            f"the store at {store} cannot be read to compare: {error}",
-            hint="add --force to replace it; the damaged file is set aside",
+            f"the store at {store} cannot be compared with the backup: {error}",
+            hint="add --force to replace it; the damaged file is kept in backups/",
         ) from error
     has_more_rows = present.last_task > backup.last_task or present.last_result > backup.last_result
     if has_more_rows or present.last_change > backup.last_change:
@@ -212,7 +212,7 @@ def _refuse_to_lose(store: Path, backup: Contents) -> None:
         )
 
 
-def _aside_path(store: Path, now: datetime) -> Path:
+def _kept_path(store: Path, now: datetime) -> Path:
     folder = store.parent / "backups"
     durable_files.make_folder(folder)
     stem = f"{copies(store)}_before_restore_{now:%Y%m%dT%H%M%S}"
@@ -220,44 +220,44 @@ def _aside_path(store: Path, now: datetime) -> Path:
     return next(path for name in names if not (path := folder / name).exists())
 
 
-def _set_aside(store: Path, aside: Path) -> None:
-    """Gives the store a second name, and leaves it whole without a WAL: one file, which one rename can replace.
+def _keep_previous(store: Path, kept: Path) -> None:
+    """Links the store to a second name and empties its WAL, so that one rename can replace it.
 
-    A WAL left behind would be applied to the file that takes the store's place.
+    A WAL left behind would be applied to the restored file.
     """
     wal = store.with_name(store.name + "-wal")
     try:
         if store.exists():
             _empty_wal(store)
-            _second_name(store, aside)
-        if wal.exists() and wal.stat().st_size:  # of a store that is damaged, or gone
-            _second_name(wal, aside.with_name(aside.name + "-wal"))
-        durable_files.sync_path(aside.parent)
+            _link(store, kept)
+        if wal.exists() and wal.stat().st_size:  # of a damaged or missing store
+            _link(wal, kept.with_name(kept.name + "-wal"))
+        durable_files.sync_path(kept.parent)
         for end in ("-wal", "-shm"):
             store.with_name(store.name + end).unlink(missing_ok=True)
         durable_files.sync_path(store.parent)
     except OSError as error:
-        raise BackupFailed(f"{store} could not be set aside: {error}") from error
+        raise BackupFailed(f"cannot keep the previous store {store}: {error}") from error
 
 
 def _empty_wal(store: Path) -> None:
-    """What is in the WAL goes into the file itself, as far as that is a database still."""
+    """Moves the WAL into the database file, if that is still a database."""
     try:
         with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=rw", uri=True, timeout=10)) as db:
             db.execute("PRAGMA synchronous = FULL")
             is_busy = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
     except sqlite3.Error as error:
         if not isinstance(translate(error, store), StoreCorrupt | NotAStore):
-            raise BackupFailed(f"{store} could not be set aside: {error}") from error
+            raise BackupFailed(f"cannot keep the previous store {store}: {error}") from error
     else:
         if is_busy:
-            raise StoreBusy(f"another program reads {store}")
+            raise StoreBusy(f"another program is reading {store}")
 
 
-def _second_name(file: Path, name: Path) -> None:
+def _link(file: Path, name: Path) -> None:
     try:
         name.hardlink_to(file)
-    except OSError:  # another file system, or one without links
+    except OSError:  # another file system, or no support for links
         partial = name.with_name(f"{name.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
         try:
             os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -269,18 +269,18 @@ def _second_name(file: Path, name: Path) -> None:
 
 
 def _copy_into_live(ready: Path, store: Path) -> None:
-    """One transaction of SQLite's: the processes that have the store open see the old state, then the new."""
+    """One SQLite transaction: processes that have the store open see the old state, then the new."""
     try:
         with (
             contextlib.closing(sqlite3.connect(ready)) as old,
             contextlib.closing(sqlite3.connect(store, timeout=10)) as new,
         ):
-            # The claims of the backup's time are nobody's now, though their owner may still have the store open.
+            # The claims in the backup are not valid any more, though their owner may still have the store open.
             with old:
                 tasks.release_all(old)
             old.backup(new)
     except sqlite3.Error as error:
-        raise BackupFailed(f"could not restore into the live store {store}: {error}") from error
+        raise BackupFailed(f"cannot restore into the open store {store}: {error}") from error
 
 
 def _check_room(store: Path, folder: Path) -> None:
@@ -289,5 +289,5 @@ def _check_room(store: Path, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise BackupFailed(
-            f"a backup needs up to {needed:,} bytes, and {free:,} are free in {folder}", hint="free disk space"
+            f"a backup needs up to {needed:,} bytes, but {free:,} are free in {folder}", hint="free disk space"
         )

@@ -1,4 +1,4 @@
-"""The browser pools of all processes on the store, as they were last seen."""
+"""The last known state of the browser pools of all processes on the store."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ class Browsers:
         self._live = live
 
     async def add(self, state: BrowserState) -> int:
-        """Stores it as the browser with the lowest id that is free, from 1 on, and answers that id."""
+        """Stores it under the lowest free id, from 1 on. Returns that id."""
         return await self._db.write_lossy(_add, _row(state))
 
     async def put(self, state: BrowserState) -> None:
-        """Stores the state in place of what was known of this browser."""
+        """Replaces the state of this browser."""
         await self._db.write_lossy(_put, _row(state))
 
     async def all(self) -> list[BrowserState]:
         return await self._db.read(_all)
 
-    async def left_behind(self) -> list[BrowserState]:
-        """Those of owners that are dead."""
-        return [one for one in await self.all() if not locks.is_alive(self._live, one.owner)]
+    async def orphans(self) -> list[BrowserState]:
+        """Returns the browsers of crashed processes."""
+        return [state for state in await self.all() if not locks.is_alive(self._live, state.owner)]
 
     async def remove(self, browser_id: int) -> bool:
         return await self._db.write_lossy(_remove, browser_id)
 
-    async def bury(self, state: BrowserState) -> bool:
-        """Removes what a dead owner left; not what somebody has put in its place since."""
-        return await self._db.write_lossy(_bury, state.browser_id, state.owner, state.marker)
+    async def reap(self, state: BrowserState) -> bool:
+        """Deletes the state of a crashed process's browser, unless another one has taken its id since."""
+        return await self._db.write_lossy(_reap, state.browser_id, state.owner, state.marker)
 
     async def assign(self, task_id: str, browser_id: int | None) -> None:
-        """Says which browser works on a task, if the task is still worked on."""
+        """Records which browser works on a task, if the task is still processing."""
         await self._db.write_lossy(_assign, task_id, browser_id)
 
 
@@ -60,7 +60,7 @@ def _row(state: BrowserState) -> tuple[Any, ...]:
 
 
 def _add(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    taken = {found[0] for found in db.execute("SELECT browser_id FROM browser_pool_state")}
+    taken = {row[0] for row in db.execute("SELECT browser_id FROM browser_pool_state")}
     browser_id = next(number for number in range(1, len(taken) + 2) if number not in taken)
     _put(db, (browser_id, *row[1:]))
     return browser_id
@@ -88,7 +88,7 @@ def _remove(db: sqlite3.Connection, browser_id: int) -> bool:
     return db.execute("DELETE FROM browser_pool_state WHERE browser_id = ?", (browser_id,)).rowcount == 1
 
 
-def _bury(db: sqlite3.Connection, browser_id: int, owner_id: str, marker: str) -> bool:
+def _reap(db: sqlite3.Connection, browser_id: int, owner_id: str, marker: str) -> bool:
     delete = "DELETE FROM browser_pool_state WHERE browser_id = ? AND owner = ? AND marker = ?"
     return db.execute(delete, (browser_id, owner_id, marker)).rowcount == 1
 

@@ -1,4 +1,4 @@
-"""The page cache: a second request within the time to live asks the site nothing."""
+"""The page cache: within the time to live, a second request for a page does not reach the site."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from parcelpost.storage.options import StoreOptions
 
 _MAX_HEADER = 1_000
 _LARGE = 64 * 1024
-"""Bytes that are packed and unpacked on another thread; for fewer the way there takes longer."""
+"""From this size on, pages are compressed and decompressed on another thread."""
 
 
 class CachedPage(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class CachedPage(Struct, frozen=True, kw_only=True):
     created_at: datetime
     expires_at: datetime
     is_fresh: bool
-    """False: past its time, but its etag may still spare a download."""
+    """False: expired, but its etag may still save a download."""
 
 
 class CacheStats(Struct, frozen=True, kw_only=True):
@@ -42,11 +42,11 @@ class CacheStats(Struct, frozen=True, kw_only=True):
     misses: int
     hit_rate: float
     accesses: int
-    """Of the entries now stored, by every process."""
+    """To the stored entries, by all processes."""
 
 
 class Cache:
-    """Bounded by `cache_max_bytes`: the least recently used go first."""
+    """Bounded by `cache_max_bytes`: the least recently used pages go first."""
 
     def __init__(self, database: LocalDatabase, options: StoreOptions, clock: Clock) -> None:
         self._db = database
@@ -56,17 +56,17 @@ class Cache:
         self._misses = 0
 
     async def get(self, key: str, data_type: str | None = None, *, stale: bool = False) -> CachedPage | None:
-        """The page, if it is there and fresh, or with `stale` also when it is past its time."""
+        """Returns the page if it is fresh; with `stale`, also an expired one."""
         now = iso(self._clock.now())
         row = await self._db.read(_find, key, data_type)
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None
         try:
-            data = await _aside(gzip.decompress, row[0])
+            data = await _on_thread(gzip.decompress, row[0])
         except (OSError, EOFError, zlib.error):  # damaged: as if it were not there
             self._misses += 1
-            self._db.write_soon(_forget, key)
+            self._db.write_soon(_delete, key)
             return None
         self._hits += 1
         self._db.write_soon(_touch, key, now)
@@ -90,12 +90,12 @@ class Cache:
         etag: str | None = None,
         last_modified: str | None = None,
     ) -> bool:
-        """False when the page is too large to keep."""
+        """Returns False if the page is too large to cache."""
         validation.text("cache key", key, max_chars=8_000)
         validation.text("data_type", data_type)
         if len(data) > self._options.max_page_bytes:
             return False
-        compressed = await _aside(_pack, data)
+        compressed = await _on_thread(_compress, data)
         if len(compressed) > self._options.cache_max_bytes:
             return False
         now = self._clock.now()
@@ -115,47 +115,47 @@ class Cache:
         return True
 
     async def refresh(self, key: str, *, ttl: timedelta | None = None) -> bool:
-        """The site said that the page has not changed: it is fresh again."""
+        """Makes a page fresh again that has not changed on the site."""
         until = self._clock.now() + (self._options.cache_ttl if ttl is None else ttl)
         return await self._db.write_lossy(_refresh, key, iso(until))
 
-    async def forget(self, key: str | None = None) -> int:
-        """Removes one page, or all."""
-        return await self._db.write_lossy(_forget, key)
+    async def delete(self, key: str | None = None) -> int:
+        """Deletes one page, or all of them."""
+        return await self._db.write_lossy(_delete, key)
 
     async def stats(self) -> CacheStats:
         entries, size, accesses = await self._db.read(_stats)
-        asked = self._hits + self._misses
+        requests = self._hits + self._misses
         return CacheStats(
             entries=entries,
             bytes=size,
             hits=self._hits,
             misses=self._misses,
-            hit_rate=self._hits / asked if asked else 0.0,
+            hit_rate=self._hits / requests if requests else 0.0,
             accesses=accesses,
         )
 
 
-def shrink(db: sqlite3.Connection, max_bytes: int, but: str = "") -> int:
-    """Removes the least recently used, `but` one, until the cache fits. Answers how many went."""
+def shrink(db: sqlite3.Connection, max_bytes: int, keep: str = "") -> int:
+    """Deletes the least recently used pages except `keep` until the cache fits. Returns how many."""
     removed = 0
     oldest = """DELETE FROM cache WHERE cache_key =
                     (SELECT cache_key FROM cache WHERE cache_key <> ? ORDER BY last_accessed, rowid LIMIT 1)"""
-    while _size(db) > max_bytes and db.execute(oldest, (but,)).rowcount:
+    while _size(db) > max_bytes and db.execute(oldest, (keep,)).rowcount:
         removed += 1
     return removed
 
 
-async def _aside(change: Callable[[bytes], bytes], data: bytes) -> bytes:
-    return await asyncio.to_thread(change, data) if len(data) >= _LARGE else change(data)
+async def _on_thread(convert: Callable[[bytes], bytes], data: bytes) -> bytes:
+    return await asyncio.to_thread(convert, data) if len(data) >= _LARGE else convert(data)
 
 
-def _pack(data: bytes) -> bytes:
+def _compress(data: bytes) -> bytes:
     return igzip.compress(data, 1, mtime=0)
 
 
 def _header(value: str | None) -> str | None:
-    """A header as the site sent it, or none if it is no text that could be sent back."""
+    """The header as the site sent it, or None if it cannot be sent back."""
     return value if value is not None and value.isascii() and "\0" not in value and len(value) <= _MAX_HEADER else None
 
 
@@ -184,14 +184,14 @@ def _put(db: sqlite3.Connection, row: tuple[object, ...], max_bytes: int) -> Non
         etag = excluded.etag, last_modified = excluded.last_modified, created_at = excluded.created_at,
         expires_at = excluded.expires_at, last_accessed = excluded.last_accessed, data = excluded.data"""
     db.execute(change, row)
-    shrink(db, max_bytes, but=str(row[0]))
+    shrink(db, max_bytes, keep=str(row[0]))
 
 
 def _refresh(db: sqlite3.Connection, key: str, expires_at: str) -> bool:
     return db.execute("UPDATE cache SET expires_at = ? WHERE cache_key = ?", (expires_at, key)).rowcount == 1
 
 
-def _forget(db: sqlite3.Connection, key: str | None) -> int:
+def _delete(db: sqlite3.Connection, key: str | None) -> int:
     if key is None:
         return db.execute("DELETE FROM cache").rowcount
     return db.execute("DELETE FROM cache WHERE cache_key = ?", (key,)).rowcount

@@ -1,8 +1,8 @@
 """Which task is next, and which platforms are paused.
 
-By priority, then age; without tasks that are delayed or whose lease has ended, paused platforms, and excluded sites.
-Every query walks from head to head of a partial index, so that a claim costs the same at a million tasks as at ten.
-The change of status itself is in `tasks.py`.
+Tasks are taken by priority, then age, without delayed tasks, ended leases, paused platforms and excluded sites. Every
+query walks from head to head of a partial index, so that a claim costs the same at a million tasks as at ten. The
+change of status itself is in `tasks.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sites = Collection[Site]
 
 _MAX_PROMOTED = 2_000
 
-# One probe of the index for each platform that has something ready, instead of a walk over all of it.
+# One index probe for each platform with ready tasks, instead of a scan of the whole index.
 READY_PLATFORMS = """
 WITH RECURSIVE ready (platform) AS (
     SELECT min(platform) FROM tasks WHERE status = 'pending' AND available_at IS NULL
@@ -46,7 +46,7 @@ UPDATE tasks SET available_at = NULL WHERE seq IN (
     SELECT seq FROM tasks WHERE status = 'pending' AND available_at <= ? ORDER BY available_at LIMIT ?)
 """
 
-# The first tasks of each platform come from its own part of the index; the best of those win.
+# The first tasks of each platform, from its part of the index; then the first of all of those.
 _HEADS = """
 SELECT json_group_array(seq) FROM (
     SELECT head.seq
@@ -59,7 +59,7 @@ SELECT json_group_array(seq) FROM (
     ORDER BY head.priority, head.seq LIMIT :limit)
 """
 
-# The same where some sites of a platform are excluded: those platforms are taken site by site.
+# The same if some sites of a platform are excluded: those platforms are read site by site.
 _SITES = """
 WITH RECURSIVE site (platform, state, county) AS (
     SELECT platform, state, county FROM tasks WHERE seq = (
@@ -99,7 +99,7 @@ SELECT json_group_array(seq) FROM (
 
 
 class TaskFilter(NamedTuple):
-    """Which tasks a caller wants."""
+    """The tasks that a caller wants."""
 
     platforms: frozenset[str] | None = None
     """None: all."""
@@ -115,12 +115,12 @@ def promote_due(db: sqlite3.Connection, now: str) -> bool:
 
 
 def unpaused_platforms(db: sqlite3.Connection, now: str) -> list[str]:
-    """Those that have a task ready."""
+    """Returns the platforms that have a task ready and are not paused."""
     return [row[0] for row in db.execute(_UNPAUSED_PLATFORMS, (now,))]
 
 
 def next_tasks(db: sqlite3.Connection, platforms: list[str], wanted: TaskFilter, now: str, limit: int) -> str:
-    """The next tasks of these platforms that pass the filter, as a JSON array of `seq`."""
+    """Returns the next tasks of these platforms that match the filter, as a JSON array of `seq`."""
     allowed = [name for name in platforms if wanted.platforms is None or name in wanted.platforms]
     if not wanted.exclude_sites:
         values = {"now": now, "limit": limit, "platforms": encode(allowed).decode()}
@@ -152,6 +152,6 @@ def resume(db: sqlite3.Connection, platform: str) -> bool:
 
 
 def paused(db: sqlite3.Connection, now: str) -> dict[str, tuple[str | None, str]]:
-    """Platform -> until when (None: until resumed) and why."""
+    """Returns platform -> until when (None: until resumed) and why."""
     query = "SELECT platform, paused_until, reason FROM platform_pauses WHERE paused_until IS NULL OR paused_until > ?"
     return {platform: (until, reason) for platform, until, reason in db.execute(query, (now,))}

@@ -1,4 +1,4 @@
-"""Times that a clock wrote while it was ahead: once it is right, nothing waits longer than was meant."""
+"""Corrects times that were written while the clock was ahead, so that nothing waits longer than intended."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from parcelpost.storage.options import LONGEST_DELAY
 
 CLOCK_STATE = "clock"
 TOLERANCE = timedelta(minutes=1)
-"""Clocks are corrected by seconds all the time."""
+"""Small corrections of a clock are normal."""
 
 _BATCH = 1_000
 
-# A delay begins when its row is written: what was written in the future begins now, and is as long as it was meant.
-# Of one that ends later than any can, nobody knows what was meant: it is over. An attempt too early costs little.
+# A delay starts when its row is written: one written in the future starts now, with the same length.
+# One that ends later than any delay can has an unknown length and ends now. An early attempt costs little.
 _DELAYED = """
 SELECT seq, iif(updated_at > :limit, updated_at, available_at), available_at FROM tasks
 WHERE status = 'pending' AND available_at > :limit AND (updated_at > :limit OR available_at > :longest)
 ORDER BY available_at DESC LIMIT :batch
 """
-# Pauses have no longest length, as a person may set one; both of their moments are always written together.
+# Pauses have no maximum length: an operator may set any. Both of their times are always written together.
 _PAUSED = """
 SELECT platform, created_at, paused_until FROM platform_pauses WHERE paused_until > :limit AND created_at > :limit
 """
 
-# Retention counts from these, and a silent owner's claims are known by `updated_at`.
+# Retention counts from these, and `updated_at` tells the claims of a silent owner.
 _WRITTEN = (
     ("tasks", "seq", "completed_at", "completed_at IS NOT NULL"),
     ("tasks", "seq", "updated_at", "status = 'processing'"),
@@ -38,10 +38,10 @@ _WRITTEN = (
     ("sync_log", "seq", "created_at", "true"),
     ("agent_metrics", "metric_id", "timestamp", "true"),
     ("learning_signals", "seq", "created_at", "true"),
-    ("evidence", "task_id", "created_at", "true"),
+    ("artifacts", "task_id", "created_at", "true"),
 )
 
-# A page that was cached in the future is past its time: it would be taken for fresh until then.
+# A page cached in the future expires now: it would count as fresh until then.
 _CACHED = """
 UPDATE cache SET last_accessed = :now, created_at = min(created_at, :now), expires_at = min(expires_at, :now)
 WHERE cache_key IN (SELECT cache_key FROM cache WHERE last_accessed > :limit LIMIT :batch)
@@ -49,24 +49,24 @@ WHERE cache_key IN (SELECT cache_key FROM cache WHERE last_accessed > :limit LIM
 
 
 class ClockSetBackNote(Struct, frozen=True, kw_only=True):
-    """The last time that rows from the future were found. Kept for `parcelpost status`."""
+    """The last correction, for `parcelpost status`."""
 
     at: datetime
     seconds: float
-    """How far ahead the newest of them was."""
+    """How far ahead the newest row was."""
     tasks: int
     platforms: int
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """What waits for a moment that a clock wrote which was ahead."""
+    """Rows that wait for a time written while the clock was ahead."""
 
     tasks: int
     platforms: int
 
 
 def waiting(db: sqlite3.Connection, now: datetime) -> Waiting:
-    """Tasks are counted no further than a thousand."""
+    """Counts at most a thousand tasks."""
     values = _values(now, _BATCH)
     return Waiting(
         tasks=len(db.execute(_DELAYED, values).fetchall()), platforms=len(db.execute(_PAUSED, values).fetchall())
@@ -74,7 +74,7 @@ def waiting(db: sqlite3.Connection, now: datetime) -> Waiting:
 
 
 async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | None:
-    """Moves them to now, or to now and the delay that was meant. None: there were none."""
+    """Moves such times to now, delays to now plus their length. Returns None if there were none."""
     now = clock.now()
     newest = await database.read(_newest, now)
     if newest is None:
@@ -92,7 +92,7 @@ async def correct(database: LocalDatabase, clock: Clock) -> ClockSetBackNote | N
 
 
 def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
-    """The latest moment at which a row was written, if that is in the future."""
+    """Returns the latest time at which a row was written, if it is in the future."""
     values = _values(now, 1)
     moments = [row[1] for query in (_DELAYED, _PAUSED) for row in db.execute(query, values)]
     for table, _, column, part in _WRITTEN:
@@ -103,7 +103,7 @@ def _newest(db: sqlite3.Connection, now: datetime) -> str | None:
 
 
 def _correct(db: sqlite3.Connection, now: datetime) -> tuple[int, int, int]:
-    """One batch. Returns the numbers of delayed tasks, of paused platforms, and of all rows that were changed."""
+    """Corrects one batch. Returns the numbers of delayed tasks, paused platforms and all changed rows."""
     values = _values(now, _BATCH)
     delayed = [(_moved(row, now), iso(now), row[0]) for row in db.execute(_DELAYED, values)]
     db.executemany("UPDATE tasks SET available_at = ?, updated_at = ? WHERE seq = ?", delayed)

@@ -1,4 +1,4 @@
-"""Files that survive a power cut, the room that is left on a disk, and the reserve for the day it is full."""
+"""Durable writes of files, free space on a disk, and a reserve for the day it is full."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FEW = 64
-
-
 _NO_LIMIT = 1 << 62
 
 
 class Room(NamedTuple):
-    """What is left on a disk for a process without privileges."""
+    """Free space for a process without privileges."""
 
     free_bytes: int
     free_inodes: int
-    """How many files can still be made; far more than anybody needs where the file system has no such limit."""
+    """A very large number if the file system has no limit."""
 
 
 def room(folder: Path) -> Room:
@@ -32,15 +30,15 @@ def room(folder: Path) -> Room:
 
 
 def sync_handle(handle: int) -> None:
-    """Returns when the file's bytes would survive a power cut."""
-    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves them in the drive's cache
+    """Returns when the file's content survives a power cut."""
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves data in the drive's cache
         fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
     else:
         os.fdatasync(handle)
 
 
 def sync_path(path: Path) -> None:
-    """The same for a file or a folder by name."""
+    """As `sync_handle`, for a file or folder by path."""
     handle = os.open(path, os.O_RDONLY)
     try:
         if hasattr(fcntl, "F_FULLFSYNC"):
@@ -52,18 +50,18 @@ def sync_path(path: Path) -> None:
 
 
 def identity(path: str) -> tuple[int, int] | None:
-    """Of the file that has this name now; None: there is none."""
+    """Returns device and inode of the file at this path, None if there is none."""
     try:
-        about = os.stat(path)  # noqa: PTH116 - a Path takes longer to make than the look
+        about = os.stat(path)  # noqa: PTH116 - creating a Path takes longer than the call
     except (FileNotFoundError, NotADirectoryError):
         return None
     return about.st_dev, about.st_ino
 
 
 def sync_many(root: Path, names: Sequence[str]) -> None:
-    """Makes files under root durable, with the folders that lead to them. Those that are gone by now are passed over.
+    """Makes files under root and their folders durable. Skips files that were deleted meanwhile.
 
-    Many at once cost one `syncfs` where the kernel reports its errors, else an fsync each.
+    Many files cost one `syncfs` if the kernel reports its errors, else an fsync each.
     """
     if len(names) > _FEW and _syncfs_is_reliable():
         _syncfs(root)
@@ -80,7 +78,7 @@ def sync_many(root: Path, names: Sequence[str]) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """With its parents, each of mode 700."""
+    """Creates the folder and its parents with mode 700."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -107,7 +105,7 @@ def _syncfs(folder: Path) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """The file holds the old content or the new, whole, whatever happens."""
+    """Writes a file atomically: after a crash it has the old content or the new."""
     make_folder(path.parent)
     partial = path.with_name(path.name + ".partial")
     handle = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
@@ -120,31 +118,28 @@ def replace(path: Path, content: bytes) -> None:
 
 RESERVE_BYTES = 4 * 1024 * 1024
 RESERVE_FILES = 16
-_SPARE = 16
+_PLENTY = 16
 
 
 class Reserve:
-    """Files that are worth their size, and their inodes, on the day the disk has no more of either.
-
-    Shared by all processes on a store.
-    """
+    """Files to delete when the disk runs out of space or inodes. Shared by all processes on a store."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def fill(self) -> None:
-        """Sets the room aside if there is plenty; quietly does nothing if there is not."""
+        """Reserves space if there is plenty, else does nothing."""
         with contextlib.suppress(OSError):
             missing = [path for number in range(RESERVE_FILES) if not (path := self._folder / f"{number}").exists()]
             left = room(self._folder.parent)
-            if not missing or left.free_bytes < _SPARE * RESERVE_BYTES or left.free_inodes < _SPARE * RESERVE_FILES:
+            if not missing or left.free_bytes < _PLENTY * RESERVE_BYTES or left.free_inodes < _PLENTY * RESERVE_FILES:
                 return
             make_folder(self._folder)
             for path in missing:
                 _allocate(path, RESERVE_BYTES // RESERVE_FILES)
 
     def give_up(self) -> int:
-        """How many bytes became free, and with them inodes; 0 when there was nothing to give."""
+        """Deletes the files. Returns how many bytes became free, 0 if there were none."""
         given_up = 0
         for number in range(RESERVE_FILES):
             with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""SQLite's error codes in the words of errors.py."""
+"""Translates SQLite and OS errors into the StoreErrors of errors.py."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ from parcelpost.errors import (
 )
 from parcelpost.storage import durable_files
 
-
-class UnreadableRow(Exception):
-    """A row holds what this program never wrote."""
-
-
 _MEANING: dict[int, type[StoreError]] = {
     sqlite3.SQLITE_BUSY: StoreBusy,
     sqlite3.SQLITE_LOCKED: StoreBusy,
@@ -41,10 +36,10 @@ _MEANING: dict[int, type[StoreError]] = {
 }
 
 UNBINDABLE = (UnicodeEncodeError, OverflowError)
-"""What binding a lone surrogate or a number beyond 64 bits raises."""
+"""Raised by binding a lone surrogate or a number beyond 64 bits."""
 
-UNREADABLE = (UnicodeDecodeError, msgspec.DecodeError, UnreadableRow)
-"""What reading a damaged row raises."""
+_UNDECODABLE = (UnicodeDecodeError, msgspec.DecodeError)
+"""Raised by reading a text whose bytes are damaged on disk."""
 
 _NO_ROOM_BYTES = 256 * 1024
 _NO_INODES = 4
@@ -57,17 +52,23 @@ def primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def is_unreadable(error: Exception) -> bool:
-    """Whether the row is at fault, and not the file or the disk."""
-    return isinstance(error, UNREADABLE) or (isinstance(error, sqlite3.OperationalError) and "decode" in str(error))
+def is_damage(error: Exception) -> bool:
+    """Whether a page of the file is damaged: SQLite noticed it, or a text on it cannot be decoded."""
+    return _is_undecodable(error) or (
+        isinstance(error, sqlite3.DatabaseError) and primary_code(error) == sqlite3.SQLITE_CORRUPT
+    )
+
+
+def _is_undecodable(error: Exception) -> bool:
+    return isinstance(error, _UNDECODABLE) or (isinstance(error, sqlite3.OperationalError) and "decode" in str(error))
 
 
 def translate(error: Exception, path: Path) -> Exception:
-    """The same failure as one of ours; a broken constraint is a mistake of the program and stays what it is."""
-    if is_unreadable(error):
-        return StoreCorrupt(f"{path}: a stored value cannot be read: {error!s:.200}")
+    """Returns a ParcelpostError for the failure. A violated constraint is a bug and stays what it is."""
+    if _is_undecodable(error):
+        return StoreCorrupt(f"{path}: a stored value is damaged: {error!s:.200}")
     if isinstance(error, UNBINDABLE):
-        return InvalidInput(f"a value that SQLite cannot hold: {error}")
+        return InvalidInput(f"SQLite cannot store this value: {error}")
     if not isinstance(error, sqlite3.Error):
         return error
     code = primary_code(error)
@@ -76,7 +77,7 @@ def translate(error: Exception, path: Path) -> Exception:
     meaning = _MEANING.get(code)
     if meaning is None:
         return error
-    may_be_full = meaning in (StoreFailed, StoreFull) or code == sqlite3.SQLITE_CANTOPEN  # it makes files of its own
+    may_be_full = meaning in (StoreFailed, StoreFull) or code == sqlite3.SQLITE_CANTOPEN  # it creates files of its own
     if may_be_full and (full := _full(path, str(error))):
         return full
     return meaning(f"{path}: {error}")
@@ -88,32 +89,32 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except ParcelpostError:
         raise
-    except (sqlite3.Error, *UNBINDABLE, *UNREADABLE) as error:
+    except (sqlite3.Error, *UNBINDABLE, *_UNDECODABLE) as error:
         raise translate(error, path) from error
 
 
 def os_error(error: OSError, path: Path) -> StoreError:
-    """A failed system call on the store's files, in our words."""
+    """Returns a StoreError for a failed system call on the store's files."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _full(path, str(error.strerror)) or StoreFull(f"{path}: {error.strerror}")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return StoreReadOnly(f"{path}: {error.strerror}")
-    hint = "check the path: a folder on the way is not there, or is a file" if error.errno in _WRONG_PATH else ""
+    hint = "check the path: one of its folders does not exist, or is a file" if error.errno in _WRONG_PATH else ""
     return StoreFailed(f"{path}: {error.strerror or error}", hint=hint)
 
 
 def _full(path: Path, error: str) -> StoreFull | None:
-    """None where the disk has room for more bytes, and for more files."""
+    """Returns None if the disk has free bytes and inodes."""
     try:
         room = durable_files.room(next(folder for folder in path.parents if folder.exists()))
     except OSError:
         return None
     if room.free_inodes < _NO_INODES:
         hint = (
-            "remove files from that disk ('df -i' tells how many it can have), or what was delivered with "
-            "'parcelpost store clean --relieve'; free space does not help"
+            "delete files from that disk ('df -i' shows its inodes), or delivered results with "
+            "'parcelpost store clean --relieve'; more free space does not help"
         )
-        return StoreFull(f"{path}: its disk has no free inodes, so no file can be made ({error})", hint=hint)
+        return StoreFull(f"{path}: the disk has no free inodes, so no file can be created ({error})", hint=hint)
     if room.free_bytes < _NO_ROOM_BYTES:
-        return StoreFull(f"{path}: there is no room left on its disk ({error})")
+        return StoreFull(f"{path}: the disk is full ({error})")
     return None

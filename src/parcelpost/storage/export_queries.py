@@ -1,8 +1,7 @@
-"""Results for exports: sorted by place and parcel, of each parcel the newest or all, and where the last export ended.
+"""Queries for exports: results sorted by site and parcel, the newest of each parcel or all, and the export cursor.
 
-Every query of the store is short, so that the WAL is not held back. What was found is kept in a temporary database of
-our own, on disk: a name for each result, to read it by. A result that is replaced meanwhile is read as it is then, one
-that is removed is left out.
+Every query is short, so that checkpoints of the WAL are not blocked. A temporary database on disk holds the ids of the
+matching results. A result that is replaced meanwhile is exported as it is then; a deleted one is left out.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import durable_files, outbox
 from parcelpost.storage.db import LocalDatabase
-from parcelpost.storage.errors import UNREADABLE, is_unreadable, translated
+from parcelpost.storage.errors import translated
 
-_LOOK = 5_000
-"""Rows that one look passes over."""
+_SCAN_ROWS = 5_000
+"""Rows that one query scans."""
 _PAGE = 250
 _PAGE_BYTES = 4 * 1024 * 1024
-"""Of records, in memory at once, or one that is larger."""
+"""Of records in memory at once, or one larger record."""
 
-_AHEAD = """
+_SCAN = """
 SELECT seq, platform, state, county, parcel_id, task_id, success, scraped_at, created_at, data IS NOT NULL AS has_data
-FROM results NOT INDEXED WHERE seq > :after ORDER BY seq LIMIT :look
+FROM results NOT INDEXED WHERE seq > :after ORDER BY seq LIMIT :scan_rows
 """
-_REACHED = f"SELECT max(seq), max(created_at) FROM ({_AHEAD})"
-_FOUND = f"""
-SELECT platform, state, county, parcel_id, iif(:every_version, seq, 0), task_id FROM ({_AHEAD})
+_LAST_SCANNED = f"SELECT max(seq), max(created_at) FROM ({_SCAN})"
+_MATCHING = f"""
+SELECT platform, state, county, parcel_id, iif(:every_version, seq, 0), task_id FROM ({_SCAN})
 WHERE ((:records AND has_data) OR (:not_found AND success AND NOT has_data) OR (:failed AND NOT success))
     AND (:platforms IS NULL OR platform COLLATE NOCASE IN (SELECT value FROM json_each(:platforms)))
     AND (:states IS NULL OR state COLLATE NOCASE IN (SELECT value FROM json_each(:states)))
@@ -48,23 +47,23 @@ WHERE ((:records AND has_data) OR (:not_found AND success AND NOT has_data) OR (
     AND (:scraped_since IS NULL OR scraped_at >= :scraped_since)
     AND (:scraped_before IS NULL OR scraped_at < :scraped_before)
     AND (:changed_since IS NULL OR created_at >= :changed_since)
-    AND (:mark_seq IS NULL OR seq > :mark_seq OR created_at > :mark_at)
+    AND (:after_seq IS NULL OR seq > :after_seq OR created_at > :after_time)
 ORDER BY seq
 """
 _INDEX = """
-CREATE TABLE found (platform TEXT, state TEXT, county TEXT, parcel_id TEXT, version INTEGER, task_id TEXT NOT NULL,
+CREATE TABLE matching (platform TEXT, state TEXT, county TEXT, parcel_id TEXT, version INTEGER, task_id TEXT NOT NULL,
     PRIMARY KEY (platform, state, county, parcel_id, version)) WITHOUT ROWID
 """
 _PUT = """
-INSERT INTO found VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO matching VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (platform, state, county, parcel_id, version) DO UPDATE SET task_id = excluded.task_id
 """
 
 
 class ExportCursor(Struct, frozen=True):
-    """How far somebody has seen the store: results after it are new or have changed.
+    """How far a receiver has seen the store: results after it are new or have changed.
 
-    Neither is enough alone: clocks are set back, and a store whose last rows were removed counts from there again.
+    Neither field is enough alone: clocks are set back, and SQLite reuses the seq of deleted last rows.
     """
 
     seq: int
@@ -72,7 +71,7 @@ class ExportCursor(Struct, frozen=True):
 
 
 class ExportFilter(Struct, frozen=True, kw_only=True):
-    """An empty tuple asks for all; platform, state and county in capitals or not."""
+    """An empty tuple matches all. Case does not matter for platform, state and county."""
 
     platforms: tuple[str, ...] = ()
     states: tuple[str, ...] = ()
@@ -80,27 +79,25 @@ class ExportFilter(Struct, frozen=True, kw_only=True):
     parcels: tuple[str, ...] = ()
     records: bool = True
     not_found: bool = False
-    """Ends without a record: the site has no such parcel."""
+    """Tasks that ended without a record because the site has no such parcel."""
     failed: bool = False
     """Reports of tasks that failed or expired."""
     scraped_since: datetime | None = None
     scraped_before: datetime | None = None
     changed_since: datetime | None = None
-    """Stored, or read again with another outcome."""
+    """Stored, or changed by a re-parse."""
     after: ExportCursor | None = None
     every_version: bool = False
-    """False: of each parcel only the result that was stored last."""
+    """False: only the last result of each parcel."""
 
 
 class Selected:
     """Made by `select`."""
 
-    def __init__(self, database: LocalDatabase, index: sqlite3.Connection, mark: ExportCursor) -> None:
-        self.mark = mark
-        """Where the next selection may begin that asks for what is new."""
-        self.count = int(index.execute("SELECT count(*) FROM found").fetchone()[0])
-        self.unreadable: list[str] = []
-        """Tasks whose results are damaged and were passed over so far."""
+    def __init__(self, database: LocalDatabase, index: sqlite3.Connection, cursor: ExportCursor) -> None:
+        self.cursor = cursor
+        """Where the next export of new results starts."""
+        self.count = int(index.execute("SELECT count(*) FROM matching").fetchone()[0])
         self._database = database
         self._index = index
 
@@ -114,14 +111,13 @@ class Selected:
             yield await self._page(waiting)
 
     async def _page(self, waiting: list[str]) -> list[OutboxEntry]:
-        """As many of the first as are read at once; they wait no more."""
-        looked = await self._database.read(_look, waiting)
-        del waiting[: looked.passed]
-        self.unreadable += looked.unreadable
-        return looked.found
+        """Reads the first results that fit into one page, and removes them from `waiting`."""
+        entries, done = await self._database.read(_read_page, waiting)
+        del waiting[:done]
+        return entries
 
     def _task_ids(self) -> Iterator[str]:
-        order = "SELECT task_id FROM found ORDER BY platform, state, county, parcel_id, version"
+        order = "SELECT task_id FROM matching ORDER BY platform, state, county, parcel_id, version"
         return (task_id for (task_id,) in self._index.execute(order))
 
 
@@ -129,76 +125,65 @@ class Selected:
 async def select(database: LocalDatabase, wanted: ExportFilter, clock: Clock) -> AsyncIterator[Selected]:
     filters = _filters(wanted)
     seq, stored_at = 0, ""
-    with closing(sqlite3.connect("", isolation_level=None)) as index:  # SQLite's own temporary file, gone with it
+    with closing(sqlite3.connect("", isolation_level=None)) as index:  # a temporary file of SQLite, deleted on close
         index.execute(_INDEX)
         while True:
-            found, reached = await database.read(_ahead, filters, seq)
-            if reached is None:
+            matching, last = await database.read(_scan, filters, seq)
+            if last is None:
                 break
-            seq, stored_at = reached.seq, max(stored_at, reached.stored_at)
+            seq, stored_at = last.seq, max(stored_at, last.stored_at)
             with translated(Path(tempfile.gettempdir())):
-                _put(index, found)
-        now = clock.now()  # a row from the future, of a clock that was wrong, does not count
+                _add_to_index(index, matching)
+        now = clock.now()  # a row from the future, written by a wrong clock, does not count
         at = min(from_iso(stored_at), now) if stored_at else now
         yield Selected(database, index, ExportCursor(seq, at))
 
 
-class _Reached(NamedTuple):
+class _LastScanned(NamedTuple):
     seq: int
     stored_at: str
 
 
-class _Looked(NamedTuple):
-    found: list[OutboxEntry]
-    unreadable: list[str]
-    passed: int
-
-
-def _ahead(
+def _scan(
     db: sqlite3.Connection, filters: dict[str, Any], after: int
-) -> tuple[list[tuple[Any, ...]], _Reached | None]:
-    bounds = {"after": after, "look": _LOOK}
-    seq, stored_at = db.execute(_REACHED, bounds).fetchone()
+) -> tuple[list[tuple[Any, ...]], _LastScanned | None]:
+    bounds = {"after": after, "scan_rows": _SCAN_ROWS}
+    seq, stored_at = db.execute(_LAST_SCANNED, bounds).fetchone()
     if seq is None:
         return [], None
-    return db.execute(_FOUND, filters | bounds).fetchall(), _Reached(seq, stored_at)
+    return db.execute(_MATCHING, filters | bounds).fetchall(), _LastScanned(seq, stored_at)
 
 
-def _put(index: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> None:
+def _add_to_index(index: sqlite3.Connection, matching: Sequence[tuple[Any, ...]]) -> None:
     index.execute("BEGIN")
-    index.executemany(_PUT, found)
+    index.executemany(_PUT, matching)
     index.execute("COMMIT")
 
 
-def _look(db: sqlite3.Connection, task_ids: Sequence[str]) -> _Looked:
-    looked, room = _Looked([], [], 0), _PAGE_BYTES
-    for passed, task_id in enumerate(task_ids, start=1):
-        entry = None
-        try:
-            entry = outbox.get(db, task_id)
-        except (sqlite3.OperationalError, *UNREADABLE) as error:
-            if not is_unreadable(error):
-                raise
-            looked.unreadable.append(task_id)
-        if entry is not None:
-            looked.found.append(entry)
-            room -= len(entry.data or b"")
-        if room < 0 or passed == len(task_ids):
-            return looked._replace(passed=passed)
-    return looked
+def _read_page(db: sqlite3.Connection, task_ids: Sequence[str]) -> tuple[list[OutboxEntry], int]:
+    """Returns entries, and how many of the tasks they cover: some results may have been deleted meanwhile."""
+    entries: list[OutboxEntry] = []
+    bytes_left = _PAGE_BYTES
+    for done, task_id in enumerate(task_ids, start=1):
+        if (entry := outbox.get(db, task_id)) is not None:
+            entries.append(entry)
+            bytes_left -= len(entry.data or b"")
+        if bytes_left < 0:
+            return entries, done
+    return entries, len(task_ids)
 
 
 def _filters(wanted: ExportFilter) -> dict[str, Any]:
     lists = {name: getattr(wanted, name) for name in ("platforms", "states", "counties", "parcels")}
     moments = {name: getattr(wanted, name) for name in ("scraped_since", "scraped_before", "changed_since")}
     flags = {name: getattr(wanted, name) for name in ("records", "not_found", "failed", "every_version")}
-    mark = wanted.after
+    cursor = wanted.after
     return {
         **{name: encode(values).decode() if values else None for name, values in lists.items()},
         **{name: None if moment is None else iso(moment) for name, moment in moments.items()},
         **{name: int(value) for name, value in flags.items()},
-        "mark_seq": None if mark is None else mark.seq,
-        "mark_at": None if mark is None else iso(mark.stored_at),
+        "after_seq": None if cursor is None else cursor.seq,
+        "after_time": None if cursor is None else iso(cursor.stored_at),
     }
 
 
@@ -206,31 +191,33 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 
 class LastExport(Struct, frozen=True, kw_only=True):
-    mark: ExportCursor
+    cursor: ExportCursor
     wanted: ExportFilter
-    """What was asked for, but for the mark: what is new for one question is not all that is new for another."""
+    """Without its `after`. Another filter starts from the beginning."""
     at: datetime
 
 
 def file_of(store: Path, receiver: str) -> Path:
     """Raises InvalidInput."""
     if not _NAME.fullmatch(receiver):
-        raise InvalidInput(f"{receiver!r} is no name for who gets the export", hint="use letters, digits, _ and -")
+        raise InvalidInput(
+            f"{receiver!r} is not a valid name for the receiver of an export", hint="use letters, digits, _ and -"
+        )
     store = store.resolve()
     return store.with_name(f"{store.name}-exports") / f"{receiver}.json"
 
 
 def load(file: Path) -> LastExport | None:
-    """None: nothing was handed over yet. Raises InvalidInput."""
+    """Returns None before the first export. Raises InvalidInput."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=LastExport)
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
         raise InvalidInput(
-            f"{file} cannot be read: {error}", hint="remove it; the next export with --new then has everything"
+            f"{file} cannot be read: {error}", hint="delete it; the next export with --new then has everything"
         ) from error
 
 
-def keep(file: Path, done: LastExport) -> None:
+def save(file: Path, done: LastExport) -> None:
     durable_files.replace(file, msgspec.json.encode(done) + b"\n")

@@ -1,4 +1,4 @@
-"""How the store is: sizes, room, age, wholeness, and whether more may be taken in."""
+"""Health of the store: sizes, free space, age, integrity, and whether the loops may go on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Level(StrEnum):
 
 
 class Usage(Struct, frozen=True, kw_only=True):
-    """Bytes, and what they mean."""
+    """Sizes in bytes."""
 
     database: int
     """Pages in use; free pages inside the file do not count."""
@@ -40,18 +40,18 @@ class Usage(Struct, frozen=True, kw_only=True):
     disk_free: int
     min_free_bytes: int
     free_inodes: int
-    """How many files can still be made on the disk."""
+    """On the disk."""
     min_free_inodes: int
     level: Level
 
     @property
     def lacks_disk(self) -> bool:
-        """The disk has no room for more, whatever the store's own cap says."""
+        """The disk is nearly full, whatever the store's own cap says."""
         return self.disk_free < 2 * self.min_free_bytes
 
     @property
     def lacks_inodes(self) -> bool:
-        """The disk has room for hardly any more files, however small."""
+        """The disk is nearly out of inodes."""
         return self.free_inodes < 2 * self.min_free_inodes
 
 
@@ -64,15 +64,15 @@ class Health(Struct, frozen=True, kw_only=True):
     pages: int
     free_pages: int
     cache_bytes: int
-    evidence_bytes: int
+    artifact_bytes: int
     oldest_unsynced_seconds: float
     last_change: str
     age_seconds: float
-    """Since the store was made."""
+    """Since the store was created."""
     newest_backup: str | None
     newest_backup_age_seconds: float | None
     problems: list[str] | None
-    """What the integrity check found; None when it was not asked for."""
+    """Found by the integrity check; None: not checked."""
 
 
 async def usage(database: LocalDatabase, live: Path, options: StoreOptions) -> Usage:
@@ -101,23 +101,23 @@ async def health(
     database: LocalDatabase, live: Path, options: StoreOptions, now: datetime, *, check: bool = False
 ) -> Health:
     path = database.path
-    facts = await database.read(_facts)
-    backups = backup.found(path)
+    values = await database.read(_read_values)
+    backups = backup.list_backups(path)
     newest = backups[-1] if backups else None
-    oldest = facts["oldest_unsynced"]
+    oldest = values["oldest_unsynced"]
     return Health(
         path=str(path),
-        schema_version=facts["schema_version"],
+        schema_version=values["schema_version"],
         usage=await usage(database, live, options),
         file_bytes=_size(path),
-        page_size=facts["page_size"],
-        pages=facts["pages"],
-        free_pages=facts["free_pages"],
-        cache_bytes=facts["cache_bytes"],
-        evidence_bytes=facts["evidence_bytes"],
+        page_size=values["page_size"],
+        pages=values["pages"],
+        free_pages=values["free_pages"],
+        cache_bytes=values["cache_bytes"],
+        artifact_bytes=values["artifact_bytes"],
         oldest_unsynced_seconds=max(0.0, (now - from_iso(oldest)).total_seconds()) if oldest else 0.0,
-        last_change=facts["last_change"],
-        age_seconds=max(0.0, (now - from_iso(facts["made_at"])).total_seconds()),
+        last_change=values["last_change"],
+        age_seconds=max(0.0, (now - from_iso(values["made_at"])).total_seconds()),
         newest_backup=str(newest) if newest else None,
         newest_backup_age_seconds=now.timestamp() - newest.stat().st_mtime if newest else None,
         problems=await database.read(integrity_problems) if check else None,
@@ -144,14 +144,14 @@ def _sizes(db: sqlite3.Connection) -> tuple[int, int]:
     return (pages - free) * size, raw
 
 
-def _facts(db: sqlite3.Connection) -> dict[str, Any]:
+def _read_values(db: sqlite3.Connection) -> dict[str, Any]:
     return {
         "schema_version": migrations.version(db),
         "pages": db.execute("PRAGMA page_count").fetchone()[0],
         "free_pages": db.execute("PRAGMA freelist_count").fetchone()[0],
         "page_size": db.execute("PRAGMA page_size").fetchone()[0],
         "cache_bytes": db.execute("SELECT bytes FROM storage_usage WHERE kind = 'cache'").fetchone()[0],
-        "evidence_bytes": artifacts.size(db),
+        "artifact_bytes": artifacts.size(db),
         "oldest_unsynced": outbox.depth(db)[2],
         "last_change": backup.last_change(db),
         "made_at": db.execute("SELECT min(applied_at) FROM schema_version").fetchone()[0],
@@ -159,7 +159,7 @@ def _facts(db: sqlite3.Connection) -> dict[str, Any]:
 
 
 def newest_moment(db: sqlite3.Connection) -> str:
-    """Of all that was written; '' in a store that has seen nothing yet."""
+    """Returns the newest time in the store, '' in an empty one."""
     rounds = db.execute("SELECT coalesce(max(created_at), '') FROM sync_log").fetchone()[0]
     samples = db.execute("SELECT coalesce(max(timestamp), '') FROM agent_metrics").fetchone()[0]
     return max(backup.last_change(db), str(rounds), str(samples))

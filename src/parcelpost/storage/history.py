@@ -1,4 +1,4 @@
-"""What happened: the log of sync rounds, and samples of the worker's metrics."""
+"""History: the log of sync rounds, and samples of the worker's metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SyncLog:
         self._clock = clock
 
     async def record(self, entry: SyncRound) -> str:
-        """Answers the round's id."""
+        """Returns the id of the round."""
         now = self._clock.now()
         sync_id = new_id(now)
         error = None if entry.error is None else validation.message(entry.error)
@@ -48,7 +48,7 @@ class SyncLog:
         return sync_id
 
     async def recent(self, limit: int = 50, *, direction: str | None = None, failed: bool = False) -> list[LoggedRound]:
-        """The newest first."""
+        """Returns the newest first."""
         return await self._db.read(_recent_rounds, limit, direction, failed)
 
 
@@ -105,7 +105,7 @@ class TimedSample(Struct, frozen=True, kw_only=True):
 
 
 class Window(Struct, frozen=True, kw_only=True):
-    """What ended within the last so many seconds, from the tasks themselves."""
+    """Tasks that ended within the last seconds."""
 
     completed: int
     failed: int
@@ -134,7 +134,7 @@ class Metrics:
         await self._db.write_lossy(_record_sample, row)
 
     async def since(self, moment: datetime, limit: int = 10_000) -> list[TimedSample]:
-        """The oldest first."""
+        """Returns the oldest first."""
         return await self._db.read(_since, iso(moment), limit)
 
     async def window(self, seconds: float = 60.0) -> Window:

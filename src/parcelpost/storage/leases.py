@@ -1,26 +1,26 @@
-"""Leases: which are held here, and which the upstream has extended."""
+"""Leases held by this store, and their extension by the upstream."""
 
 from __future__ import annotations
 
+import builtins
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
 from parcelpost.clock import Clock, from_iso, iso
 from parcelpost.model import Lease
-from parcelpost.storage import tasks
 from parcelpost.storage.db import LocalDatabase
 
-MOST_NAMED = 2_000
-"""At a time: what ends next comes first, so that the others have their turn later."""
+MAX_LISTED = 2_000
+"""The leases that end first; later calls return the others."""
 
-_NAMED = """
+_LIST = """
 SELECT task_id, lease_id, lease_expires_at FROM tasks INDEXED BY tasks_named_leases
 WHERE lease_id IS NOT NULL AND lease_expires_at > :now
     AND (status IN ('pending', 'processing')
         OR EXISTS (SELECT 1 FROM results AS r
             WHERE r.task_id = tasks.task_id AND r.synced = 0 AND r.rejected_at IS NULL))
-ORDER BY lease_expires_at LIMIT :most
+ORDER BY lease_expires_at LIMIT :limit
 """
 _EXTEND = """
 UPDATE tasks SET lease_expires_at = :until
@@ -33,23 +33,23 @@ class Leases:
         self._db = database
         self._clock = clock
 
-    async def named(self) -> list[Lease]:
-        """Those that have a name and are not over: of open tasks, and of ends that wait to be sent."""
-        return await self._db.read(named, iso(self._clock.now()))
-
     async def extend(self, leases: Sequence[Lease]) -> int:
-        """The upstream's word for each of them. One that is over, or has come anew since, stays as it is."""
+        """Extends leases by name. One that has ended, or was replaced by a new one, stays as it is."""
         return await self._db.write_lossy(extend, leases, iso(self._clock.now()))
 
     async def extend_all(self, until: datetime, granted_after: datetime) -> int:
-        """The upstream's word for all that it has granted since that moment, unless its lease is over already."""
+        """Extends all leases granted since then that have not ended."""
         now = iso(self._clock.now())
-        return await self._db.write_lossy(tasks.extend_leases, iso(until), iso(granted_after), now)
+        return await self._db.write_lossy(extend_all, iso(until), iso(granted_after), now)
+
+    async def list(self) -> builtins.list[Lease]:
+        """Returns leases that have an id and have not ended, of open tasks and of results that wait to be sent."""
+        return await self._db.read(list_leases, iso(self._clock.now()))
 
 
-def named(db: sqlite3.Connection, now: str) -> list[Lease]:
-    found = db.execute(_NAMED, {"now": now, "most": MOST_NAMED})
-    return [Lease(task_id=row[0], lease_id=row[1], expires_at=from_iso(row[2])) for row in found]
+def list_leases(db: sqlite3.Connection, now: str) -> list[Lease]:
+    rows = db.execute(_LIST, {"now": now, "limit": MAX_LISTED})
+    return [Lease(task_id=row[0], lease_id=row[1], expires_at=from_iso(row[2])) for row in rows]
 
 
 def extend(db: sqlite3.Connection, leases: Sequence[Lease], now: str) -> int:
@@ -58,3 +58,12 @@ def extend(db: sqlite3.Connection, leases: Sequence[Lease], now: str) -> int:
         for lease in leases
     ]
     return db.executemany(_EXTEND, changes).rowcount if changes else 0
+
+
+def extend_all(db: sqlite3.Connection, until: str, granted_after: str, now: str) -> int:
+    """Extends leases that have not ended, of open tasks stored after `granted_after`. Returns how many."""
+    extend = """UPDATE tasks SET lease_expires_at = :until
+                WHERE {} AND lease_expires_at > :now AND lease_expires_at < :until AND created_at > :granted_after"""
+    values = {"until": until, "granted_after": granted_after, "now": now}
+    parts = ("status = 'pending'", "status = 'processing'")
+    return sum(db.execute(extend.format(part), values).rowcount for part in parts)

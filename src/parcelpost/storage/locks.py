@@ -1,4 +1,4 @@
-"""Who has the store open, who of them is alive, and leader locks: jobs that one process of several does."""
+"""Owner locks (which processes have the store open, which are alive) and leader locks (one process does a job)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from parcelpost.errors import StoreBusy
 from parcelpost.storage.errors import os_error
 
 _BEAT_SECONDS = 2.0
-_Touched = tuple[int, int]
-"""A file's inode and the moment of its last touch: compared for equality, never with a clock."""
+_Stamp = tuple[int, int]
+"""A file's inode and mtime: compared for equality only, never with a clock."""
 _OWNER_ID = re.compile(r"[A-Za-z0-9_.-]+-\d+-[0-9a-f]{8}")
 
 
-class OwnerFacts(msgspec.Struct, frozen=True):
-    """What a lock file says about its owner."""
+class OwnerInfo(msgspec.Struct, frozen=True):
+    """The content of an owner's lock file."""
 
     pid: int
     worker: str
@@ -33,7 +33,7 @@ class OwnerFacts(msgspec.Struct, frozen=True):
 
 
 class Owner:
-    """This opener's own lock. `id` is what a claimed task names as its holder (I9)."""
+    """This process's own lock. Claimed tasks name its `id` in `claimed_by` (I9)."""
 
     def __init__(self, folder: Path, owner_id: str, lock: int) -> None:
         self.id = owner_id
@@ -42,37 +42,36 @@ class Owner:
 
     @classmethod
     def take(cls, folder: Path, worker: str, synchronous: str, clock: Clock) -> Owner:
-        """Call with the gate held: nobody may look for the dead between the file's making and its lock."""
+        """Call with the gate held: nobody may look for crashed owners between the creation of the file and its lock."""
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", worker)[:40] or "worker"
         owner_id = f"{name}-{os.getpid()}-{secrets.token_hex(4)}"
         lock = os.open(_lock_path(folder, owner_id), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         owner = cls(folder, owner_id, lock)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            facts = OwnerFacts(os.getpid(), worker, synchronous, iso(clock.now()))
-            os.write(lock, msgspec.json.encode(facts))
+            info = OwnerInfo(os.getpid(), worker, synchronous, iso(clock.now()))
+            os.write(lock, msgspec.json.encode(info))
             os.fsync(lock)
         except OSError:
-            owner.leave()
+            owner.release()
             raise
         return owner
 
     def beat(self) -> None:
-        """A sign of life."""
         touch(self._lock)
 
-    def leave(self) -> None:
-        """A file that cannot be removed is taken for a dead owner's by the next opener."""
+    def release(self) -> None:
+        """A file that cannot be deleted looks like a crashed owner's to the next process."""
         with contextlib.suppress(OSError):
             _lock_path(self._folder, self.id).unlink(missing_ok=True)
         os.close(self._lock)
 
 
 class PeerWatch:
-    """How long the files of peers have not been touched, by this process's own monotonic clock.
+    """Measures how long peers have not touched their lock files, by this process's monotonic clock.
 
-    The clocks of two processes are never compared. What one look adds is bounded, so that a time in which this process
-    was stopped itself, or in which the machine slept, does not count against its peers.
+    The clocks of two processes are never compared. One sample adds a bounded time, so that peers are not blamed for
+    a time in which this process was stopped, or the machine slept.
     """
 
     def __init__(self, folder: Path, own_id: str, hung_after: float, monotonic: Callable[[], float]) -> None:
@@ -80,58 +79,58 @@ class PeerWatch:
         self._own = f"{own_id}.lock"
         self._hung_after = hung_after
         self._monotonic = monotonic
-        self._looked_at = monotonic()
-        self._seen: dict[str, tuple[_Touched, float]] = {}
-        """File -> how it was, and for how long it has been so."""
+        self._sampled_at = monotonic()
+        self._silence: dict[str, tuple[_Stamp, float]] = {}
+        """File name -> its stamp, and the seconds since it last changed."""
         self.beat_seconds = min(_BEAT_SECONDS, hung_after / 20)
-        """How often to beat and to look."""
+        """How often to beat and to sample."""
 
-    def look(self) -> None:
+    def sample(self) -> None:
         now = self._monotonic()
-        passed = min(now - self._looked_at, 2 * self.beat_seconds)
-        self._looked_at = now
-        seen: dict[str, tuple[_Touched, float]] = {}
-        for path in (*self._folder.glob("*.lock"), *self._folder.glob("*.duty")):
-            touched = _touched(path)
-            if path.name != self._own and touched is not None:
-                before, silent = self._seen.get(path.name, (touched, 0.0))
-                seen[path.name] = (touched, silent + passed if touched == before else 0.0)
-        self._seen = seen
+        passed = min(now - self._sampled_at, 2 * self.beat_seconds)
+        self._sampled_at = now
+        silence: dict[str, tuple[_Stamp, float]] = {}
+        for path in (*self._folder.glob("*.lock"), *self._folder.glob("*.leader")):
+            stamp = _stamp(path)
+            if path.name != self._own and stamp is not None:
+                before, seconds = self._silence.get(path.name, (stamp, 0.0))
+                silence[path.name] = (stamp, seconds + passed if stamp == before else 0.0)
+        self._silence = silence
 
     def is_hung(self, file: str) -> bool:
-        """Whether the process that holds the lock on that file gives no sign of life. Ask only where one holds it."""
-        seen = self._seen.get(file)
-        return seen is not None and seen[1] >= self._hung_after and _touched(self._folder / file) == seen[0]
+        """Whether the process that locks this file hangs. Call only for a locked file."""
+        known = self._silence.get(file)
+        return known is not None and known[1] >= self._hung_after and _stamp(self._folder / file) == known[0]
 
     def hung_owners(self) -> list[str]:
-        """Openers that are alive, and give no sign of it."""
-        silent = [file.removesuffix(".lock") for file in self._seen if file.endswith(".lock") and self.is_hung(file)]
+        """Processes that are alive and do not touch their lock files."""
+        silent = [file.removesuffix(".lock") for file in self._silence if file.endswith(".lock") and self.is_hung(file)]
         return [owner_id for owner_id in silent if is_alive(self._folder, owner_id)]
 
 
 def touch(lock: int) -> None:
-    with contextlib.suppress(OSError):  # a disk that does not take it: then peers think that this process hangs
+    with contextlib.suppress(OSError):  # a read-only disk: peers then think that this process hangs
         os.utime(lock)
 
 
 def last_beat(folder: Path, owner_id: str) -> float | None:
-    """When it last gave a sign of life, in seconds since 1970 by the machine's clock; None where it has no file."""
-    touched = _touched(_lock_path(folder, owner_id))
-    return touched[1] / 1e9 if touched else None
+    """Unix time of its last beat; None if it has no lock file."""
+    stamp = _stamp(_lock_path(folder, owner_id))
+    return stamp[1] / 1e9 if stamp else None
 
 
 def silent_pids(folder: Path, since: float) -> list[int]:
-    """Process ids of openers that are alive, and have given no sign of it since that moment (seconds since 1970)."""
-    silent = [one for one in openers(folder)[0] if (last_beat(folder, one) or since) < since]
-    return [found.pid for one in silent if (found := facts(folder, one)) is not None]
+    """Returns the pids of live owners that have not beaten since that Unix time."""
+    silent = [owner_id for owner_id in owners(folder)[0] if (last_beat(folder, owner_id) or since) < since]
+    return [info.pid for owner_id in silent if (info := owner_info(folder, owner_id)) is not None]
 
 
-def _touched(path: Path) -> _Touched | None:
+def _stamp(path: Path) -> _Stamp | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def is_alive(folder: Path, owner_id: str) -> bool:
@@ -150,28 +149,28 @@ def is_alive(folder: Path, owner_id: str) -> bool:
     return False
 
 
-def openers(folder: Path, own_id: str = "") -> tuple[list[str], list[str]]:
-    """The owners alive and the owners dead without a goodbye, by id."""
+def owners(folder: Path, own_id: str = "") -> tuple[list[str], list[str]]:
+    """Returns the ids of the live and of the crashed owners."""
     alive: list[str] = []
-    dead: list[str] = []
+    crashed: list[str] = []
     for file in sorted(folder.glob("*.lock")):
         if file.stem != own_id:
-            (alive if is_alive(folder, file.stem) else dead).append(file.stem)
-    return alive, dead
+            (alive if is_alive(folder, file.stem) else crashed).append(file.stem)
+    return alive, crashed
 
 
-def facts(folder: Path, owner_id: str) -> OwnerFacts | None:
-    """None when a power cut took the file's content."""
+def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
+    """Returns None if a power cut took the content of the file."""
     if not _OWNER_ID.fullmatch(owner_id):
         return None
     try:
-        return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=OwnerFacts)
+        return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=OwnerInfo)
     except (OSError, msgspec.DecodeError):
         return None
 
 
 def reap(folder: Path, owner_id: str) -> None:
-    """Forgets a dead owner, once all it held was brought back."""
+    """Deletes a crashed owner's lock file, after its tasks were recovered."""
     if _OWNER_ID.fullmatch(owner_id):
         _lock_path(folder, owner_id).unlink(missing_ok=True)
 
@@ -181,6 +180,8 @@ def _lock_path(folder: Path, owner_id: str) -> Path:
 
 
 class LeaderLocks:
+    """Named locks, each held by one process on the store, which does the job of that name for all."""
+
     def __init__(self, live: Path, owner_id: str, watch: PeerWatch) -> None:
         self._live = live
         self._owner_id = owner_id
@@ -188,9 +189,9 @@ class LeaderLocks:
         self._held: dict[str, int] = {}
 
     def take(self, name: str) -> bool:
-        """Whether this opener has the duty now, until it leaves or hangs. Cheap to ask again and again.
+        """Returns whether this process holds the lock, until it releases it or hangs. Cheap to call often.
 
-        Raises a StoreError where the lock's file cannot be made.
+        Raises a StoreError if the lock file cannot be created.
         """
         path = self._path(name)
         if self.has(name):
@@ -202,7 +203,7 @@ class LeaderLocks:
         try:
             handle = _lock_file(path)
             if handle is None and self._watch.is_hung(path.name):
-                handle = self._taken_over(path)
+                handle = self._take_over(path)
         except OSError as error:
             raise os_error(error, path) from error
         if handle is None:
@@ -211,22 +212,21 @@ class LeaderLocks:
         return True
 
     def has(self, name: str) -> bool:
-        """Whether it was taken, and not lost since: a process that was stopped may have lost it."""
+        """Whether it was taken and not lost since. A process that hung may have lost it."""
         return name in self._held and _is_at(self._path(name), self._held[name])
 
     def beat(self) -> None:
-        """A sign of life."""
         for handle in self._held.values():
             touch(handle)
 
-    def leave(self, prefix: str = "") -> None:
-        """Gives up those whose names begin with that."""
+    def release(self, prefix: str = "") -> None:
+        """Releases the locks whose names start with `prefix`."""
         for name in [name for name in self._held if name.startswith(prefix)]:
             os.close(self._held.pop(name))
 
     def is_any_held(self, prefix: str) -> bool:
-        """Whether another opener has one whose name begins with that."""
-        for path in self._live.glob(f"{prefix}*.duty"):
+        """Whether another process holds a lock whose name starts with `prefix`."""
+        for path in self._live.glob(f"{prefix}*.leader"):
             if path.stem not in self._held:
                 handle = _lock_file(path)
                 if handle is None:
@@ -235,10 +235,10 @@ class LeaderLocks:
         return False
 
     def _path(self, name: str) -> Path:
-        return self._live / f"{name}.duty"
+        return self._live / f"{name}.leader"
 
-    def _taken_over(self, path: Path) -> int | None:
-        """A lock of our own in the place of that of a process that hangs. None: a peer was quicker, or it is back."""
+    def _take_over(self, path: Path) -> int | None:
+        """Replaces the lock file of a process that hangs. Returns None if a peer was faster, or the process is back."""
         gate = _lock_file(self._live / "takeover")
         if gate is None:
             return None
@@ -255,11 +255,11 @@ class LeaderLocks:
 
 
 def _lock_file(path: Path) -> int | None:
-    """The file, made if it is not there, locked and touched; None: another has it."""
+    """Creates, locks and touches the file. Returns None if another process holds the lock."""
     handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(path, handle):  # and was not replaced since it was opened
+        if _is_at(path, handle):  # not replaced since it was opened
             touch(handle)
             return handle
     except BlockingIOError:
@@ -272,7 +272,7 @@ def _lock_file(path: Path) -> int | None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Whether the path still names the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(handle))
     except FileNotFoundError:
@@ -283,21 +283,21 @@ _RETRY_SECONDS = 0.01
 
 
 def live_folder(store: Path) -> Path:
-    """Locks and journals of those who have the store open, beside the file that a link leads to."""
+    """The folder of locks and journals, beside the file that a symbolic link points to."""
     store = store.resolve()
     return store.with_name(store.name + "-live")
 
 
 @asynccontextmanager
 async def gate(live: Path, clock: Clock, timeout: float) -> AsyncIterator[None]:
-    """Held while a store is opened or searched for the dead. Raises StoreBusy after `timeout` seconds."""
+    """Held while a store is opened or crashed owners are recovered. Raises StoreBusy after `timeout` seconds."""
     handle = os.open(live / "gate", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
         give_up_at = clock.monotonic() + timeout
         while not _locked(handle):
             if clock.monotonic() > give_up_at:
                 silent = silent_pids(live, clock.now().timestamp() - timeout)
-                hint = f"process {silent[0]} gives no sign of life: let it go on, or end it" if silent else ""
+                hint = f"process {silent[0]} hangs: resume it, or end it" if silent else ""
                 what = f"another process has been opening {live} for {timeout:g} s"
                 raise StoreBusy(what, hint=hint or "try again later")
             await clock.sleep(_RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""The schema's history: numbered SQL files, each applied with its record in one transaction."""
+"""Schema migrations: numbered SQL files, each applied and recorded in one transaction."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from msgspec import Struct
 from parcelpost.errors import MigrationEdited, NotAStore, StoreTooNew
 
 APPLICATION_ID = 0x50504F53
-"""Written into the file's header ("PPOS"): tells our files from other programs'."""
+""""PPOS" in the header of the file: tells our files from those of other programs."""
 
 IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
-"""Whose file it is and whether it has tables, of one state: somebody else may be making the store just now."""
+"""Application id and number of tables in one statement: another process may be creating the store."""
 
 _FOLDER = Path(__file__).with_name("migrations")
 
@@ -40,29 +40,29 @@ class Migration(Struct, frozen=True):
 
 def load(folder: Path = _FOLDER) -> list[Migration]:
     """`0001_initial.sql` is version 1; the first comment line describes it."""
-    found = []
+    migrations = []
     for file in sorted(folder.glob("[0-9]*.sql")):
         sql = file.read_text(encoding="utf-8")
         description = sql.splitlines()[0].removeprefix("--").strip()
-        found.append(Migration(int(file.stem.split("_")[0]), description, sql))
-    return found
+        migrations.append(Migration(int(file.stem.split("_")[0]), description, sql))
+    return migrations
 
 
 def version(db: sqlite3.Connection) -> int:
-    """0 for an empty file. Raises NotAStore for a database that is not ours."""
+    """Returns 0 for an empty file. Raises NotAStore for a database of another program."""
     application_id, tables = db.execute(IDENTITY).fetchone()
     if application_id == APPLICATION_ID:
         try:
             return int(db.execute("SELECT max(version) FROM schema_version").fetchone()[0])
         except (sqlite3.OperationalError, TypeError):
-            raise NotAStore("the file has our mark but not our tables") from None
+            raise NotAStore("the file has the application id of a store but not its tables") from None
     if tables:
         raise NotAStore("the file is a database of another program")
     return 0
 
 
 def pending(db: sqlite3.Connection, migrations: list[Migration]) -> list[Migration]:
-    """What is still to be applied. Raises StoreTooNew or MigrationEdited where this program must not touch the file."""
+    """Returns the migrations to apply. Raises StoreTooNew or MigrationEdited."""
     current = version(db)
     known = {migration.version: migration for migration in migrations}
     newest = max(known, default=0)
@@ -71,12 +71,12 @@ def pending(db: sqlite3.Connection, migrations: list[Migration]) -> list[Migrati
     if current:
         for number, checksum in db.execute("SELECT version, checksum FROM schema_version"):
             if number not in known or known[number].checksum != checksum:
-                raise MigrationEdited(f"migration {number} was applied to this store in another form")
+                raise MigrationEdited(f"migration {number} has changed since it was applied to this store")
     return [migration for migration in migrations if migration.version > current]
 
 
 def apply(db: sqlite3.Connection, migrations: list[Migration], now: str) -> list[int]:
-    """Applies what is pending, each in its own transaction; another process may do the same at the same time."""
+    """Applies what is pending, each in its own transaction. Another process may do the same concurrently."""
     applied = []
     while todo := pending(db, migrations):
         migration = todo[0]
@@ -105,10 +105,10 @@ def _apply_one(db: sqlite3.Connection, migration: Migration, now: str) -> None:
 
 
 def _statements(sql: str) -> list[str]:
-    found, current = [], ""
+    statements, current = [], ""
     for line in sql.splitlines(keepends=True):
         current += line
         if sqlite3.complete_statement(current):
-            found.append(current)
+            statements.append(current)
             current = ""
-    return [*found, current] if current.strip() else found
+    return [*statements, current] if current.strip() else statements

@@ -1,4 +1,4 @@
-"""What an operator may change about the store, with the seeds' values as defaults."""
+"""Options of the store, with the defaults of the seeds."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 
 LONGEST_DELAY = timedelta(days=7)
-"""Of a task, whatever asks for it. A site is given a day at most, a retry half an hour unless the settings say more."""
+"""The longest delay of a task. By default a site gets at most a day, a retry half an hour."""
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
-    """Each field is described in docs/store.md."""
+    """Described in docs/store.md."""
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: float = 10.0
@@ -33,13 +33,13 @@ class StoreOptions(Struct, frozen=True, kw_only=True):
     keep_metrics: timedelta = timedelta(days=30)
     keep_sync_log: timedelta = timedelta(days=14)
     keep_signals: timedelta = timedelta(days=30)
-    keep_evidence: timedelta = timedelta(days=7)
+    keep_artifacts: timedelta = timedelta(days=7)
     keep_backups: int = 7
     retry_min: timedelta = timedelta(seconds=30)
     retry_max: timedelta = timedelta(minutes=30)
     max_recoveries: int = 25
 
     def backoff(self, retries: int) -> timedelta:
-        """How long a task rests after that many retries: doubling, with jitter."""
+        """The delay after that many retries: doubling, with jitter."""
         longest: timedelta = min(self.retry_max, LONGEST_DELAY, self.retry_min * 2 ** min(retries, 20))
         return longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

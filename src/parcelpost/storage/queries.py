@@ -1,4 +1,4 @@
-"""Counts, live and report queries: how the queue stands, what runs, what failed lately. Nothing here changes a row."""
+"""Read-only queries: counts of the queue, running tasks, recent errors, site health, reports for `doctor`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from msgspec.json import encode
 
 from parcelpost.clock import from_iso, iso
 from parcelpost.model import QueueDepth, Source
-from parcelpost.storage import by_person, migrations, outbox, rows
+from parcelpost.storage import migrations, outbox, rows
 from parcelpost.storage.claims import READY_PLATFORMS, paused
 from parcelpost.storage.db import LocalDatabase
 
@@ -31,7 +31,7 @@ UNION ALL
 SELECT platform, 'completed', -count(*) FROM tasks WHERE parent_id IS NOT NULL GROUP BY platform
 """
 
-# The lowest seq of each platform and priority is one probe of the index; the oldest task is among those.
+# The lowest seq of each platform and priority is one index probe; the oldest task is among those.
 _OLDEST_PENDING = f"""
 {READY_PLATFORMS}
 SELECT min(created_at) FROM (
@@ -80,21 +80,21 @@ SELECT EXISTS (SELECT 1 FROM ready
 
 
 def counts(db: sqlite3.Connection, now: str) -> dict[str, dict[str, int]]:
-    """Per platform and status; what is pending but not yet due stands under `delayed`. Children do not count."""
-    found: dict[str, dict[str, int]] = {}
+    """Counts tasks by platform and status; pending tasks that are not due count as `delayed`. Without children."""
+    by_platform: dict[str, dict[str, int]] = {}
     for platform, status, count in db.execute(_COUNTS, {"now": now}):
-        per_status = found.setdefault(platform, {})
+        per_status = by_platform.setdefault(platform, {})
         per_status[status] = per_status.get(status, 0) + count
-    return found
+    return by_platform
 
 
 class WaitingSources(Struct, frozen=True, kw_only=True):
-    """Where that came from which waits, as far as the first thousand tell."""
+    """The sources of waiting work, from the first thousand rows."""
 
     pending: frozenset[Source]
-    """Tasks to do."""
+    """Of pending tasks."""
     unsent: frozenset[Source]
-    """Tasks whose results are to be delivered."""
+    """Of results that wait for delivery."""
 
 
 def sources(db: sqlite3.Connection) -> WaitingSources:
@@ -105,32 +105,32 @@ def sources(db: sqlite3.Connection) -> WaitingSources:
 
 
 class Supply(Struct, frozen=True, kw_only=True):
-    """What one platform has to do."""
+    """Open tasks of a platform."""
 
     ready: int
-    """Due now; counted no further than was asked for."""
+    """Due now, counted up to the given limit."""
     delayed: int
     paused: bool
 
 
-def supply(db: sqlite3.Connection, most: int, now: str) -> dict[str, Supply]:
-    ready = dict(db.execute(_READY_COUNTS, (most,)).fetchall())
+def supply(db: sqlite3.Connection, limit: int, now: str) -> dict[str, Supply]:
+    ready = dict(db.execute(_READY_COUNTS, (limit,)).fetchall())
     delayed = dict(db.execute(_DELAYED_COUNTS).fetchall())
-    off = paused(db, now)
+    paused_platforms = paused(db, now)
     return {
-        name: Supply(ready=ready.get(name, 0), delayed=delayed.get(name, 0), paused=name in off)
-        for name in ready.keys() | delayed.keys() | off.keys()
+        name: Supply(ready=ready.get(name, 0), delayed=delayed.get(name, 0), paused=name in paused_platforms)
+        for name in ready.keys() | delayed.keys() | paused_platforms.keys()
     }
 
 
 def is_any_open(db: sqlite3.Connection, platforms: list[str] | None) -> bool:
-    """Whether a task waits or is worked on, of these platforms or of any."""
+    """Whether a task of these platforms (None: any) is pending or processing."""
     wanted = None if platforms is None else encode(platforms).decode()
     return bool(db.execute(_ANY_OPEN, {"wanted": wanted}).fetchone()[0])
 
 
-def claimed_seqs(db: sqlite3.Connection) -> dict[str, int]:
-    """Owner -> how many tasks it works on."""
+def claims_by_owner(db: sqlite3.Connection) -> dict[str, int]:
+    """Returns owner -> number of claimed tasks."""
     return dict(db.execute("SELECT claimed_by, count(*) FROM tasks WHERE status = 'processing' GROUP BY 1").fetchall())
 
 
@@ -163,7 +163,7 @@ def depth(db: sqlite3.Connection, now: datetime) -> QueueDepth:
         expired=totals.get("expired", 0),
         unsynced=unsynced,
         rejected=rejected,
-        set_aside=outbox.set_aside(db) if rejected else 0,
+        rejected_by_operator=outbox.rejected_by_operator(db) if rejected else 0,
         oldest_pending_seconds=_age(oldest_pending, now),
         oldest_unsynced_seconds=_age(oldest_unsynced, now),
     )
@@ -173,12 +173,13 @@ def _age(moment: str | None, now: datetime) -> float:
     return 0.0 if moment is None else max(0.0, (now - from_iso(moment)).total_seconds())
 
 
-_MOST_SITES = 20_000
-"""Tasks that are looked at: by their indexes, and so in the same time however many there are."""
+_MAX_SITE_TASKS = 20_000
+"""How many tasks are read, by index: the time does not grow with the store."""
 
 _ENDED_BY_SITE = """
 SELECT platform, state, county, status, completed_at, error FROM tasks
-WHERE completed_at IS NOT NULL AND parent_id IS NULL AND status <> 'expired' ORDER BY completed_at DESC LIMIT ?
+WHERE completed_at IS NOT NULL AND parent_id IS NULL AND status <> 'expired' AND ended_by IS NULL
+ORDER BY completed_at DESC LIMIT ?
 """
 _TRYING_AGAIN = """
 SELECT platform, state, county, 'again', updated_at, error FROM tasks
@@ -190,26 +191,26 @@ class SiteHealth(Struct, kw_only=True):
     platform: str
     state: str
     county: str
-    """As the tasks write it."""
+    """As the tasks spell it."""
     completed: int = 0
     failed: int = 0
     trying_again: int = 0
-    """Waiting for another try."""
+    """Waiting for a retry."""
     last_success: datetime | None = None
     last_error: str | None = None
     last_error_at: datetime | None = None
 
 
 def sites(db: sqlite3.Connection) -> list[SiteHealth]:
-    """Of the last tasks that ended, and of those that wait for another try."""
-    found: dict[tuple[str, str, str], SiteHealth] = {}
+    """Health by site, from the last tasks that ended and those that wait for a retry."""
+    by_site: dict[tuple[str, str, str], SiteHealth] = {}
     for platform, state, county, status, at, error in [
-        *db.execute(_ENDED_BY_SITE, (_MOST_SITES,)),
-        *db.execute(_TRYING_AGAIN, (_MOST_SITES,)),
+        *db.execute(_ENDED_BY_SITE, (_MAX_SITE_TASKS,)),
+        *db.execute(_TRYING_AGAIN, (_MAX_SITE_TASKS,)),
     ]:
-        site = found.setdefault((platform, state, county), SiteHealth(platform=platform, state=state, county=county))
+        site = by_site.setdefault((platform, state, county), SiteHealth(platform=platform, state=state, county=county))
         _count(site, status, from_iso(at), error)
-    return list(found.values())
+    return list(by_site.values())
 
 
 def _count(site: SiteHealth, status: str, at: datetime, error: str | None) -> None:
@@ -226,11 +227,11 @@ def _count(site: SiteHealth, status: str, at: datetime, error: str | None) -> No
 
 
 PART_CHARS = 18
-"""`2026-11-15T19:50:3`: the ten seconds that begin at :30."""
+"""The first characters of a time: `2026-11-15T19:50:3` is the ten seconds from :30 on."""
 
-_MOST_ENDED = 20_000
-_LATELY_ENDED = 2_000
-_LATELY_SYNCED = 50
+_MAX_ENDED = 20_000
+_RECENTLY_ENDED = 2_000
+_RECENTLY_SYNCED = 50
 _ERROR_CHARS = 300
 
 _RUNNING = """
@@ -250,22 +251,24 @@ WHERE created_at >= ? AND success = 1
 GROUP BY 1, 2
 """
 _ERRORS = (
-    """SELECT 'failed', completed_at, platform, county, parcel_id, substr(error, 1, :chars) FROM tasks WHERE seq IN
+    f"""SELECT 'failed', completed_at, platform, county, parcel_id,
+            substr({rows.reason_text("ended_by", "error")}, 1, :chars) FROM tasks WHERE seq IN
         (SELECT seq FROM (SELECT seq, status FROM tasks INDEXED BY tasks_ended WHERE completed_at IS NOT NULL
-                          ORDER BY completed_at DESC LIMIT :lately)
-         WHERE status = 'failed' LIMIT :most)""",
+                          ORDER BY completed_at DESC LIMIT :recent)
+         WHERE status = 'failed' LIMIT :limit)""",
     """SELECT 'again', updated_at, platform, county, parcel_id, substr(error, 1, :chars) FROM tasks
         WHERE status = 'pending' AND available_at IS NOT NULL AND error IS NOT NULL
-        ORDER BY available_at DESC LIMIT :most""",
-    """SELECT 'refused', rejected_at, platform, county, parcel_id, substr(last_error, 1, :chars)
-        FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL ORDER BY seq DESC LIMIT :most""",
+        ORDER BY available_at DESC LIMIT :limit""",
+    f"""SELECT 'refused', rejected_at, platform, county, parcel_id,
+            substr({rows.reason_text("rejected_by", "last_error")}, 1, :chars)
+        FROM results INDEXED BY results_rejected WHERE rejected_at IS NOT NULL ORDER BY seq DESC LIMIT :limit""",
     """SELECT direction, created_at, '', '', '', substr(error, 1, :chars) FROM
-        (SELECT * FROM sync_log ORDER BY seq DESC LIMIT :synced) WHERE error IS NOT NULL LIMIT :most""",
+        (SELECT * FROM sync_log ORDER BY seq DESC LIMIT :synced) WHERE error IS NOT NULL LIMIT :limit""",
 )
 
 
 class RunningTask(Struct, frozen=True, kw_only=True):
-    """A task that is held: a slot is at it, or takes it next."""
+    """A claimed task."""
 
     task_id: str
     platform: str
@@ -279,10 +282,10 @@ class RunningTask(Struct, frozen=True, kw_only=True):
 
 
 class RecentError(Struct, frozen=True, kw_only=True):
-    """Something that went wrong a while ago."""
+    """A recent failure."""
 
     kind: str
-    """failed, again (a task waits for another try), refused (a result), upload or download (a round of sync)."""
+    """failed, again (a task waits for a retry), refused (a result), upload or download (a sync round)."""
     at: datetime
     platform: str
     county: str
@@ -291,7 +294,7 @@ class RecentError(Struct, frozen=True, kw_only=True):
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
-    """How much of it, by the ten seconds in which it was (`PART_CHARS` of the moment)."""
+    """Counts by ten seconds (`PART_CHARS` of the time)."""
 
     completed: dict[str, int]
     failed: dict[str, int]
@@ -299,12 +302,11 @@ class Throughput(Struct, frozen=True, kw_only=True):
     fetched: dict[str, int]
 
 
-def running(db: sqlite3.Connection, most: int) -> list[RunningTask]:
-    """Those that have run longest first."""
-    return [_running(row) for row in db.execute(_RUNNING, (most,))]
+def running(db: sqlite3.Connection, limit: int) -> list[RunningTask]:
+    """Returns claimed tasks, the longest running first."""
+    return [_running(row) for row in db.execute(_RUNNING, (limit,))]
 
 
-@rows.readable
 def _running(row: Sequence[Any]) -> RunningTask:
     return RunningTask(
         task_id=row[0],
@@ -320,26 +322,25 @@ def _running(row: Sequence[Any]) -> RunningTask:
 
 
 def throughput_since(db: sqlite3.Connection, moment: datetime) -> Throughput:
-    """Of the tasks only the newest twenty thousand: then what is older is missing."""
-    ended = db.execute(_ENDED, (PART_CHARS, iso(moment), _MOST_ENDED)).fetchall()
+    """Counts at most the newest twenty thousand tasks."""
+    ended = db.execute(_ENDED, (PART_CHARS, iso(moment), _MAX_ENDED)).fetchall()
     synced = db.execute(_SYNCED, (PART_CHARS, iso(moment))).fetchall()
     return Throughput(
-        completed={part: number for part, is_bad, number in ended if not is_bad},
-        failed={part: number for part, is_bad, number in ended if is_bad},
+        completed={part: number for part, has_failed, number in ended if not has_failed},
+        failed={part: number for part, has_failed, number in ended if has_failed},
         delivered={part: number for part, direction, number in synced if direction == "upload"},
         fetched={part: number for part, direction, number in synced if direction == "download"},
     )
 
 
-def recent_errors(db: sqlite3.Connection, most: int) -> list[RecentError]:
-    """The newest first."""
-    values = {"chars": _ERROR_CHARS, "lately": _LATELY_ENDED, "synced": _LATELY_SYNCED, "most": most}
-    found = [row for query in _ERRORS for row in db.execute(query, values)]
-    found.sort(key=lambda row: str(row[1]), reverse=True)
-    return [_recent_error(row) for row in found[:most]]
+def recent_errors(db: sqlite3.Connection, limit: int) -> list[RecentError]:
+    """Returns the newest first."""
+    values = {"chars": _ERROR_CHARS, "recent": _RECENTLY_ENDED, "synced": _RECENTLY_SYNCED, "limit": limit}
+    errors = [row for query in _ERRORS for row in db.execute(query, values)]
+    errors.sort(key=lambda row: str(row[1]), reverse=True)
+    return [_recent_error(row) for row in errors[:limit]]
 
 
-@rows.readable
 def _recent_error(row: Sequence[Any]) -> RecentError:
     kind, at, platform, county, parcel_id, error = row
     return RecentError(
@@ -357,7 +358,7 @@ _TABLES = (
     "agent_metrics",
     "platform_pauses",
     "worker_state",
-    "evidence",
+    "artifacts",
 )
 _PRAGMAS = ("page_size", "page_count", "freelist_count", "auto_vacuum", "journal_mode", "user_version")
 _TASKS = "SELECT platform, source, status, count(*) FROM tasks GROUP BY platform, source, status"
@@ -365,13 +366,15 @@ _RESULTS = """
 SELECT platform, CASE WHEN synced = 1 THEN 'synced' WHEN rejected_at IS NOT NULL THEN 'rejected' ELSE 'unsynced' END,
     success, count(*), max(sync_attempts) FROM results GROUP BY 1, 2, 3
 """
-_FAILED_TASKS = """
-SELECT task_id, parcel_id, platform, state, county, status, retries, updated_at, error FROM tasks
+_FAILED_TASKS = f"""
+SELECT task_id, parcel_id, platform, state, county, status, retries, updated_at,
+    {rows.reason_text("ended_by", "error")} FROM tasks
 WHERE error IS NOT NULL ORDER BY seq DESC LIMIT ?
 """
-_REFUSED_RESULTS = """
+_REFUSED_RESULTS = f"""
 SELECT task_id, parcel_id, platform, state, county, iif(rejected_at IS NULL, 'unsynced', 'rejected'), sync_attempts,
-    created_at, last_error FROM results WHERE synced = 0 AND last_error IS NOT NULL ORDER BY seq DESC LIMIT ?
+    created_at, {rows.reason_text("rejected_by", "last_error")} FROM results
+WHERE synced = 0 AND last_error IS NOT NULL ORDER BY seq DESC LIMIT ?
 """
 
 
@@ -392,7 +395,7 @@ class ResultCount(Struct, frozen=True):
 
 
 class ErrorRow(Struct, frozen=True):
-    """A task that has an error, or a result that could not be delivered."""
+    """A task with an error, or a result that could not be delivered."""
 
     task_id: str
     parcel_id: str
@@ -409,15 +412,15 @@ class Applied(Struct, frozen=True):
     version: int
     applied_at: str
     known: bool
-    """It is a migration of this program, as it carries it."""
+    """A migration of this program, unchanged."""
 
 
 class Schema(Struct, frozen=True):
     applied: list[Applied]
     missing: list[str]
-    """Tables and indexes that it should have."""
+    """Names of missing tables, indexes and triggers."""
     unknown: int
-    """How many it should not have."""
+    """How many are not of this program."""
     pragmas: dict[str, str | int]
 
 
@@ -433,22 +436,22 @@ def result_counts(db: sqlite3.Connection) -> list[ResultCount]:
     return [ResultCount(row[0], row[1], bool(row[2]), row[3], row[4]) for row in db.execute(_RESULTS)]
 
 
-def error_rows(db: sqlite3.Connection, most: int) -> list[ErrorRow]:
-    """The newest tasks that have an error, and the newest results that the upstream did not take."""
-    return [ErrorRow(*row) for query in (_FAILED_TASKS, _REFUSED_RESULTS) for row in db.execute(query, (most,))]
+def error_rows(db: sqlite3.Connection, limit: int) -> list[ErrorRow]:
+    """Returns the newest tasks with an error, and the newest results that the upstream refused."""
+    return [ErrorRow(*row) for query in (_FAILED_TASKS, _REFUSED_RESULTS) for row in db.execute(query, (limit,))]
 
 
 def schema(db: sqlite3.Connection) -> Schema:
-    known = {one.version: one.checksum for one in migrations.load()}
+    known = {migration.version: migration.checksum for migration in migrations.load()}
     applied = [
         Applied(version, str(at), known.get(version) == checksum)
         for version, at, checksum in db.execute("SELECT version, applied_at, checksum FROM schema_version")
     ]
-    expected, there = _expected(), _objects(db)
+    expected, present = _expected(), _objects(db)
     return Schema(
         applied,
-        sorted(expected - there),
-        len(there - expected),
+        sorted(expected - present),
+        len(present - expected),
         {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in _PRAGMAS},
     )
 
@@ -463,13 +466,13 @@ def _expected() -> set[str]:
 
 
 def _objects(db: sqlite3.Connection) -> set[str]:
-    """But for those that SQLite makes by itself."""
-    found = db.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index', 'trigger')")
-    return {name for (name,) in found if not name.startswith("sqlite_")}
+    """Without the objects that SQLite creates itself."""
+    names = db.execute("SELECT name FROM sqlite_schema WHERE type IN ('table', 'index', 'trigger')")
+    return {name for (name,) in names if not name.startswith("sqlite_")}
 
 
 def versions() -> dict[str, str]:
-    """Of SQLite, and how it was built as far as that matters."""
+    """Returns the version and the compile options of SQLite."""
     db = sqlite3.connect(":memory:")
     try:
         options = [name for (name,) in db.execute("PRAGMA compile_options")]
@@ -478,17 +481,16 @@ def versions() -> dict[str, str]:
     return {"sqlite": sqlite3.sqlite_version, "sqlite_options": " ".join(sorted(options))}
 
 
-_MANY = 0.05
-_MOST_REASONS = 1_000
-_PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, an address, an amount: what one reason has and the next has not
+_MANY_FAILURES = 0.05
+_MAX_REASONS = 1_000
+_PARTICULAR = re.compile(r"\S*\d\S*")  # a parcel, an address, an amount: differs between otherwise equal reasons
 
-_WILLED = f"(status = 'failed' AND {by_person.is_said('error')})"
-_ENDS_BY_PLATFORM = f"""
+_ENDS_BY_PLATFORM = """
 SELECT platform, coalesce(sum(status = 'failed'), 0), count(*) FROM tasks
-WHERE completed_at >= ? AND status <> 'expired' AND NOT {_WILLED} GROUP BY platform
+WHERE completed_at >= ? AND status <> 'expired' AND ended_by IS NULL GROUP BY platform
 """
-_REASONS = f"""
-SELECT coalesce(error, '') FROM tasks WHERE completed_at >= ? AND status = 'failed' AND NOT {_WILLED}
+_REASONS = """
+SELECT coalesce(error, '') FROM tasks WHERE completed_at >= ? AND status = 'failed' AND ended_by IS NULL
 ORDER BY completed_at DESC LIMIT ?
 """
 
@@ -496,31 +498,28 @@ ORDER BY completed_at DESC LIMIT ?
 class Ends(Struct, frozen=True, kw_only=True):
     failed: int
     ended: int
-    """Failed or completed; each record of a list counts."""
+    """Failed or completed, including children."""
 
 
 class Failures(Struct, frozen=True, kw_only=True):
-    """Of the tasks that have ended since a moment, those that are failed still: not requeued, not removed.
-
-    What a person rejected or forgot has neither failed nor ended here.
-    """
+    """Tasks that have ended since a time and are still failed. Those that an operator ended do not count."""
 
     failed: int
     ended: int
     platforms: dict[str, Ends]
-    """Those that have failures."""
+    """With failures only."""
     commonest: str
-    """The newest of the reasons that differ only in their particulars and come most often."""
+    """The newest of the most common reason; numbers and ids in it may differ."""
 
     @property
     def hopeless(self) -> list[str]:
-        """Platforms of which everything failed."""
+        """Platforms whose tasks have all failed."""
         return sorted(name for name, ends in self.platforms.items() if ends.failed == ends.ended)
 
     @property
     def are_many(self) -> bool:
-        """So many that a person should look: more than one in twenty, or all of a platform."""
-        return bool(self.hopeless) or self.failed > _MANY * self.ended
+        """Whether an operator should look: more than one task in twenty failed, or all of a platform."""
+        return bool(self.hopeless) or self.failed > _MANY_FAILURES * self.ended
 
 
 class FailureLog:
@@ -535,17 +534,17 @@ def failures_since(db: sqlite3.Connection, moment: datetime) -> Failures:
     ends = {
         name: Ends(failed=failed, ended=ended) for name, failed, ended in db.execute(_ENDS_BY_PLATFORM, (iso(moment),))
     }
-    failed = sum(one.failed for one in ends.values())
+    failed = sum(platform.failed for platform in ends.values())
     return Failures(
         failed=failed,
-        ended=sum(one.ended for one in ends.values()),
-        platforms={name: one for name, one in ends.items() if one.failed},
+        ended=sum(platform.ended for platform in ends.values()),
+        platforms={name: platform for name, platform in ends.items() if platform.failed},
         commonest=_commonest(db, moment) if failed else "",
     )
 
 
 def _commonest(db: sqlite3.Connection, moment: datetime) -> str:
-    reasons: list[str] = [error for (error,) in db.execute(_REASONS, (iso(moment), _MOST_REASONS))]
+    reasons: list[str] = [error for (error,) in db.execute(_REASONS, (iso(moment), _MAX_REASONS))]
     kinds = [_PARTICULAR.sub("", reason) for reason in reasons]
     [(kind, _)] = Counter(kinds).most_common(1)
-    return next(reason for reason, found in zip(reasons, kinds, strict=True) if found == kind)
+    return reasons[kinds.index(kind)]

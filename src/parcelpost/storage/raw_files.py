@@ -1,4 +1,4 @@
-"""Raw files: a page and its record on disk, with safe names, found and checked again by their hash (I6)."""
+"""Raw files: the page and the record of a result on disk, verified by hash (I6), and the folder that holds them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import gzip
 import hashlib
 import os
 import re
+import secrets
+import sqlite3
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,11 +19,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 from urllib.parse import quote
 
+import msgspec
 from isal import igzip
 
+from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreGone
 from parcelpost.model import OutboxEntry
-from parcelpost.storage import durable_files
+from parcelpost.storage import durable_files, outbox, state
+from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment
 from parcelpost.storage.writer import Batcher
@@ -33,7 +38,7 @@ _RESERVED = re.compile(
 
 
 def safe_name(value: str) -> str:
-    """One path component: readable where it can be, percent-encoded where not, cut with a hash where too long."""
+    """Returns one safe path component: readable if possible, percent-encoded if not, cut with a hash if too long."""
     name = quote(value, safe=" ,+=()").replace("~", "%7E").strip(" ")
     if name.startswith(".") or _RESERVED.fullmatch(name):
         name = f"%{ord(name[0]):02X}{name[1:]}"
@@ -45,16 +50,16 @@ def safe_name(value: str) -> str:
     return name or "%"
 
 
-@lru_cache(1_024)  # thousands of pages come from the same county
+@lru_cache(1_024)  # thousands of pages come from one county
 def folder_of(platform: str, state: str, county: str) -> str:
     return f"{safe_name(platform)}/{safe_name(state)}/{safe_name(county)}"
 
 
 def inside(root: Path, relative: str) -> Path:
-    """The file of that name under root. Raises ValueError for a name that leads elsewhere."""
+    """Returns the path under root. Raises ValueError for a path that leads out of it."""
     path = Path(relative)
     if path.is_absolute() or ".." in path.parts:
-        raise ValueError(f"{relative!r} leads out of the data folder")
+        raise ValueError(f"{relative!r} leads out of the raw folder")
     return root / path
 
 
@@ -64,11 +69,11 @@ _BLOCK_BYTES = 4096
 _GIVE_BACK = None
 
 HOLDER_FILE = ".store"
-"""In a raw folder: the name and the id of the store that it belongs to."""
-GONE_HINT = "put the folder back or mount it, and a worker that runs goes on; backups hold the database only"
+"""A file in each raw folder, with the name and the id of its store."""
+GONE_HINT = "put the folder back or mount it, and a running worker goes on; backups hold only the database"
 
 
-class PageToKeep(NamedTuple):
+class NewPage(NamedTuple):
     platform: str
     state: str
     county: str
@@ -77,10 +82,10 @@ class PageToKeep(NamedTuple):
     body: bytes
     record_json: bytes
     own_name: bool = False
-    """Under a name that no other result can have."""
+    """Use a file name that no other result can have."""
 
 
-class KeptPage(NamedTuple):
+class StoredPageFile(NamedTuple):
     html_path: str
     json_path: str
     sha256: str
@@ -89,10 +94,10 @@ class KeptPage(NamedTuple):
 
 
 class RawFiles:
-    """Keeps pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
+    """Stores pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
 
     def __init__(self, root: Path, live: Path, owner_id: str, store_missing: Callable[[], str] = str) -> None:
-        """`store_missing` says what is wrong when the store was moved away: the folder here may be another's then."""
+        """`store_missing` returns what is wrong if the store was moved: its raw folder may belong to another store then."""
         self.root = root
         self._store_missing = store_missing
         self._journal = RawJournal(live, owner_id, root)
@@ -101,15 +106,15 @@ class RawFiles:
         self._removals = ThreadPoolExecutor(1, thread_name_prefix="raw-removals")
         self._batcher = Batcher(self._hop, self._serve_group, max_group=_MAX_GROUP, dropped=self._discard_dropped)
 
-    async def keep(self, page: PageToKeep) -> KeptPage:
-        return cast(KeptPage, await self._batcher.submit(page))
+    async def keep(self, page: NewPage) -> StoredPageFile:
+        return cast(StoredPageFile, await self._batcher.submit(page))
 
     async def discard(self, names: Iterable[str]) -> None:
-        """Removes files that no result names (any more)."""
+        """Deletes files that no result names any more."""
         await asyncio.get_running_loop().run_in_executor(self._removals, self._unlink, list(names))
 
     async def give_back(self) -> None:
-        """The journal's room goes back to the disk, once all that it holds is durable without it."""
+        """Makes all files durable and deletes the journal, to free its disk space."""
         await self._batcher.submit(_GIVE_BACK)
 
     def path(self, name: str) -> Path:
@@ -134,7 +139,7 @@ class RawFiles:
     async def _hop(self, serve: Callable[[], None]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._pool, serve)
 
-    def _serve_group(self, items: list[PageToKeep | None]) -> list[Any]:
+    def _serve_group(self, items: list[NewPage | None]) -> list[Any]:
         kept = iter(self._keep_group([page for page in items if page is not _GIVE_BACK]))
         return [self._give_back() if page is _GIVE_BACK else next(kept) for page in items]
 
@@ -145,16 +150,16 @@ class RawFiles:
             return os_error(error, self.root)
         return None
 
-    def _keep_group(self, pages: list[PageToKeep]) -> list[Any]:
+    def _keep_group(self, pages: list[NewPage]) -> list[Any]:
         answers: list[Any] = []
-        while pages:  # a part at a time: a journal segment is bounded
+        while pages:  # in parts: a journal segment is bounded
             size = takewhile(lambda total: total < _MAX_PART_BYTES, accumulate(len(page.body) for page in pages))
             end = min(len(pages), sum(1 for _ in size) + 1)
             answers += self._keep_part(pages[:end])
             pages = pages[end:]
         return answers
 
-    def _keep_part(self, pages: list[PageToKeep]) -> list[Any]:
+    def _keep_part(self, pages: list[NewPage]) -> list[Any]:
         if problem := self._store_missing():
             return [StoreGone(problem) for _ in pages]
         if problem := missing(self.root):
@@ -174,21 +179,21 @@ class RawFiles:
                 self._journal.append(records)
         except OSError as error:
             for kept in answers:
-                if isinstance(kept, KeptPage):
+                if isinstance(kept, StoredPageFile):
                     self._unlink([kept.json_path, kept.html_path])
             return [os_error(error, self.root) for _ in pages]
-        if problem := missing(self.root):  # it may have gone meanwhile: nobody is told that the page is safe
+        if problem := missing(self.root):  # it may have gone meanwhile: no caller may believe that its page is safe
             return [StoreGone(problem, hint=GONE_HINT) for _ in pages]
         return answers
 
-    def _write_or_make_folder(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
+    def _write_or_make_folder(self, page: NewPage) -> tuple[StoredPageFile, PageRecord]:
         try:
             return self._write_files(page)
-        except FileNotFoundError:  # somebody removed the folder
+        except FileNotFoundError:  # the folder was deleted
             self._folders.clear()
             return self._write_files(page)
 
-    def _write_files(self, page: PageToKeep) -> tuple[KeptPage, PageRecord]:
+    def _write_files(self, page: NewPage) -> tuple[StoredPageFile, PageRecord]:
         folder = folder_of(page.platform, page.state, page.county)
         if folder not in self._folders:
             durable_files.make_folder(self.root / folder)
@@ -201,10 +206,12 @@ class RawFiles:
         except OSError:
             self._unlink([f"{stem}.html.gz"])
             raise
-        kept = KeptPage(f"{stem}.html.gz", f"{stem}.json", digest, on_disk(compressed) + on_disk(page.record_json))
+        kept = StoredPageFile(
+            f"{stem}.html.gz", f"{stem}.json", digest, on_disk(compressed) + on_disk(page.record_json)
+        )
         return kept, PageRecord(kept.html_path, compressed)
 
-    def _create(self, plain: str, digest: str, page: PageToKeep, compressed: bytes) -> str:
+    def _create(self, plain: str, digest: str, page: NewPage, compressed: bytes) -> str:
         for stem in () if page.own_name else (plain, f"{plain}~{digest[:12]}"):
             with contextlib.suppress(FileExistsError):
                 self._write_new(f"{stem}.html.gz", compressed, os.O_EXCL)
@@ -214,7 +221,7 @@ class RawFiles:
         return stem
 
     def _write_new(self, name: str, content: bytes, flags: int) -> None:
-        path = f"{self.root}/{name}"  # a Path takes longer to make than the file
+        path = f"{self.root}/{name}"  # creating a Path takes longer than creating the file
         handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | flags, 0o600)
         try:
             try:
@@ -227,22 +234,22 @@ class RawFiles:
             Path(path).unlink(missing_ok=True)
             raise
 
-    def _discard_dropped(self, _page: PageToKeep, answer: Any) -> None:
-        if isinstance(answer, KeptPage):
+    def _discard_dropped(self, _page: NewPage, answer: Any) -> None:
+        if isinstance(answer, StoredPageFile):
             self._removals.submit(self._unlink, [answer.json_path, answer.html_path])
 
     def _unlink(self, names: list[str]) -> None:
-        # A name is free for the next result as soon as its page is gone: the record beside it goes before.
+        # The record goes first: as soon as the page is gone, another result may take the name.
         for name in sorted(names, key=lambda name: name.endswith(".html.gz")):
             with contextlib.suppress(OSError):
                 self.path(name).unlink(missing_ok=True)
 
 
 def missing(root: Path) -> str:
-    """What is wrong if a store's raw folder is not there (any more), else ''."""
-    with contextlib.suppress(OSError):  # a folder that cannot be looked into says nothing about the file
+    """Returns what is wrong if the raw folder is missing, else ''."""
+    with contextlib.suppress(OSError):  # a folder that cannot be read says nothing about the file
         if durable_files.identity(f"{root}/{HOLDER_FILE}") is None:
-            return f"the folder of raw pages {root} was deleted or moved, or its volume is not mounted"
+            return f"the raw folder {root} was deleted or moved, or its volume is not mounted"
     return ""
 
 
@@ -254,21 +261,21 @@ _READ_BYTES = 1024 * 1024
 
 
 def page_problem(path: Path, entry: OutboxEntry) -> str:
-    """Why a page's file is not what its result says; '' if it is."""
+    """Returns why a page's file does not match its result, '' if it does."""
     try:
         with path.open("rb") as file:
-            is_whole = _digest(file) == entry.raw_sha256
+            matches = _digest(file) == entry.raw_sha256
     except (FileNotFoundError, NotADirectoryError):
-        return f"its page {entry.html_path} is gone from the disk"
+        return f"its page {entry.html_path} is missing on disk"
     except (PermissionError, IsADirectoryError) as error:
         return f"its page {entry.html_path} cannot be read: {error.strerror}"
-    return "" if is_whole else f"its page {entry.html_path} is damaged: it is not what was fetched"
+    return "" if matches else f"its page {entry.html_path} is damaged: it is not what was fetched"
 
 
 def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
-    """From the journal of any process that has the store open: a page is in one for a while after it was stored."""
+    """Restores a page from the journals of all processes, which hold it for a while. Returns whether one did."""
     for segment in live.glob("*.raw"):
-        with contextlib.suppress(FileNotFoundError):  # its process has just let it go
+        with contextlib.suppress(FileNotFoundError):  # its process has just deleted it
             for record in read_segment(segment):
                 if record.name == entry.html_path and file_matches(record.body, entry.raw_sha256 or ""):
                     durable_files.replace(path, record.body)
@@ -276,14 +283,14 @@ def restore_page(live: Path, path: Path, entry: OutboxEntry) -> bool:
     return False
 
 
-def _digest(packed: IO[bytes]) -> str:
-    """Of the page in a file; '' where it cannot be unpacked."""
-    if not packed.read(1):
+def _digest(compressed: IO[bytes]) -> str:
+    """Returns the hash of the decompressed page, '' if it cannot be decompressed."""
+    if not compressed.read(1):
         return ""
-    packed.seek(0)
+    compressed.seek(0)
     digest = hashlib.sha256()
     try:
-        with gzip.open(packed) as page:
+        with gzip.open(compressed) as page:
             while block := page.read(_READ_BYTES):
                 digest.update(block)
     except (zlib.error, EOFError, gzip.BadGzipFile):
@@ -303,3 +310,119 @@ def page_content(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+_STORE_ID_STATE = "store_id"
+
+
+class _Holder(msgspec.Struct, frozen=True):
+    """The store that a raw folder belongs to. Name and id: stores are renamed, and copied with their id."""
+
+    name: str
+    id: str
+
+
+class _StoreId(msgspec.Struct, frozen=True):
+    id: str
+
+
+def raw_folder(store: Path) -> Path:
+    """Returns the store's raw folder: `data/` beside it, or `{name}-data/` if `data/` belongs to another store."""
+    store = store.resolve()
+    holders = {folder: holder for folder in _candidate_folders(store) if (holder := _holder(folder)) is not None}
+    named = [folder for folder, holder in holders.items() if holder.name == store.name]
+    if len(named) == 1:
+        return named[0]
+    # Without holders the file is not opened: reading it would leave SQLite's own files beside it.
+    return _find_raw_folder(store, _read_store_id(store) if holders else None)
+
+
+def _candidate_folders(store: Path) -> list[Path]:
+    """The folders that may hold its pages, the likeliest first."""
+    return [store.with_name(f"{store.name}-data"), store.parent / "data", *sorted(store.parent.glob("*-data"))]
+
+
+def _find_raw_folder(store: Path, store_id: str | None) -> Path:
+    shared, own = store.parent / "data", store.with_name(f"{store.name}-data")
+    for folder in _candidate_folders(store):
+        holder = _holder(folder)
+        if holder is None or (store_id is not None and holder.id != store_id):
+            continue
+        if holder.name == store.name or (store_id and (folder == own or not _may_exist(folder, holder))):
+            return folder
+    if _holder(shared) is None and not own.exists():
+        return shared
+    return own if _holder(own) is None or store_id is None else store.with_name(f"{store.name}-{store_id[:8]}-data")
+
+
+def _may_exist(folder: Path, holder: _Holder) -> bool:
+    """Whether the store that a folder belongs to may still exist. A file that cannot be read may be it."""
+    named = folder.with_name(holder.name)
+    return named.exists() and _read_store_id(named) in (None, holder.id)
+
+
+def _holder(folder: Path) -> _Holder | None:
+    """Returns None if no store has taken the folder."""
+    try:
+        return msgspec.json.decode((folder / HOLDER_FILE).read_bytes(), type=_Holder)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except msgspec.MsgspecError:
+        return _Holder("", "")  # taken, by an unknown store
+
+
+def _read_store_id(store: Path) -> str | None:
+    """Returns None if the file is missing, cannot be read, or was never opened for writing."""
+    try:
+        with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as db:
+            stored = state.get(db, _STORE_ID_STATE, _StoreId)
+    except sqlite3.Error:
+        return None
+    return None if stored is None else stored.id
+
+
+async def store_id(database: LocalDatabase, clock: Clock) -> str:
+    """Returns the id in the store itself, which its copies and backups share."""
+    if stored := await database.read(state.get, _STORE_ID_STATE, _StoreId):
+        return stored.id
+    known = None
+    if await database.read(outbox.has_raw_files):  # not a new store: the id was lost to damage
+        known = _holder(_find_raw_folder(database.path, None))
+    new = _StoreId(known.id if known and known.name == database.path.name else secrets.token_hex(16))
+    return (await database.write(state.put_if_absent, _STORE_ID_STATE, new, iso(clock.now()))).id
+
+
+async def take_raw_folder(database: LocalDatabase, store_id: str) -> Path:
+    """Creates the store's raw folder and marks it with the store's name and id, so that no other store takes it.
+
+    A folder that should hold pages and is missing or empty stays as it is: its volume may not be mounted yet.
+    """
+    store = database.path
+    folder, me = _find_raw_folder(store, store_id), _Holder(store.name, store_id)
+    holder = _holder(folder)
+    if holder is not None and holder != me:  # the store was renamed or copied
+        durable_files.replace(folder / HOLDER_FILE, msgspec.json.encode(me))
+    elif holder is None and not (is_empty_folder(folder) and await database.read(outbox.has_unsynced_raw_files)):
+        durable_files.make_folder(folder)
+        _write_holder(folder, me)
+    if _find_raw_folder(store, store_id) == folder:
+        return folder
+    return await take_raw_folder(database, store_id)  # another store took it first
+
+
+def is_empty_folder(folder: Path) -> bool:
+    """Whether the folder is empty or missing."""
+    return not folder.is_dir() or next(folder.iterdir(), None) is None
+
+
+def _write_holder(folder: Path, holder: _Holder) -> None:
+    """If two stores race, the first wins. After a power cut the file is complete or missing."""
+    partial = folder / f"{HOLDER_FILE}-{secrets.token_hex(4)}"
+    try:
+        durable_files.replace(partial, msgspec.json.encode(holder))
+        with contextlib.suppress(FileExistsError):
+            (folder / HOLDER_FILE).hardlink_to(partial)
+    finally:
+        partial.unlink(missing_ok=True)
+    durable_files.sync_path(folder)
+    durable_files.sync_path(folder.parent)

@@ -2,7 +2,7 @@
 
 A page is written to its own file without an fsync, and appended to the journal; one fsync of the journal then makes a
 whole group of pages durable. When a segment is full, its files are synced all at once in the background and the
-segment is used again. After a power cut, the journal's pages mend the files that did not reach the disk.
+segment is used again. After a power cut, the journal restores the files that did not reach the disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 FAILED = "failed-"
 """Marks a segment whose files could not be synced."""
 
-_MOST_SETTLING = 2
+_MAX_SETTLING = 2
 
 _HEADER = struct.Struct("<4sQIHI")  # magic, generation of the segment, crc32 of it all, lengths of name and body
 _MAGIC = b"PPRJ"
@@ -34,13 +34,13 @@ _MAGIC = b"PPRJ"
 
 class PageRecord(NamedTuple):
     name: str
-    """The file's path under the data folder."""
+    """The file's path under the raw folder."""
     body: bytes
-    """Exactly what the file holds."""
+    """The content of the file, compressed."""
 
 
 class RawJournal:
-    """Not thread-safe: belongs to the raw files' thread."""
+    """Not thread-safe: used by the thread of RawFiles only."""
 
     def __init__(self, folder: Path, owner_id: str, root: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
@@ -67,20 +67,20 @@ class RawJournal:
             _write_all(self._handle, data, self._offset)
             durable_files.sync_handle(self._handle)
         except OSError:
-            self._offset = self._segment_bytes  # what an fsync failed on is not trusted again
+            self._offset = self._segment_bytes  # never trust a segment again whose fsync failed
             raise
         self._offset += len(data)
         self._names += [record.name for record in records]
 
     def close(self) -> None:
-        """As `give_back`, for good."""
+        """As `give_back`, and stops the thread."""
         try:
             self.give_back()
         finally:
             self._pool.shutdown()
 
     def give_back(self) -> None:
-        """Makes every file durable, then removes the journal. On an error the journal stays, for the next start."""
+        """Makes every file durable, then deletes the journal. On an error it stays for the next start."""
         self._end_segment()
         self._wait_for_settling(0)
         while self._free:
@@ -91,7 +91,7 @@ class RawJournal:
 
     def _start_segment(self) -> None:
         self._end_segment()
-        self._wait_for_settling(_MOST_SETTLING)
+        self._wait_for_settling(_MAX_SETTLING)
         path = self._free.popleft() if self._free else self._folder / f"{self._owner_id}.{next(self._numbers)}.raw"
         is_new = not path.exists()
         if not is_new and path.stat().st_size > self._segment_bytes:
@@ -117,14 +117,14 @@ class RawJournal:
                 records = [name.removesuffix(".html.gz") + ".json" for name in names]
                 durable_files.sync_many(self._root, [*names, *records])
         except OSError:
-            # The kernel may call those pages clean now though they are not on disk: they have to be written again.
+            # The kernel may consider those pages clean though they are not on disk: they must be written again.
             path.rename(path.with_name(f"{self._owner_id}.{FAILED}{path.name.split('.')[-2]}.raw"))
             raise
         self._free.append(path)
 
-    def _wait_for_settling(self, most: int) -> None:
+    def _wait_for_settling(self, limit: int) -> None:
         """Raises the OSError of a segment whose files could not be synced, once."""
-        while self._settling and (len(self._settling) > most or self._settling[0].done()):
+        while self._settling and (len(self._settling) > limit or self._settling[0].done()):
             self._settling.popleft().result()
 
 
@@ -133,7 +133,7 @@ def segment_paths(folder: Path, owner_id: str) -> list[Path]:
 
 
 def read_segment(path: Path) -> Iterator[PageRecord]:
-    """The whole records of the newest generation; stops at the first that is not whole."""
+    """Yields the records of the newest generation, up to the first incomplete one."""
     with path.open("rb") as file:
         generation: int | None = None
         while len(header := file.read(_HEADER.size)) == _HEADER.size:

@@ -1,4 +1,4 @@
-"""Opening a store: one process at a time, and what crashed processes held is brought back (I9)."""
+"""Opens a store, one process at a time, and recovers the tasks and pages of crashed processes (I9)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from parcelpost.storage.durable_files import Reserve
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.locks import gate, live_folder
 from parcelpost.storage.options import StoreOptions
-from parcelpost.storage.raw_files import RawFiles, file_matches, inside, page_content
-from parcelpost.storage.raw_folder import (
-    own_id,
-    take_raw_folder,
-)
+from parcelpost.storage.raw_files import RawFiles, file_matches, inside, page_content, store_id, take_raw_folder
 from parcelpost.storage.raw_journal import FAILED, PageRecord, read_segment, segment_paths
 
 T = TypeVar("T")
@@ -30,29 +26,29 @@ T = TypeVar("T")
 _CHUNK = 200
 
 
-def check_not_away(store: Path) -> None:
-    """Raises StoreGone where a live process has the store open, and its file is not there."""
+def check_not_moved(store: Path) -> None:
+    """Raises StoreGone if a live process has the store open and its file is missing."""
     store = store.resolve()
     live = live_folder(store)
-    alive, _ = locks.openers(live)  # looked for first: whoever makes a store makes its file before they are its owner
+    alive, _ = locks.owners(live)  # first: whoever creates a store creates its file before its lock
     if not alive or _has_content(store):
         return
-    pids = sorted({facts.pid for one in alive if (facts := locks.facts(live, one)) is not None})
+    pids = sorted({info.pid for owner_id in alive if (info := locks.owner_info(live, owner_id)) is not None})
     who = f"process {', '.join(map(str, pids))}" if pids else "a process"
     raise StoreGone(
         f"{who} has {store} open, but its file was moved or deleted", hint="put it back, or stop that process"
     )
 
 
-def _check_nothing_is_lost_by_making(store: Path) -> None:
-    """SQLite deletes the WAL that it finds beside a new file, and with it what was confirmed and is only there."""
-    check_not_away(store)
+def _check_no_orphaned_wal(store: Path) -> None:
+    """SQLite would delete a WAL beside a new file, and with it confirmed results that are only in the WAL."""
+    check_not_moved(store)
     wal = store.with_name(store.name + "-wal")
     if _has_content(wal) and not _has_content(store):
         raise StoreGone(
-            f"there is no store at {store}, but {wal.name} beside it holds a part of one",
-            hint="put the store's file back; if it is lost, bring back a backup with 'parcelpost store restore "
-            f"--latest', or move {wal.name} away to begin anew",
+            f"there is no store at {store}, but {wal.name} beside it holds part of one",
+            hint="put the store's file back; if it is lost, restore a backup with 'parcelpost store restore "
+            f"--latest', or move {wal.name} away to start with an empty store",
         )
 
 
@@ -61,7 +57,7 @@ def _has_content(file: Path) -> bool:
 
 
 class OpenStore(NamedTuple):
-    """The parts of a store that is open."""
+    """The parts of an open store."""
 
     database: LocalDatabase
     raw: RawFiles
@@ -70,7 +66,7 @@ class OpenStore(NamedTuple):
     live: Path
 
     async def even_if_full(self, write: Callable[[], Awaitable[T]], emit: Emit) -> T:
-        """For a write that lets the disk become less full: on a full disk the reserve is given up for it."""
+        """Runs a write that helps to free disk space. On a full disk, it gives up the reserve for it."""
         try:
             return await write()
         except StoreFull:
@@ -85,10 +81,10 @@ class OpenStore(NamedTuple):
 async def open_store(
     path: Path, options: StoreOptions, clock: Clock, emit: Emit, *, worker: str, create: bool, migrate: bool
 ) -> AsyncIterator[OpenStore]:
-    """Opens or makes the store and brings back what the dead held; on leaving, everything is closed."""
-    path = path.resolve()  # one store, one set of locks, by whatever link it is opened and wherever the process moves
+    """Opens or creates the store and recovers from crashed processes. Closes everything on exit."""
+    path = path.resolve()  # one set of locks per store, also if opened through a link
     if not create and not path.exists():
-        check_not_away(path)
+        check_not_moved(path)
         raise StoreNotFound(f"there is no store at {path}")
     if path.exists() and (problem := db.file_problem(path)):
         raise NotAStore(f"{path} {problem}")
@@ -98,7 +94,7 @@ async def open_store(
         try:
             durable_files.make_folder(live)
             async with gate(live, clock, options.busy_timeout_seconds):
-                _check_nothing_is_lost_by_making(path)
+                _check_no_orphaned_wal(path)
                 try:
                     store = await _open_parts(stack, path, options, clock, reserve, worker, create, migrate)
                 except StoreFull:
@@ -126,19 +122,19 @@ async def _open_parts(
     migrate: bool,
 ) -> OpenStore:
     database = await _open_database(stack, path, options, clock, create=create, migrate=migrate)
-    me = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
-    stack.callback(me.leave)
-    folder = await take_raw_folder(database, await own_id(database, clock))
-    raw = RawFiles(folder, live_folder(path), me.id, lambda: database.missing)
+    owner = locks.Owner.take(live_folder(path), worker, options.synchronous, clock)
+    stack.callback(owner.release)
+    folder = await take_raw_folder(database, await store_id(database, clock))
+    raw = RawFiles(folder, live_folder(path), owner.id, lambda: database.missing)
     stack.push_async_callback(raw.close)
-    return OpenStore(database, raw, me, reserve, live_folder(path))
+    return OpenStore(database, raw, owner, reserve, live_folder(path))
 
 
 async def _open_database(
     stack: AsyncExitStack, path: Path, options: StoreOptions, clock: Clock, *, create: bool, migrate: bool
 ) -> LocalDatabase:
-    """Raises StoreInUse where it would have to be migrated under a live sister process."""
-    alive, _ = locks.openers(live_folder(path))
+    """Raises StoreInUse if the store needs a migration while a peer process has it open."""
+    alive, _ = locks.owners(live_folder(path))
     opened = LocalDatabase.open(path, options, clock, create=create, migrate=migrate and not alive)
     try:
         return await stack.enter_async_context(opened)
@@ -149,7 +145,7 @@ async def _open_database(
 
 
 async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
-    """Tasks and raw files of owners that died since are made good. Answers the number of tasks."""
+    """Recovers the tasks and raw files of processes that crashed. Returns the number of tasks."""
     try:
         async with gate(store.live, clock, options.busy_timeout_seconds):
             return await _recover(store, options, clock, emit)
@@ -159,15 +155,15 @@ async def recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: E
 
 async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> int:
     database, live = store.database, store.live
-    _, dead = locks.openers(live, store.owner.id)
-    left_pages = {path.name.rsplit(".", 2)[0] for path in live.glob("*.raw")}
+    _, crashed = locks.owners(live, store.owner.id)
+    with_pages = {path.name.rsplit(".", 2)[0] for path in live.glob("*.raw")}
     holders = set(await database.read(tasks.owners))
     total = 0
-    for owner_id in sorted((set(dead) | left_pages | holders) - {store.owner.id}):
+    for owner_id in sorted((set(crashed) | with_pages | holders) - {store.owner.id}):
         if locks.is_alive(live, owner_id):
             continue
         last_change = await database.read(backup.last_change)
-        facts = locks.facts(live, owner_id)
+        info = locks.owner_info(live, owner_id)
         restored, without_result = await restore_pages(database, live, owner_id, store.raw.root)
         recovered, gave_up = await database.write(tasks.recover, [owner_id], clock.now(), options.max_recoveries)
         locks.reap(live, owner_id)
@@ -175,7 +171,7 @@ async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: 
         emit(
             OwnerDied(
                 owner=owner_id,
-                synchronous=facts.synchronous if facts else "unknown",
+                synchronous=info.synchronous if info else "unknown",
                 tasks_recovered=recovered,
                 tasks_given_up=gave_up,
                 raw_files_restored=restored,
@@ -187,7 +183,7 @@ async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: 
 
 
 async def restore_pages(database: LocalDatabase, live: Path, owner_id: str, root: Path) -> tuple[int, int]:
-    """Answers how many files were restored, and how many journalled pages no result names."""
+    """Restores files from the journal. Returns how many, and how many journalled pages no result names."""
     segments = segment_paths(live, owner_id)
     records = ((record, FAILED in path.name) for path in segments for record in read_segment(path))
     restored, without_result = 0, 0

@@ -1,8 +1,8 @@
-"""Stored pages read again: what their results say is replaced, and goes upstream once more.
+"""Re-parsing stored pages: replaces the records of their results, which are then delivered again.
 
-A replaced result has a new id and a new place at the end of the outbox, so that a receipt that is still under way for
-what it said before does not count for what it says now (I2). Later results of the same parcel are moved behind it: an
-upstream that keeps what came last keeps the newest scrape.
+A replaced result gets a new id and a new place at the end of the outbox, so that a late receipt for the old record does
+not count for the new one (I2). Later results of the same parcel move behind it: an upstream that keeps the last record
+keeps the newest scrape.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ UPDATE results SET synced = 0, synced_at = NULL, raw_synced_at = NULL, page_shar
 """
 _MOVE = """
 UPDATE results SET seq = (SELECT max(seq) + 1 FROM results), result_id = ?, synced = 0, synced_at = NULL,
-    rejected_at = NULL, sync_attempts = 0, last_error = NULL
+    rejected_at = NULL, rejected_by = NULL, sync_attempts = 0, last_error = NULL
 WHERE result_id = ?
 """
 _REPLACE = """
@@ -82,7 +82,7 @@ class StoredRecord(Struct, frozen=True, kw_only=True, gc=False):
 
 class StoredPage(Struct, frozen=True, kw_only=True):
     seq: int
-    """Of its owner's result: the next pages come after it."""
+    """Of the result that owns the page; pass it as `after` for the next pages."""
     task_seq: int
     task_id: str
     platform: str
@@ -93,14 +93,14 @@ class StoredPage(Struct, frozen=True, kw_only=True):
     content_type: str
     scraped_at: datetime
     records: tuple[StoredRecord, ...]
-    """The task's own first, the others as the page has them."""
+    """The task's own record first, then the others in the order of the page."""
 
 
 class NewRecord(Struct, frozen=True, kw_only=True):
-    """What a page says that it did not say before, or says differently."""
+    """A record that is new on a page, or differs from the stored one."""
 
     replaces: StoredRecord | None
-    """None: a further record of the page."""
+    """None: an additional record of the page."""
     key: str
     parcel_id: str
     """Of the result, as the county."""
@@ -110,7 +110,7 @@ class NewRecord(Struct, frozen=True, kw_only=True):
 
 Change = tuple[StoredPage, Sequence[NewRecord]]
 _Written = Mapping[int, tuple[Path, Path]]
-"""By the page's seq: a record's new file, and the name it is to have."""
+"""By the page's seq: the new file of a record, and its final path."""
 
 
 class Reparse:
@@ -120,11 +120,11 @@ class Reparse:
         self._clock = clock
 
     async def pages(self, filters: Filters, before: datetime, after: int, limit: int) -> list[StoredPage]:
-        """Pages of results stored before that moment, in the order stored."""
+        """Returns pages of results stored before that time, in the order stored."""
         return await self._db.read(_pages, filters, iso(before), after, limit)
 
     def page(self, stored: StoredPage) -> Page | None:
-        """None: it is not on disk with its hash. Blocks: for a thread."""
+        """Returns None if the file is missing or does not match its hash. Blocking: call it on a thread."""
         try:
             body = gzip.decompress(self._raw.path(stored.html_path).read_bytes())
         except (OSError, EOFError, zlib.error):
@@ -134,15 +134,15 @@ class Reparse:
         return Page(body=body, content_type=stored.content_type)
 
     async def replace(self, changes: Sequence[Change]) -> list[bool]:
-        """In one transaction. False: the page's task has brought something else meanwhile, and nothing changed."""
+        """Replaces records in one transaction. False for a page whose results have changed meanwhile."""
         written = await asyncio.to_thread(self._write_records, changes)
         return await self._db.write(_replace, changes, written, self._clock.now())
 
     def _write_records(self, changes: Sequence[Change]) -> _Written:
-        """Beside the files whose place they take if the change is still right."""
+        """Writes new files beside the old ones, which they replace if the change is still valid."""
         written: dict[int, tuple[Path, Path]] = {}
         for stored, new in changes:
-            own = next((one for one in new if one.replaces is stored.records[0]), None)
+            own = next((record for record in new if record.replaces is stored.records[0]), None)
             if own is not None:
                 path = self._raw.path(stored.json_path)
                 beside = path.with_name(f"{path.name}.new")
@@ -153,9 +153,9 @@ class Reparse:
 
 def _pages(db: sqlite3.Connection, filters: Filters, before: str, after: int, limit: int) -> list[StoredPage]:
     since = iso(filters.since) if filters.since else None
-    place = {"platform": filters.platform, "state": filters.state, "county": filters.county, "since": since}
-    found = db.execute(_PAGES, {**place, "before": before, "after": after, "limit": limit}).fetchall()
-    return [_page(db, row) for row in found]
+    site = {"platform": filters.platform, "state": filters.state, "county": filters.county, "since": since}
+    page_rows = db.execute(_PAGES, {**site, "before": before, "after": after, "limit": limit}).fetchall()
+    return [_page(db, row) for row in page_rows]
 
 
 def _page(db: sqlite3.Connection, row: Sequence[Any]) -> StoredPage:
@@ -187,14 +187,14 @@ def _page(db: sqlite3.Connection, row: Sequence[Any]) -> StoredPage:
 
 
 def _replace(db: sqlite3.Connection, changes: Sequence[Change], written: _Written, now: datetime) -> list[bool]:
-    answers = [_is_as_read(db, stored) for stored, _ in changes]
+    unchanged = [_is_unchanged(db, stored) for stored, _ in changes]
     changed: dict[str, NewRecord] = {}
     owners: set[str] = set()
-    for (stored, new), is_as_read in zip(changes, answers, strict=True):
-        if is_as_read:
+    for (stored, new), is_unchanged in zip(changes, unchanged, strict=True):
+        if is_unchanged:
             owners.add(stored.records[0].result_id)
-            changed |= {one.replaces.result_id: one for one in new if one.replaces is not None}
-            added = [one for one in new if one.replaces is None]
+            changed |= {record.replaces.result_id: record for record in new if record.replaces is not None}
+            added = [record for record in new if record.replaces is None]
             if added:
                 _share(db, stored.records[0], changed)
                 _add(db, stored, added, now)
@@ -202,24 +202,24 @@ def _replace(db: sqlite3.Connection, changes: Sequence[Change], written: _Writte
         fresh = new_id(now)
         db.execute(_MOVE, (fresh, result_id))
         if result_id in changed:
-            _say(db, fresh, changed[result_id], iso(now), is_owner=result_id in owners)
-    for (stored, _), is_as_read in zip(changes, answers, strict=True):
+            _replace_record(db, fresh, changed[result_id], iso(now), is_owner=result_id in owners)
+    for (stored, _), is_unchanged in zip(changes, unchanged, strict=True):
         if stored.seq in written:
-            _put_in_place(*written[stored.seq], is_right=is_as_read)
-    return answers
+            _put_in_place(*written[stored.seq], is_valid=is_unchanged)
+    return unchanged
 
 
-def _put_in_place(beside: Path, path: Path, *, is_right: bool) -> None:
-    """Before the rows are on disk: should this stop in between, they differ still, and are found again."""
-    with contextlib.suppress(FileNotFoundError):  # a transaction may be tried again
-        if is_right:
+def _put_in_place(beside: Path, path: Path, *, is_valid: bool) -> None:
+    """Runs before the commit: after a crash in between, file and row differ, and the next re-parse finds them."""
+    with contextlib.suppress(FileNotFoundError):  # the transaction may run twice
+        if is_valid:
             beside.replace(path)
         else:
             beside.unlink()
 
 
 def _share(db: sqlite3.Connection, owner: StoredRecord, changed: dict[str, NewRecord]) -> None:
-    """From now on its page has a name that fits all its records, under which it has to go upstream again."""
+    """Marks the page as shared: it is sent upstream again, under a name that fits all its records."""
     query = "SELECT page_shared FROM results WHERE result_id = ?"
     if not db.execute(query, (owner.result_id,)).fetchone()[0]:
         db.execute(_SHARE, (owner.result_id,))
@@ -227,16 +227,17 @@ def _share(db: sqlite3.Connection, owner: StoredRecord, changed: dict[str, NewRe
         changed.setdefault(owner.result_id, same)
 
 
-def _is_as_read(db: sqlite3.Connection, stored: StoredPage) -> bool:
+def _is_unchanged(db: sqlite3.Connection, stored: StoredPage) -> bool:
     query = """SELECT 1 FROM results AS r JOIN tasks AS t ON t.task_id = ? AND t.status = 'completed'
                WHERE r.result_id = ? AND r.idempotency_key = ?"""
     return all(
-        db.execute(query, (stored.task_id, one.result_id, one.idempotency_key)).fetchone() for one in stored.records
+        db.execute(query, (stored.task_id, record.result_id, record.idempotency_key)).fetchone()
+        for record in stored.records
     )
 
 
 def _with_later(db: sqlite3.Connection, changed: Mapping[str, NewRecord]) -> list[str]:
-    """These, and what was scraped later of the parcels that they were of or are of now, in the order stored."""
+    """Returns these results and later ones of the same parcels, before and after the change, in the order stored."""
     query = "SELECT seq, result_id, platform, state, county, parcel_id FROM results WHERE result_id = ?"
     moved = [db.execute(query, (result_id,)).fetchone() for result_id in changed]
     first: dict[tuple[Any, ...], int] = {}
@@ -250,7 +251,7 @@ def _with_later(db: sqlite3.Connection, changed: Mapping[str, NewRecord]) -> lis
     return list(dict.fromkeys(row[1] for row in sorted(moved)))
 
 
-def _say(db: sqlite3.Connection, result_id: str, new: NewRecord, now: str, *, is_owner: bool) -> None:
+def _replace_record(db: sqlite3.Connection, result_id: str, new: NewRecord, now: str, *, is_owner: bool) -> None:
     if new.replaces is None:
         return
     key = f"{new.replaces.task_id}:{hashlib.sha256(new.data).hexdigest()}"
@@ -265,16 +266,16 @@ def _add(db: sqlite3.Connection, stored: StoredPage, added: Sequence[NewRecord],
     new = [
         owner._replace(
             result_id=new_id(now),
-            task_id=child_id(stored.task_id, one.key),
-            parcel_id=one.parcel_id,
-            county=one.county,
-            idempotency_key=f"{child_id(stored.task_id, one.key)}:{hashlib.sha256(one.data).hexdigest()}",
+            task_id=child_id(stored.task_id, record.key),
+            parcel_id=record.parcel_id,
+            county=record.county,
+            idempotency_key=f"{child_id(stored.task_id, record.key)}:{hashlib.sha256(record.data).hexdigest()}",
             created_at=iso(now),
-            data=one.data.decode(),
+            data=record.data.decode(),
             json_path=None,
             raw_bytes=0,
         )
-        for one in added
+        for record in added
     ]
     children = [tasks.Child(row.task_id, row.state, row.county, row.parcel_id) for row in new]
     tasks.add_children(db, stored.task_seq, children, iso(now))

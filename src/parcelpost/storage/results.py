@@ -1,8 +1,8 @@
-"""Saving results: the page is on disk before the rows that name it (I6), and these close the task (I3).
+"""Saving results: the page is on disk before the rows that name it (I6), and these complete the task (I3).
 
-A page that lists many parcels gives one result each: the first is the task's own, each further one that of a child
-task, complete from the start, never claimed, and with an id that the same record gets again when the page is parsed
-again.
+A page with many records gives one result for each: the first belongs to the task itself, each further one to a child
+task, which is completed from the start and never claimed. A child's id is derived from the record, so that it stays the
+same when the page is parsed again.
 """
 
 from __future__ import annotations
@@ -21,58 +21,58 @@ from parcelpost.storage import outbox, rows, tasks, validation
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.outbox import named_by_a_result, remove_earlier
-from parcelpost.storage.raw_files import KeptPage, PageToKeep, RawFiles
+from parcelpost.storage.raw_files import NewPage, RawFiles, StoredPageFile
 from parcelpost.storage.rows import new_id
 from parcelpost.storage.tasks import (
     Child,
     add_children,
 )
 
-MOST_RECORDS = 50_000
+MAX_RECORDS = 50_000
 
 _NUMBERS = ("parcel_id", "case_number", "certificate_number", "tax_account")
-_MOST_PARENT_CHARS = 400
+_MAX_PARENT_CHARS = 400
 
 
 def listed(records: Sequence[Mapping[str, Json]]) -> list[Listed]:
-    """In the page's order. Lines about liens of one parcel become one record with all its liens: an upstream keeps one
-    record of a parcel, and each would take the place of the one before. Raises InvalidInput for too many.
+    """Returns the records of a page in its order. Liens of one parcel are merged into one record, because an upstream
+    keeps only the last record of a parcel. Raises InvalidInput for too many records.
     """
-    if len(records) > MOST_RECORDS:
-        raise InvalidInput(f"the page has {len(records):,} records; at most {MOST_RECORDS:,} are kept of one task")
-    found: dict[str, Listed] = {}
+    if len(records) > MAX_RECORDS:
+        raise InvalidInput(f"the page has {len(records):,} records; at most {MAX_RECORDS:,} are allowed for a task")
+    by_key: dict[str, Listed] = {}
     for position, record in enumerate(records, start=1):
         number = number_of(record) or f"line {position}"
         county = county_slug(_text(record.get("county")))
         key = f"{county}/{number}"
-        while (earlier := found.get(key)) is not None and not _are_liens(earlier.data, record):
+        while (earlier := by_key.get(key)) is not None and not _are_liens(earlier.data, record):
             key += " again"
         data = record if earlier is None else _with_liens(earlier.data, record)
-        found[key] = Listed(key=key, parcel_id=number, county=county, data=data)
-    return list(found.values())
+        by_key[key] = Listed(key=key, parcel_id=number, county=county, data=data)
+    return list(by_key.values())
 
 
 def number_of(record: Mapping[str, Json]) -> str:
-    """The parcel's, or what the list names instead of one; '' if it names nothing."""
+    """Returns the parcel id, or another number that identifies the record; '' if it has none."""
     return next((text for name in _NUMBERS if (text := _text(record.get(name)))), "")
 
 
 def child_id(parent_id: str, key: str) -> str:
-    """The id of the task under which a further record of the parent's page is kept: the same at every reading."""
+    """Returns the task id of a further record of the parent's page, the same at every parse."""
     digest = sha256(f"{parent_id}\0{key}".encode(errors="backslashreplace")).hexdigest()
-    return f"{parent_id[:_MOST_PARENT_CHARS]}~{digest[:20]}"
+    return f"{parent_id[:_MAX_PARENT_CHARS]}~{digest[:20]}"
 
 
 def _text(value: Json) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _are_liens(one: object, other: Mapping[str, Json]) -> bool:
+def _are_liens(first: object, second: Mapping[str, Json]) -> bool:
     return (
-        isinstance(one, Mapping)
-        and one.get("record_kind") == other.get("record_kind") == "lien"
-        and isinstance(one.get("liens"), list)
-        and isinstance(other.get("liens"), list)
+        isinstance(first, Mapping)
+        and first.get("record_kind") == second.get("record_kind") == "lien"
+        and isinstance(first.get("liens"), list)
+        and isinstance(second.get("liens"), list)
     )
 
 
@@ -92,7 +92,7 @@ INSERT INTO results ({_RESULT_COLUMNS}, json_path, html_path, screenshot_path, l
 
 
 class ResultRow(NamedTuple):
-    """The columns of a record's row, in the order of the statement that stores it."""
+    """The columns of a result, in the order of the INSERT."""
 
     result_id: str
     task_id: str
@@ -120,7 +120,7 @@ _PLAIN_PAGE = "text/html"
 
 
 def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str) -> ResultRow:
-    """Raises InvalidInput that names the field at fault."""
+    """Raises InvalidInput that names the wrong field."""
     target = task.target
     return ResultRow(
         result_id,
@@ -144,7 +144,7 @@ def result_row(task: Task, result: Result, result_id: str, data: bytes, now: str
     )
 
 
-def with_page(row: ResultRow, kept: KeptPage, content_type: str) -> ResultRow:
+def with_page(row: ResultRow, kept: StoredPageFile, content_type: str) -> ResultRow:
     return row._replace(
         json_path=kept.json_path,
         html_path=kept.html_path,
@@ -165,31 +165,31 @@ class SaveRequest(NamedTuple):
 
 
 def save_each(db: sqlite3.Connection, requests: list[SaveRequest]) -> list[list[str] | None]:
-    """Closes each request's task and stores its record, all or nothing (I3). None: its claim is stale (I4).
+    """Completes each request's task and stores its record, all or nothing (I3). Returns None for a stale claim (I4).
 
-    Otherwise the answer lists the files of an earlier, delivered result of the same task that this one replaces.
+    Else returns the files of an earlier, delivered result of the same task that this one replaces.
     """
     now = requests[0].row.created_at
     if len(requests) == 1:
         (only,) = requests
         return [insert(db, only.row) if tasks.complete(db, only.seq, only.token, now) else None]
     if not tasks.complete_each(db, {request.seq: request.token for request in requests}, now):
-        raise _NotAllCurrent  # the writer then runs them one by one, and only the stale ones are told so
+        raise _NotAllCurrent  # the writer then runs them one by one
     saved = [request.row for request in requests]
     _store(db, saved)
     return [[] for _ in requests]
 
 
 class _NotAllCurrent(Exception):
-    """Somewhere in the group is a stale claim."""
+    """The group contains a stale claim."""
 
 
 class PathTaken(Exception):
-    """Another result names that file, though it is gone from the disk: the page needs another name."""
+    """Another result names that file, though it is missing on disk: the page needs another name."""
 
 
 def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
-    """Answers the files of an earlier, delivered result of the same task that this one replaces. Raises PathTaken."""
+    """Returns the files of an earlier, delivered result of the task that this one replaces. Raises PathTaken."""
     replaced: list[str] = []
     try:
         _store(db, [row])
@@ -202,8 +202,8 @@ def insert(db: sqlite3.Connection, row: ResultRow) -> list[str]:
 
 
 def _store(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
-    # A row without files does not name their columns: Python's sqlite3 takes three times as long over a NULL as over a
-    # text, because it asks for an adapter first.
+    # A row without files omits their columns: sqlite3 binds a NULL three times as slowly as a text, because it looks
+    # for an adapter first.
     plain = [row[: -len(_NO_FILES)] for row in saved if row[-len(_NO_FILES) :] == _NO_FILES]
     rows.insert_many(db, _SAVE, plain)
     if len(plain) == len(saved):
@@ -222,21 +222,21 @@ class MultiRecordRequest(NamedTuple):
     more: Sequence[ResultRow]
 
 
-def child_row(task: Task, first: ResultRow, one: Listed, result_id: str, data: Encoded) -> ResultRow:
-    """As the first, with the record's own facts. Raises InvalidInput."""
-    task_id = child_id(task.task_id, one.key)
+def child_row(task: Task, first: ResultRow, record: Listed, result_id: str, data: Encoded) -> ResultRow:
+    """The row of a further record of the page. Raises InvalidInput."""
+    task_id = child_id(task.task_id, record.key)
     return first._replace(
         result_id=result_id,
         task_id=task_id,
-        parcel_id=validation.text("parcel_id", one.parcel_id),
-        county=task.target.county or validation.text("county", one.county, may_be_empty=True),
+        parcel_id=validation.text("parcel_id", record.parcel_id),
+        county=task.target.county or validation.text("county", record.county, may_be_empty=True),
         idempotency_key=f"{task_id}:{sha256(data.json).hexdigest()}",
         data=data.json.decode(),
     )
 
 
 def save_multi(db: sqlite3.Connection, request: MultiRecordRequest) -> list[str] | None:
-    """As `save_each` answers for one."""
+    """Returns what `save_each` returns for one request."""
     seq, token, first = request.first
     if not tasks.complete(db, seq, token, first.created_at):
         return None
@@ -261,15 +261,15 @@ def insert_multi(db: sqlite3.Connection, saved: Sequence[ResultRow]) -> None:
 
 
 def count_children(db: sqlite3.Connection, task_id: str) -> int:
-    found: int = db.execute("SELECT count(*) FROM tasks WHERE parent_id = ?", (task_id,)).fetchone()[0]
-    return found
+    children: int = db.execute("SELECT count(*) FROM tasks WHERE parent_id = ?", (task_id,)).fetchone()[0]
+    return children
 
 
 Saved = list[str] | None
-"""As `save_each` answers."""
+"""What `save_each` returns."""
 
 _Store = Callable[[ResultRow, Sequence[ResultRow]], Awaitable[Saved]]
-"""Stores the row and those of the further records of its page."""
+"""Stores the row and those of further records of its page."""
 
 
 class Saving:
@@ -279,7 +279,7 @@ class Saving:
         self._options = options
 
     async def save(self, claim: Claim, result: Result, now: datetime) -> str | None:
-        """The result's id; None: the claim is stale. Raises InvalidInput."""
+        """Returns the result's id, None for a stale claim. Raises InvalidInput."""
 
         def store(row: ResultRow, more: Sequence[ResultRow]) -> Awaitable[Saved]:
             request = SaveRequest(claim.seq, claim.token, row)
@@ -290,12 +290,12 @@ class Saving:
         return await self._save(claim.task, result, now, store)
 
     async def add(self, task: Task, result: Result, now: datetime) -> str | None:
-        """The result's id; None: a task of that id is known, and nothing changed. Raises InvalidInput."""
+        """Returns the result's id, None if the task is known: then nothing changed. Raises InvalidInput."""
         if result.more:
-            raise InvalidInput("a record that nobody asked for comes alone: add each with a task of its own")
+            raise InvalidInput("a record without a task cannot have further records: add each with a task of its own")
         task_row = rows.task_row(task, iso(now), self._options.max_target_bytes)
         if result.page is not None and await self._db.read(tasks.get, task.task_id) is not None:
-            return None  # before its page is written for nothing
+            return None  # before its page is written in vain
 
         def store(row: ResultRow, _more: Sequence[ResultRow]) -> Awaitable[Saved]:
             return self._db.write(_add_finished, task_row, row)
@@ -306,32 +306,32 @@ class Saving:
         result_id = new_id(now)
         data = encoded(result, self._options).json
         row = result_row(task, result, result_id, data, iso(now))
-        more = [child_row(task, row, one, new_id(now), encoded(one, self._options)) for one in result.more]
+        more = [child_row(task, row, record, new_id(now), encoded(record, self._options)) for record in result.more]
         if result.page is None:
             saved = await store(row, more)
         else:
-            kept = page_to_keep(task, result.page, row, self._options.max_page_bytes)
+            kept = new_page(task, result.page, row, self._options.max_page_bytes)
             saved = await self._with_page(row, more, kept, result.page.content_type, store)
         if saved:
             await self._raw.discard(saved)
         return None if saved is None else result_id
 
     async def _with_page(
-        self, row: ResultRow, more: Sequence[ResultRow], page: PageToKeep, content_type: str, store: _Store
+        self, row: ResultRow, more: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
     ) -> Saved:
-        """A name that another result has already is changed, once."""
+        """Retries once with another file name if another result has the name."""
         try:
             return await self._with_name(row, more, page, content_type, store)
         except PathTaken:
             return await self._with_name(row, more, page._replace(own_name=True), content_type, store)
 
     async def _with_name(
-        self, row: ResultRow, more: Sequence[ResultRow], page: PageToKeep, content_type: str, store: _Store
+        self, row: ResultRow, more: Sequence[ResultRow], page: NewPage, content_type: str, store: _Store
     ) -> Saved:
         kept = await self._raw.keep(page)
         named = with_page(row, kept, content_type)
         try:
-            saved = await store(named, [one._replace(content_type=named.content_type) for one in more])
+            saved = await store(named, [child._replace(content_type=named.content_type) for child in more])
         except PathTaken:
             await self._raw.discard([kept.json_path, kept.html_path])
             raise
@@ -341,27 +341,27 @@ class Saving:
 
 
 def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: ResultRow) -> Saved:
-    """A task and its record at once (I3)."""
+    """Stores a task and its record in one transaction (I3)."""
     if not tasks.add(db, [task_row]):
         return None
     tasks.complete_new(db, row.task_id, row.created_at)
     return insert(db, row)
 
 
-def encoded(one: Result | Listed, options: StoreOptions) -> Encoded:
+def encoded(record: Result | Listed, options: StoreOptions) -> Encoded:
     """Raises InvalidInput."""
-    if isinstance(one.data, Encoded):
-        return one.data
-    return Encoded(validation.json_bytes("data", one.data, max_bytes=options.max_result_bytes))
+    if isinstance(record.data, Encoded):
+        return record.data
+    return Encoded(validation.json_bytes("data", record.data, max_bytes=options.max_result_bytes))
 
 
-def page_to_keep(task: Task, page: Page, row: ResultRow, max_bytes: int) -> PageToKeep:
+def new_page(task: Task, page: Page, row: ResultRow, max_bytes: int) -> NewPage:
     """Raises InvalidInput."""
     body = page.body
     if not isinstance(body, bytes):
         raise InvalidInput(f"page body must be bytes, not {type(body).__name__}")
     if len(body) > max_bytes:
-        raise InvalidInput(f"page has {len(body):,} bytes; at most {max_bytes:,} are kept")
+        raise InvalidInput(f"page has {len(body):,} bytes; at most {max_bytes:,} are allowed")
     target = task.target
     parcel_id = target.parcel_id or row.parcel_id
-    return PageToKeep(task.platform, target.state, row.county, parcel_id, row.result_id, body, row.data.encode())
+    return NewPage(task.platform, target.state, row.county, parcel_id, row.result_id, body, row.data.encode())

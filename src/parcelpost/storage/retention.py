@@ -1,4 +1,4 @@
-"""What goes when: delivered rows, old pages, cache, orphans; backups, VACUUM and relief of a full disk."""
+"""Retention and maintenance: deletes expired rows and files, makes backups, vacuums, frees space on a full disk."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _ORPHAN_AGE = timedelta(days=1)
 
 
 async def clean(
-    database: LocalDatabase, raw: RawFiles, evidence: Artifacts, options: StoreOptions, clock: Clock
+    database: LocalDatabase, raw: RawFiles, artifacts: Artifacts, options: StoreOptions, clock: Clock
 ) -> StoreCleaned:
-    """Removes what is past its time. Never touches what is not delivered (I2, I8)."""
+    """Deletes what is past its retention period, and never what is not delivered (I2, I8)."""
     now = clock.now()
     results, files = await _remove_results(database, raw, iso(now - options.keep_results))
     removed = await _remove_tasks(database, iso(now - options.keep_tasks))
-    orphans = await _remove_orphans(database, raw, now) + await evidence.remove_orphans(now - _ORPHAN_AGE)
+    orphans = await _remove_orphans(database, raw, now) + await artifacts.remove_orphans(now - _ORPHAN_AGE)
     return StoreCleaned(
         tasks=removed,
         results=results,
         files=files + orphans,
-        evidence=await evidence.remove(now - options.keep_evidence),
+        artifacts=await artifacts.remove(now - options.keep_artifacts),
         cache=await _in_batches(database, _expired_cache, iso(now)),
         signals=await _in_batches(database, _old_signals, iso(now - options.keep_signals)),
         metrics=await _in_batches(database, _old_metrics, iso(now - options.keep_metrics)),
@@ -50,14 +50,21 @@ async def clean(
     )
 
 
-async def relieve(database: LocalDatabase, raw: RawFiles, evidence: Artifacts) -> StoreCleaned:
-    """At the cap: all evidence, everything delivered and the whole cache go, whatever their age (I8)."""
-    seen = await evidence.remove(None)
+async def relieve(database: LocalDatabase, raw: RawFiles, artifacts: Artifacts) -> StoreCleaned:
+    """Deletes all artifacts, delivered rows and cached pages, whatever their age (I8)."""
+    removed_artifacts = await artifacts.remove(None)
     results, files = await _remove_results(database, raw, _ANY_TIME)
     removed = await _remove_tasks(database, _ANY_TIME)
     pages = await database.write(cache.shrink, 0)
     return StoreCleaned(
-        tasks=removed, results=results, files=files, evidence=seen, cache=pages, signals=0, metrics=0, sync_log=0
+        tasks=removed,
+        results=results,
+        files=files,
+        artifacts=removed_artifacts,
+        cache=pages,
+        signals=0,
+        metrics=0,
+        sync_log=0,
     )
 
 
@@ -70,10 +77,10 @@ async def _in_batches(database: LocalDatabase, change: Callable[[sqlite3.Connect
 
 async def _remove_results(database: LocalDatabase, raw: RawFiles, before: str) -> tuple[int, int]:
     results, files = 0, 0
-    while gone := await database.write(_delivered_results, before):
-        names = [name for row in gone for name in row if name]
+    while deleted := await database.write(_delivered_results, before):
+        names = [name for row in deleted for name in row if name]
         await raw.discard(names)
-        results += len(gone)
+        results += len(deleted)
         files += len(names)
     return results, files
 
@@ -89,7 +96,7 @@ async def _remove_tasks(database: LocalDatabase, before: str) -> int:
 
 
 def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | None, str | None]]:
-    """Those whose page others name go after the others: the page goes with its owner."""
+    """Deletes a batch. The owner of a shared page goes last, because the page goes with it."""
     change = """DELETE FROM results WHERE seq IN
                     (SELECT seq FROM results AS r WHERE synced = 1 AND synced_at < ?
                         AND (json_path IS NULL OR NOT EXISTS
@@ -100,18 +107,18 @@ def _delivered_results(db: sqlite3.Connection, before: str) -> list[tuple[str | 
 
 
 def _ended_tasks(db: sqlite3.Connection, before: str, position: tuple[str, int]) -> tuple[int, tuple[str, int] | None]:
-    """One batch of ended tasks from `position` on. A task goes only after its result, so never before its delivery.
+    """Deletes a batch of ended tasks from `position` on.
 
-    Nor does one go that its upstream waits to hear of once more.
+    A task goes only after its result, so never before its delivery, and not while its upstream waits for an answer.
     """
     query = """SELECT completed_at, seq, answer_due_at IS NOT NULL
                    OR EXISTS (SELECT 1 FROM results WHERE results.task_id = tasks.task_id)
                FROM tasks WHERE completed_at IS NOT NULL AND completed_at < ? AND (completed_at, seq) > (?, ?)
                ORDER BY completed_at, seq LIMIT ?"""
     batch = db.execute(query, (before, *position, _BATCH)).fetchall()
-    gone = [(seq,) for _, seq, is_needed in batch if not is_needed]
-    db.executemany("DELETE FROM tasks WHERE seq = ?", gone)
-    return len(gone), batch[-1][:2] if len(batch) == _BATCH else None
+    unneeded = [(seq,) for _, seq, is_needed in batch if not is_needed]
+    db.executemany("DELETE FROM tasks WHERE seq = ?", unneeded)
+    return len(unneeded), batch[-1][:2] if len(batch) == _BATCH else None
 
 
 def _expired_cache(db: sqlite3.Connection, now: str) -> int:
@@ -137,13 +144,13 @@ def _old_sync_log(db: sqlite3.Connection, before: str) -> int:
 
 
 async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime) -> int:
-    """Files that a crash left between the page and its row: old, and named by no result."""
+    """Deletes old files that no result names, left by a crash between the page and its row."""
     removed = 0
     candidates = _old_pages(raw.root, (now - _ORPHAN_AGE).timestamp())
     while batch := await asyncio.to_thread(_take, candidates):
         named = await database.read(outbox.named_by_a_result, batch)
         orphans = [name for name in batch if name not in named]
-        for store in _set_aside(database.path):
+        for store in _replaced_stores(database.path):
             orphans = await asyncio.to_thread(_unnamed_in, store, orphans)
         beside = [name.removesuffix(".html.gz") + ".json" for name in orphans]
         await raw.discard([*beside, *orphans])
@@ -151,13 +158,13 @@ async def _remove_orphans(database: LocalDatabase, raw: RawFiles, now: datetime)
     return removed
 
 
-def _set_aside(store: Path) -> list[Path]:
-    """What this store was before a restore: its results may name pages, too."""
+def _replaced_stores(store: Path) -> list[Path]:
+    """Copies of this store from before a restore: their results may name pages, too."""
     return sorted((store.parent / "backups").glob(f"{glob.escape(copies(store))}_before_restore_*.db"))
 
 
 def _unnamed_in(store: Path, names: list[str]) -> list[str]:
-    """Of these pages, those that the other store does not name; none if that cannot be told."""
+    """Returns the pages that the other store does not name; none if it cannot be read."""
     try:
         with contextlib.closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
             named = outbox.named_by_a_result(db, names)
@@ -174,7 +181,7 @@ def _old_pages(root: Path, before: float) -> Iterator[str]:
     for folder, _, files in os.walk(root):
         for file in files:
             path = Path(folder, file)
-            with contextlib.suppress(FileNotFoundError):  # it may go while it is looked at
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                 if file.endswith(".html.gz") and path.stat().st_mtime < before:
                     yield path.relative_to(root).as_posix()
 
@@ -184,9 +191,9 @@ _FULL_VACUUM_SHARE = 0.25
 
 
 class Maintenance:
-    def __init__(self, store: OpenStore, evidence: Artifacts, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(self, store: OpenStore, artifacts: Artifacts, options: StoreOptions, clock: Clock, emit: Emit) -> None:
         self._store = store
-        self._evidence = evidence
+        self._artifacts = artifacts
         self._db = store.database
         self._raw = store.raw
         self._reserve = store.reserve
@@ -196,25 +203,22 @@ class Maintenance:
         self._emit = emit
 
     async def backup(self, progress: backup.Progress | None = None) -> backup.Backup:
-        """A verified copy in `backups/`, made while the store is in use; the oldest beyond `keep_backups` go.
+        """Makes a verified copy in `backups/` while the store is in use, and deletes the oldest beyond `keep_backups`.
 
-        Raises BackupFailed and leaves the older ones alone.
+        Raises BackupFailed, and then deletes none.
         """
         keep = self._options.keep_backups
         try:
             made = await asyncio.to_thread(backup.make, self._db.path, self._clock.now(), keep, progress)
         except OSError as error:
-            raise BackupFailed(f"no backup of {self._db.path} could be made: {error}") from error
+            raise BackupFailed(f"cannot back up {self._db.path}: {error}") from error
         self._emit(BackupMade(path=made.path, bytes=made.bytes, removed=made.removed))
         return made
 
     async def clean(self, *, full: bool = False) -> StoreCleaned:
-        """Removes what is past its retention period, refreshes the planner's statistics, gives space back.
-
-        `full` is for `vacuum`.
-        """
+        """Deletes what is past its retention period, refreshes the planner statistics, vacuums."""
         cleaned = await self._store.even_if_full(
-            lambda: clean(self._db, self._raw, self._evidence, self._options, self._clock), self._emit
+            lambda: clean(self._db, self._raw, self._artifacts, self._options, self._clock), self._emit
         )
         await self._db.write(_optimize)
         await self.vacuum(full=full)
@@ -223,32 +227,32 @@ class Maintenance:
         return cleaned
 
     async def correct_times(self) -> None:
-        """Lets nothing wait for a moment that the clock wrote when it was ahead."""
+        """Corrects times that were written while the clock was ahead."""
         note = await clock_changes.correct(self._db, self._clock)
         if note is not None:
             self._emit(ClockSetBack(seconds=note.seconds, tasks=note.tasks, platforms=note.platforms))
 
     async def relieve(self, *, full: bool = False) -> StoreCleaned:
-        """At the cap: evidence, delivered rows and the cache go, whatever their age. What is unsynced stays (I8)."""
-        cleaned = await self._store.even_if_full(lambda: relieve(self._db, self._raw, self._evidence), self._emit)
+        """At the cap: deletes artifacts, delivered rows and the cache, of any age. Unsynced results stay (I8)."""
+        cleaned = await self._store.even_if_full(lambda: relieve(self._db, self._raw, self._artifacts), self._emit)
         await self.vacuum(full=full)
         await self.give_back()
         self._emit(cleaned)
         return cleaned
 
     async def give_back(self) -> None:
-        """Room that this process holds for speed: its journal of pages and, if nobody reads just now, the WAL."""
+        """Frees space that this process holds for speed: its journal and, if there are no readers, the WAL."""
         await self._raw.give_back()
         await self._db.exclusively(_truncate_wal)
 
     async def refill(self) -> None:
-        """Sets the reserve for a full disk aside again, if it was given up and there is room."""
+        """Fills the reserve for a full disk again, if it was given up and there is space."""
         await asyncio.to_thread(self._reserve.fill)
 
     async def vacuum(self, *, full: bool = False) -> int:
-        """Gives free pages back to the disk, a little at a time. Answers how many.
+        """Returns free pages to the disk in small steps. Returns how many.
 
-        `full` rebuilds the whole file, if more than a quarter of it is free; writers wait that long.
+        `full` rebuilds the whole file if more than a quarter of it is free; writers wait that long.
         """
         pages, free = await self._db.read(_pages)
         if full and free > pages * _FULL_VACUUM_SHARE:
@@ -261,11 +265,11 @@ class Maintenance:
         return free
 
     async def usage(self) -> health.Usage:
-        """Sizes against the caps; cheap enough to ask at every step of a loop."""
+        """Sizes against the caps. Cheap enough for every step of a loop."""
         return await health.usage(self._db, self._live, self._options)
 
     async def health(self, *, check: bool = False) -> health.Health:
-        """With `check`, SQLite's quick check of the whole file, which takes a while on a large one."""
+        """With `check`, runs SQLite's quick check, which takes a while on a large file."""
         return await health.health(self._db, self._live, self._options, self._clock.now(), check=check)
 
 
@@ -275,12 +279,12 @@ def _optimize(db: sqlite3.Connection) -> None:
 
 
 def _truncate_wal(db: sqlite3.Connection) -> None:
-    patience = db.execute("PRAGMA busy_timeout").fetchone()[0]
-    db.execute("PRAGMA busy_timeout = 0")  # writers stand behind this: it does not wait for a reader
+    busy_timeout = db.execute("PRAGMA busy_timeout").fetchone()[0]
+    db.execute("PRAGMA busy_timeout = 0")  # writers queue behind this: do not wait for readers
     try:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
-        db.execute(f"PRAGMA busy_timeout = {patience}")
+        db.execute(f"PRAGMA busy_timeout = {busy_timeout}")
 
 
 def _pages(db: sqlite3.Connection) -> tuple[int, int]:
@@ -288,5 +292,5 @@ def _pages(db: sqlite3.Connection) -> tuple[int, int]:
 
 
 def _vacuum_step(db: sqlite3.Connection) -> None:
-    # As a script: `execute` takes one step of the statement, which frees one page.
+    # As a script: `execute` runs one step of the statement, which frees one page.
     db.executescript(f"PRAGMA incremental_vacuum({_VACUUM_STEP_PAGES})")

@@ -1,14 +1,14 @@
-"""Rows <-> the model, new ids, and inserting many rows in one statement."""
+"""Conversion between rows and the model, new ids, and inserts of many rows in one statement."""
 
 from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from functools import cache, wraps
+from functools import cache
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -16,22 +16,23 @@ from parcelpost.clock import from_iso, iso
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Claim, OutboxEntry, Priority, Source, Target, Task, TaskInfo, TaskStatus
 from parcelpost.storage import validation
-from parcelpost.storage.errors import UnreadableRow
 
 
 def new_id(now: datetime) -> str:
-    """32 hex digits: 48 bits of milliseconds, 80 bits of chance."""
+    """32 hex digits: 48 bits of milliseconds, 80 random bits."""
     return f"{int(now.timestamp() * 1000):012x}{random.getrandbits(80):020x}"
 
 
-_MOST_ROWS = 128
+_MAX_ROWS = 128
 
 
 def insert_many(db: sqlite3.Connection, head: str, rows: Sequence[Sequence[Any]], tail: str = "") -> int:
-    """Runs `head VALUES (...), (...) tail` for all rows, in order. Answers how many rows were changed."""
+    """Runs `head VALUES (...), (...) tail` for all rows, in order. Returns how many rows were changed."""
     changed, start = 0, 0
     while start < len(rows):
-        size = min(_MOST_ROWS, 1 << (len(rows) - start).bit_length() - 1)  # few different sizes: statements are cached
+        size = min(
+            _MAX_ROWS, 1 << (len(rows) - start).bit_length() - 1
+        )  # powers of two: few different statements to cache
         part = rows[start : start + size]
         changed += db.execute(_statement(head, len(part[0]), size, tail), list(chain.from_iterable(part))).rowcount
         start += size
@@ -44,8 +45,6 @@ def _statement(head: str, width: int, size: int, tail: str) -> str:
     return f"{head} VALUES {', '.join([row] * size)} {tail}"
 
 
-T = TypeVar("T")
-
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _SOURCES = {source.value: source for source in Source}
 _FIELDS = frozenset({"parcel_id", "state", "county", "url"})
@@ -54,24 +53,29 @@ _PRIORITIES = {int(priority): priority for priority in Priority}
 CLAIM_COLUMNS = """task_id, platform, source, type, priority, max_retries, lease_expires_at, target_json,
     seq, retries, created_at, lease_id, ask_site"""
 INFO_COLUMNS = f"""{CLAIM_COLUMNS}, status, recoveries, available_at, claimed_by, assigned_browser, updated_at,
-    started_at, completed_at, error, parent_id"""
+    started_at, completed_at, error, parent_id, ended_by"""
 LISTED = "r.parcel_id <> t.parcel_id"
 ENTRY_COLUMNS = f"""r.seq, r.result_id, r.task_id, t.source, t.status, r.success, r.platform, r.state, r.county,
     r.parcel_id, r.data, r.error, r.execution_time_ms, r.html_path, r.json_path,
     r.screenshot_path, r.log_path, r.raw_sha256, r.idempotency_key,
     r.scraped_at, r.sync_attempts, r.last_error, r.raw_synced_at, r.synced_at, r.rejected_at, r.created_at,
-    t.lease_expires_at, t.retries, r.page_shared, t.lease_id, {LISTED}"""
+    t.lease_expires_at, t.retries, r.page_shared, t.lease_id, {LISTED}, t.ended_by, r.rejected_by"""
+
+
+def reason_text(decided_by: str, reason: str) -> str:
+    """SQL of two columns: `model.reason_text`, '' where there is no reason."""
+    return f"iif({decided_by} IS NULL, '', 'by the ' || {decided_by} || ': ') || coalesce({reason}, '')"
 
 
 def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
-    """What tasks.add stores. Raises InvalidInput that names the field at fault."""
+    """The row that tasks.add stores. Raises InvalidInput that names the wrong field."""
     target = task.target
     if task.source not in _SOURCES:
         raise InvalidInput(f"source {task.source!r} is not one of {', '.join(_SOURCES)}")
     if task.priority not in _PRIORITIES:
         raise InvalidInput(f"priority {task.priority!r} is not one of 1 (urgent) to 4 (batch)")
     if task.lease_expires_at is not None and not isinstance(task.lease_expires_at, datetime):
-        raise InvalidInput("lease_expires_at must be a moment in time")
+        raise InvalidInput("lease_expires_at must be a datetime")
     if not _FIELDS.isdisjoint(target.extra):
         raise InvalidInput(
             f"target.extra holds {', '.join(sorted(_FIELDS & set(target.extra)))}, which has its own field"
@@ -96,7 +100,7 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
         target.parcel_id,
         validation.json_bytes("target", fields, max_bytes=max_target_bytes).decode(),
         int(task.priority),
-        validation.whole("max_retries", task.max_retries, most=1_000),
+        validation.whole("max_retries", task.max_retries, maximum=1_000),
         now,
         now,
         iso(task.lease_expires_at) if task.lease_expires_at else None,
@@ -104,24 +108,10 @@ def task_row(task: Task, now: str, max_target_bytes: int) -> tuple[Any, ...]:
     )
 
 
-def readable(make: Callable[[Sequence[Any]], T]) -> Callable[[Sequence[Any]], T]:
-    """The same function, with UnreadableRow for a row that holds what this program never wrote."""
-
-    @wraps(make)
-    def checked(row: Sequence[Any]) -> T:
-        try:
-            return make(row)
-        except (ValueError, KeyError, TypeError, AttributeError, msgspec.DecodeError) as error:
-            raise UnreadableRow(f"{type(error).__name__}: {error!s:.200}") from error
-
-    return checked
-
-
 def claim(row: Sequence[Any], token: str) -> Claim:
     return Claim(task=_task(row), token=token, seq=row[8], retries=row[9], created_at=from_iso(row[10]))
 
 
-@readable
 def info(row: Sequence[Any]) -> TaskInfo:
     return TaskInfo(
         task=_task(row),
@@ -138,16 +128,16 @@ def info(row: Sequence[Any]) -> TaskInfo:
         completed_at=moment(row[20]),
         error=row[21],
         parent_id=row[22],
+        ended_by=row[23],
     )
 
 
-@readable
 def entry(row: Sequence[Any]) -> OutboxEntry:
     (
         seq, result_id, task_id, source, status, success, platform, state, county, parcel_id, data, error, took,
         html_path, json_path, screenshot_path, log_path, sha256, key,
         scraped_at, attempts, last_error, raw_synced_at, synced_at, rejected_at,
-        created_at, lease, retries, page_shared, lease_id, listed,
+        created_at, lease, retries, page_shared, lease_id, listed, ended_by, rejected_by,
     ) = row  # fmt: skip
     return OutboxEntry(
         seq=seq,
@@ -181,6 +171,8 @@ def entry(row: Sequence[Any]) -> OutboxEntry:
         page_shared=bool(page_shared),
         lease_id=lease_id,
         listed=bool(listed),
+        ended_by=ended_by,
+        rejected_by=rejected_by,
     )
 
 

@@ -1,9 +1,8 @@
-"""Copies what can be read of a damaged store into a new file, around the pages that cannot be read.
+"""Salvage: copies the readable rows of a damaged store into a new file.
 
-Rows are read by ranges of rowid from both ends; what lies between two places that cannot be passed is halved until
-every row was tried by itself. A record whose own pages are damaged comes from the file beside its raw page, tasks and
-results that cannot be read from the newest backup that is whole. The damaged store is only read, and no lock or other
-file is made beside it.
+Rows are read by ranges of rowid from both ends. A range between two unreadable places is halved until every row was
+tried by itself. A record whose own pages are damaged is taken from the file beside its raw page, unreadable tasks and
+results from the newest intact backup. The damaged store is only read; no lock or other file is created beside it.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from parcelpost.storage.raw_files import file_matches, inside, page_content
 from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems
 
 Progress = Callable[[int, int | None], None]
-"""Called with the number of rows done, and None: nobody knows how many there are."""
+"""Called with the number of rows done, and None because the total is unknown."""
 
 _DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 _NOT_COPIED = frozenset({"schema_version", "storage_usage", "sqlite_sequence", "sqlite_stat1", "sqlite_stat4"})
 _BATCH = 500
-_MOST_LISTED = 1_000
+_MAX_LISTED = 1_000
 _FIRST, _LAST = -(2**63), 2**63 - 1
 
 _MISSING_TASKS = """
@@ -42,7 +41,7 @@ WHERE NOT EXISTS (SELECT 1 FROM tasks AS t WHERE t.task_id = r.task_id)
 _ADD_TASK = """
 INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, target_json, priority, status,
     max_retries, created_at, updated_at, completed_at, error)
-VALUES (?, ?, 'scrape', ?, ?, ?, ?, ?, 3, ?, 0, ?, ?, ?, 'its row was damaged: made again from its result')
+VALUES (?, ?, 'scrape', ?, ?, ?, ?, ?, 3, ?, 0, ?, ?, ?, 'its row was damaged: restored from its result')
 """
 _WITHOUT_RESULT = """
 SELECT seq, status FROM tasks
@@ -75,33 +74,33 @@ class _Unread(NamedTuple):
 class LostRow(Struct, frozen=True, kw_only=True):
     table: str
     row: str
-    """Its task where that is known, else its number in the table."""
+    """Its task if known, else its rowid."""
     reason: str
 
 
 class Salvaged(Struct, frozen=True, kw_only=True):
     path: str
     rows: dict[str, int]
-    """Per table: how many were copied."""
+    """Copied rows by table."""
     lost: list[LostRow]
-    """What cannot be read, the first thousand."""
+    """Unreadable rows, the first thousand."""
     lost_rows: int
     backup: str | None
-    """What rows that cannot be read were looked for in."""
+    """The backup that unreadable rows were taken from."""
     from_backup: dict[str, int]
-    """Of `rows`: tasks and results that are as the backup has them."""
+    """Of `rows`: tasks and results from the backup."""
     records_from_files: int
-    """Records whose place in the database was damaged, taken from the files beside their raw pages."""
+    """Records damaged in the database and taken from the files beside their raw pages."""
     tasks_from_results: int
-    """Tasks whose rows were damaged, made again so that their results can be delivered."""
+    """Tasks with damaged rows, created again so that their results can be delivered."""
     tasks_again: int
-    """Tasks that are done anew, because their results were damaged."""
+    """Tasks that run again because their results were damaged."""
     undelivered: int
-    """Results that wait for delivery in the new file."""
+    """Results in the new file that wait for delivery."""
 
 
 class Cancelled(Exception):
-    """It was broken off: nothing is left of it."""
+    """The salvage was cancelled and left nothing behind."""
 
 
 def salvage(
@@ -114,20 +113,20 @@ def salvage(
     progress: Progress = lambda *_: None,
     is_cancelled: Callable[[], bool] = lambda: False,
 ) -> Salvaged:
-    """Writes a new, whole store to `destination`, at once or not at all. Nobody may have the damaged one open.
+    """Writes a new, intact store to `destination`, atomically. No process may have the damaged one open.
 
-    `backups` of it, the newest first: tasks and results that cannot be read are taken from the first that is whole.
+    Unreadable tasks and results are taken from the first intact one of `backups`, the newest first.
 
-    Raises StoreCorrupt where not even the names of its tables can be read, and Cancelled.
+    Raises StoreCorrupt if not even the schema can be read, and Cancelled.
     """
     durable_files.make_folder(destination.parent)
     partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_make_new(old, partial, now)) as new:
+        with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_create_new(old, partial, now)) as new:
             copied = _Copy(old, new, raw_root, progress, is_cancelled).run(backups)
         if problems := file_problems(partial):
-            raise StoreCorrupt(f"what was copied from {store} is not whole: {problems[0]}")
+            raise StoreCorrupt(f"the copy of {store} is damaged: {problems[0]}")
         durable_files.sync_path(partial)
         partial.replace(destination)
         durable_files.sync_path(destination.parent)
@@ -138,7 +137,7 @@ def salvage(
 
 
 def can_be_read(store: Path) -> bool:
-    """Whether the damaged store says at least where its tables are."""
+    """Whether at least the schema of the damaged store can be read."""
     try:
         _open_damaged(store).close()
     except (StoreCorrupt, sqlite3.Error, OSError):
@@ -153,20 +152,20 @@ def _open_damaged(store: Path) -> sqlite3.Connection:
     db = sqlite3.connect(f"{store.absolute().as_uri()}?{how}", uri=True, isolation_level=None)
     try:
         if has_wal:
-            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # the WAL's index is kept in memory
+            db.execute("PRAGMA locking_mode = EXCLUSIVE")  # keeps the index of the WAL in memory
         db.execute("PRAGMA cell_size_check = ON")
         db.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'tasks'").fetchone()
     except sqlite3.Error as error:
         db.close()
         raise StoreCorrupt(
-            f"{store}: its first page is damaged, which says where every table is ({error})",
+            f"{store}: its first page is damaged, which locates all tables ({error})",
             hint="nothing can be salvaged: run 'parcelpost store restore --latest --force'",
         ) from error
     return db
 
 
-def _make_new(old: sqlite3.Connection, path: Path, now: str) -> sqlite3.Connection:
-    """With the schema that the damaged store has, as far as it tells; else with the newest."""
+def _create_new(old: sqlite3.Connection, path: Path, now: str) -> sqlite3.Connection:
+    """Creates a store with the schema version of the damaged one if that is readable, else with the newest."""
     known = migrations.load()
     with contextlib.suppress(*_DAMAGE):
         version = migrations.version(old)
@@ -174,7 +173,7 @@ def _make_new(old: sqlite3.Connection, path: Path, now: str) -> sqlite3.Connecti
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA page_size = 8192")
     db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    db.execute("PRAGMA synchronous = OFF")  # it is made durable as a whole, at the end
+    db.execute("PRAGMA synchronous = OFF")  # the whole file is synced at the end
     migrations.apply(db, known, now)
     return db
 
@@ -207,12 +206,12 @@ class _Copy:
         for (table,) in tables:
             if table not in _NOT_COPIED:
                 self._copy_table(table)
-        backup = self._newest_whole(backups) if self._unread else None
+        backup = self._newest_intact(backups) if self._unread else None
         if backup is not None:
             with contextlib.closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
                 self._fill(db)
-        again = self._end_or_do_again()
-        made = self._make_missing_tasks()
+        again = self._repeat_lost_results()
+        made = self._restore_missing_tasks()
         self._new.execute("DELETE FROM worker_state WHERE name = ?", (DAMAGE_STATE,))
         self._new.execute(
             "UPDATE storage_usage SET bytes = (SELECT coalesce(sum(raw_bytes), 0) FROM results) WHERE kind = 'raw'"
@@ -242,7 +241,7 @@ class _Copy:
         columns = [name for name in ours if name in theirs]
         if not columns:
             return
-        if table == "evidence":  # the one table without rowids
+        if table == "evidence":  # the only table without rowids
             self._insert_all(table, columns, self._from_both_ends(table, columns))
         else:
             self._insert_all(table, ["rowid", *columns], self._around_damage(table, columns))
@@ -252,7 +251,7 @@ class _Copy:
         return [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
 
     def _around_damage(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """All rows that can be read; the others are noted."""
+        """Yields all readable rows, and notes the others as lost."""
         wanted = (
             f"SELECT rowid, {', '.join(columns)} FROM {table} NOT INDEXED WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         )
@@ -275,14 +274,14 @@ class _Copy:
                 for row in self._old.execute(f"{wanted} DESC", (reached, high)):
                     yield row
                     last = row[0] - 1
-                continue  # the second time it could be read
+                continue  # readable the second time
             except _DAMAGE:
                 pass
             if reached >= last:
                 if reached == last:
                     lost.append((reached, reason))
                 continue
-            if reached == _FIRST or last == _LAST:  # nothing at that end can be read: look only where rows can be
+            if reached == _FIRST or last == _LAST:  # that end is unreadable: search only where rows can be
                 first, final = self._bounds(table)
                 reached, last = max(reached, first), min(last, final)
                 if reached > last:
@@ -294,7 +293,7 @@ class _Copy:
         yield from self._parts_of(table, columns, lost)
 
     def _bounds(self, table: str) -> tuple[int, int]:
-        """The lowest and the highest number that a row can have, as far as any index tells."""
+        """Returns the lowest and the highest rowid in the indexes."""
         numbers: list[int] = []
         for rowids in self._rowids_of_indexes(table):
             numbers += rowids
@@ -307,16 +306,16 @@ class _Copy:
             where = str(partial[0]).partition(" WHERE ")[2] if row[4] and partial else ""
             query = f"SELECT rowid FROM {table} INDEXED BY {row[1]}" + (f" WHERE {where}" if where else "")
             order = f" ORDER BY {', '.join(names)}"
-            found: list[int] = []
+            rowids: list[int] = []
             for direction in ("", " DESC"):
                 with contextlib.suppress(*_DAMAGE):
-                    found += [one[0] for one in self._old.execute(f"{query}{order}{direction}")]
-            yield found
+                    rowids += [entry[0] for entry in self._old.execute(f"{query}{order}{direction}")]
+            yield rowids
 
     def _parts_of(
         self, table: str, columns: Sequence[str], lost: Sequence[tuple[int, str]]
     ) -> Iterator[tuple[Any, ...]]:
-        """Of results whose record alone is damaged, the rest with the record's file; what is lost for good is noted."""
+        """Yields results with a damaged record, the record taken from its file. Notes the others as lost."""
         if not lost:
             return
         names = self._names_of_rows(table)
@@ -329,12 +328,12 @@ class _Copy:
                 self._lose(table, names.get(rowid, str(rowid)), reason, names.get(rowid, ""), rowid)
 
     def _names_of_rows(self, table: str) -> dict[int, str]:
-        """Row number -> its task, from the index of tasks: what it names is or was there."""
+        """Returns rowid -> task id from the index: rows that exist or existed."""
         if table not in ("tasks", "results"):
-            found: set[int] = set()
+            known: set[int] = set()
             for rowids in self._rowids_of_indexes(table):
-                found.update(rowids)
-            return {rowid: str(rowid) for rowid in found}
+                known.update(rowids)
+            return {rowid: str(rowid) for rowid in known}
         names: dict[int, str] = {}
         for direction in ("ASC", "DESC"):
             with contextlib.suppress(*_DAMAGE):
@@ -352,7 +351,7 @@ class _Copy:
         return None if row is None else self._with_record(columns, row)
 
     def _with_record(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """With the record of its file, if that is the one which was stored."""
+        """Returns the row with the record from its file, None if that is not the stored record."""
         values = dict(zip(columns, row[1:], strict=True))
         if not values.get("json_path"):
             return None
@@ -378,16 +377,16 @@ class _Copy:
                 reason = str(error)
         self._lose(table, f"after {len(seen):,} rows", reason)
 
-    def _insert_all(self, table: str, columns: Sequence[str], found: Iterator[tuple[Any, ...]]) -> None:
+    def _insert_all(self, table: str, columns: Sequence[str], readable: Iterator[tuple[Any, ...]]) -> None:
         insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
-        for row in found:
+        for row in readable:
             values = self._checked(columns, row) if table == "results" else row
             try:
                 if values is None:
                     raise ValueError("its record is damaged")
                 self._new.execute(insert, values)
                 self._rows[table] += 1
-            except (sqlite3.Error, ValueError, OverflowError) as error:  # no row that this program could have written
+            except (sqlite3.Error, ValueError, OverflowError) as error:  # garbage that still looked like a row
                 task_id = str(dict(zip(columns, row, strict=True)).get("task_id", ""))
                 self._lose(table, task_id or str(row[0]), str(error), task_id)
             self._done += 1
@@ -397,7 +396,7 @@ class _Copy:
                     raise Cancelled
 
     def _checked(self, columns: Sequence[str], row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """A damaged page in the middle of a long record may read as text, but not as the record that was stored."""
+        """Compares a record with its hash: a damaged page in a long record may still be valid text."""
         values = dict(zip(columns, row, strict=True))
         data = values["data"]
         if data is None or _fits(values["idempotency_key"], str(data).encode()):
@@ -407,7 +406,7 @@ class _Copy:
             return restored
         return row if _is_json(str(data)) else None
 
-    def _newest_whole(self, backups: Sequence[Path]) -> Path | None:
+    def _newest_intact(self, backups: Sequence[Path]) -> Path | None:
         own = self._new.execute(_STORE_ID).fetchone()
         for path in backups:
             if not file_problems(path):
@@ -417,32 +416,32 @@ class _Copy:
         return None
 
     def _fill(self, backup: sqlite3.Connection) -> None:
-        """Takes rows that cannot be read from a backup: first tasks, then the results of tasks that ended as there."""
+        """Takes unreadable rows from a backup: first tasks, then the results of tasks that ended as in the backup."""
         filled: list[_Unread] = []
-        for one in sorted(self._unread, key=lambda one: one.lost.table, reverse=True):
-            row = self._in_backup(backup, one)
-            if row is None or (one.lost.table == "results" and not self._is_the_lost_one(backup, row)):
+        for unread in sorted(self._unread, key=lambda unread: unread.lost.table, reverse=True):
+            row = self._in_backup(backup, unread)
+            if row is None or (unread.lost.table == "results" and not self._is_the_lost_result(backup, row)):
                 continue
-            if self._put(one.lost.table, row):
-                filled.append(one)
+            if self._put(unread.lost.table, row):
+                filled.append(unread)
                 self._new.execute(_END_WITH_RESULT, (row["task_id"],))
-        gone = {id(one.lost) for one in filled}
-        self._unread = [one for one in self._unread if id(one.lost) not in gone]
-        self._lost = [one for one in self._lost if id(one) not in gone]
+        found = {id(unread.lost) for unread in filled}
+        self._unread = [unread for unread in self._unread if id(unread.lost) not in found]
+        self._lost = [row for row in self._lost if id(row) not in found]
         self._lost_rows -= len(filled)
 
-    def _in_backup(self, backup: sqlite3.Connection, one: _Unread) -> dict[str, Any] | None:
-        table = one.lost.table
+    def _in_backup(self, backup: sqlite3.Connection, unread: _Unread) -> dict[str, Any] | None:
+        table = unread.lost.table
         theirs = self._columns(backup, table)
         columns = [name for name in self._columns(self._new, table) if name in theirs]
-        key, value = ("task_id", one.task_id) if one.task_id else ("rowid", one.rowid)
-        found = backup.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} = ?", (value,)).fetchone()
-        return None if found is None else dict(zip(columns, found, strict=True))
+        key, value = ("task_id", unread.task_id) if unread.task_id else ("rowid", unread.rowid)
+        row = backup.execute(f"SELECT {', '.join(columns)} FROM {table} WHERE {key} = ?", (value,)).fetchone()
+        return None if row is None else dict(zip(columns, row, strict=True))
 
-    def _is_the_lost_one(self, backup: sqlite3.Connection, row: Mapping[str, Any]) -> bool:
-        """Whether its task has not been done again since the backup, and its page can still be delivered.
+    def _is_the_lost_result(self, backup: sqlite3.Connection, row: Mapping[str, Any]) -> bool:
+        """Whether its task has not run again since the backup, and its page can still be delivered.
 
-        It may have been delivered since: sent again it changes nothing upstream (I5).
+        It may have been delivered since: sending it again changes nothing upstream (I5).
         """
         end = "SELECT completed_at FROM tasks WHERE task_id = ?"
         task = (row["task_id"],)
@@ -455,8 +454,8 @@ class _Copy:
         return page is not None and file_matches(page, row["raw_sha256"])
 
     def _put(self, table: str, row: dict[str, Any]) -> bool:
-        """Returns whether it fits to what is there."""
-        if table == "tasks" and row["status"] == "processing":  # by a process that is gone
+        """Returns False if the row conflicts with another one."""
+        if table == "tasks" and row["status"] == "processing":  # by a process that has ended
             row = {**row, **_HELD, "status": "pending"}
         if self._new.execute(f"SELECT 1 FROM {table} WHERE seq = ?", (row["seq"],)).fetchone():
             row = {**row, "seq": None}
@@ -469,16 +468,16 @@ class _Copy:
         self._from_backup[table] += 1
         return True
 
-    def _end_or_do_again(self) -> int:
-        """Tasks whose results are lost: failed ones are reported once more, the others are done again (I1)."""
-        lost = [one.task_id for one in self._unread if one.lost.table == "results"]
-        found = [row for task_id in lost for row in self._new.execute(_WITHOUT_RESULT, (task_id,))]
-        outbox.report(self._new, [seq for seq, status in found if status != "completed"])
-        again = [(seq,) for seq, status in found if status == "completed"]
+    def _repeat_lost_results(self) -> int:
+        """Handles tasks whose results are lost: failed ones are reported again, the others run again (I1)."""
+        lost = [unread.task_id for unread in self._unread if unread.lost.table == "results"]
+        ended = [row for task_id in lost for row in self._new.execute(_WITHOUT_RESULT, (task_id,))]
+        outbox.report(self._new, [seq for seq, status in ended if status != "completed"])
+        again = [(seq,) for seq, status in ended if status == "completed"]
         self._new.executemany(_AGAIN, again)
         return len(again)
 
-    def _make_missing_tasks(self) -> int:
+    def _restore_missing_tasks(self) -> int:
         common = "SELECT source FROM tasks GROUP BY source ORDER BY count(*) DESC LIMIT 1"
         source = (self._new.execute(common).fetchone() or ("gateway",))[0]
         missing = self._new.execute(_MISSING_TASKS).fetchall()
@@ -494,7 +493,7 @@ class _Copy:
         lost = LostRow(table=table, row=row[:200], reason=reason[:200])
         if table in ("tasks", "results") and (task_id or rowid):
             self._unread.append(_Unread(lost, task_id, rowid))
-        if len(self._lost) < _MOST_LISTED or table == "results":
+        if len(self._lost) < _MAX_LISTED or table == "results":
             self._lost.append(lost)
 
 

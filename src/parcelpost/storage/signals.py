@@ -1,4 +1,4 @@
-"""Learning signals: how selectors did, kept for ranking them and for telling the gateway."""
+"""Learning signals: how often each selector worked, for ranking selectors and for the gateway."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from parcelpost.storage import rows, validation
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.rows import new_id
 
-MOST_SIGNALS = 200_000
-"""Beyond this many the oldest go, delivered or not."""
+MAX_SIGNALS = 200_000
+"""Beyond this number the oldest are deleted, delivered or not (I8)."""
 
 _TYPES = ("css", "xpath", "label", "jsonpath")
-_MOST_CHARS = {"selector": 4_000}
+_MAX_CHARS = {"selector": 4_000}
 _NUMBER_DIGITS = 8
-"""Of a signal's number in its batch, at the end of its id."""
+"""Digits at the end of a signal's id: its number in the batch."""
 _FIELDS = "task_id, platform, field, selector, selector_type, success, context, error_message, execution_time_ms"
 
 
@@ -33,7 +33,7 @@ class StoredSignal(Struct, frozen=True, kw_only=True):
 
 
 class SelectorStats(Struct, frozen=True, kw_only=True):
-    """How one selector did for one field of one platform."""
+    """How well one selector worked for one field of a platform."""
 
     platform: str
     field: str
@@ -51,12 +51,12 @@ class Signals:
         self._clock = clock
 
     async def append(self, signals: Iterable[Signal]) -> int:
-        """Stores them in one go. Raises InvalidInput, storing none, if one cannot be stored."""
-        found = _rows(signals, self._clock.now())
-        return await self._db.write_lossy(_append, found) if found else 0
+        """Stores them in one transaction. Raises InvalidInput and stores none if one is invalid."""
+        signal_rows = _rows(signals, self._clock.now())
+        return await self._db.write_lossy(_append, signal_rows) if signal_rows else 0
 
     async def recent(self, limit: int) -> list[StoredSignal]:
-        """The newest so many, the oldest of them first."""
+        """Returns the newest `limit`, the oldest of them first."""
         return await self._db.read(_recent, limit)
 
     async def unsynced(self, limit: int = 500) -> list[StoredSignal]:
@@ -67,51 +67,52 @@ class Signals:
         return await self._db.write(_mark_synced, signal_ids, iso(self._clock.now()))
 
     async def aggregate(self, platform: str | None = None, since: datetime | None = None) -> list[SelectorStats]:
-        """Per platform, field and selector, the most successful of a field first."""
+        """Returns statistics by platform, field and selector, the most successful selector of a field first."""
         return await self._db.read(_aggregate, platform, iso(since) if since else "")
 
 
 def _rows(signals: Iterable[Signal], now: datetime) -> list[tuple[Any, ...]]:
-    """What they have in common is made and checked once: a batch tells of few selectors, each many times."""
-    of_batch, at = new_id(now)[:-_NUMBER_DIGITS], iso(now)
+    """Validates each text once: a batch has few selectors, each many times."""
+    batch_id, at = new_id(now)[:-_NUMBER_DIGITS], iso(now)
     texts = _Texts()
     return [
         (
-            f"{of_batch}{number:0{_NUMBER_DIGITS}x}",
-            None if one.task_id is None else texts["task_id", one.task_id],
-            texts["platform", one.platform],
-            texts["field", one.field],
-            texts["selector", one.selector],
-            texts["selector_type", one.selector_type],
-            one.success,
-            None if one.context is None else texts["message", one.context],
-            None if one.error_message is None else texts["message", one.error_message],
-            None if one.execution_time_ms is None else validation.whole("execution_time_ms", one.execution_time_ms),
+            f"{batch_id}{number:0{_NUMBER_DIGITS}x}",
+            None if signal.task_id is None else texts["task_id", signal.task_id],
+            texts["platform", signal.platform],
+            texts["field", signal.field],
+            texts["selector", signal.selector],
+            texts["selector_type", signal.selector_type],
+            signal.success,
+            None if signal.context is None else texts["message", signal.context],
+            None if signal.error_message is None else texts["message", signal.error_message],
+            None
+            if signal.execution_time_ms is None
+            else validation.whole("execution_time_ms", signal.execution_time_ms),
             at,
         )
-        for number, one in enumerate(signals)
+        for number, signal in enumerate(signals)
     ]
 
 
 class _Texts(dict[tuple[str, str], str]):
-    """Texts as they are stored, by what they are and as they were given, each checked once. Raises InvalidInput."""
+    """Validated texts by kind and value. Raises InvalidInput."""
 
     def __missing__(self, key: tuple[str, str]) -> str:
-        kind, given = key
-        if kind == "selector_type" and given not in _TYPES:
-            raise InvalidInput(f"selector_type {given!r} is not one of {', '.join(_TYPES)}")
+        kind, value = key
+        if kind == "selector_type" and value not in _TYPES:
+            raise InvalidInput(f"selector_type {value!r} is not one of {', '.join(_TYPES)}")
         if kind == "message":
-            found = validation.message(given)
+            valid = validation.message(value)
         else:
-            found = validation.text(kind, given, max_chars=_MOST_CHARS.get(kind, validation.MAX_NAME_CHARS))
-        self[key] = found
-        return found
+            valid = validation.text(kind, value, max_chars=_MAX_CHARS.get(kind, validation.MAX_NAME_CHARS))
+        self[key] = valid
+        return valid
 
 
 def _append(db: sqlite3.Connection, signal_rows: list[tuple[Any, ...]]) -> int:
     added = rows.insert_many(db, f"INSERT INTO learning_signals (signal_id, {_FIELDS}, created_at)", signal_rows)
-    # I8: whoever waits for them, the disk does not fill with them.
-    db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MOST_SIGNALS,))
+    db.execute("DELETE FROM learning_signals WHERE seq <= (SELECT max(seq) FROM learning_signals) - ?", (MAX_SIGNALS,))
     return added
 
 
@@ -126,7 +127,7 @@ def _recent(db: sqlite3.Connection, limit: int) -> list[StoredSignal]:
     return _stored(db.execute(query, (limit,)))[::-1]
 
 
-def _stored(found: Iterable[Sequence[Any]]) -> list[StoredSignal]:
+def _stored(signal_rows: Iterable[Sequence[Any]]) -> list[StoredSignal]:
     return [
         StoredSignal(
             signal_id=row[0],
@@ -143,7 +144,7 @@ def _stored(found: Iterable[Sequence[Any]]) -> list[StoredSignal]:
                 execution_time_ms=row[10],
             ),
         )
-        for row in found
+        for row in signal_rows
     ]
 
 

@@ -1,4 +1,4 @@
-"""Copies of a database file, and SQLite's own check of one."""
+"""Verified copies of a database file, and SQLite's integrity check."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _STEP_PAGES = 2_000
 
 
 def snapshot(source: Path, destination: Path, progress: Callable[[int, int], None] | None = None) -> None:
-    """Copies `source` to `destination` (mode 600, one file, no WAL), verified, or raises BackupFailed.
+    """Copies `source` to `destination` (mode 600, one file, no WAL) and verifies the copy. Raises BackupFailed.
 
-    Safe while others write: never a file copy of a live WAL database.
+    Safe while other processes write.
     """
     durable_files.make_folder(destination.parent)
     partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
@@ -30,24 +30,24 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
         _copy(source, partial, progress)
         problems = file_problems(partial)
         if problems:
-            raise BackupFailed(f"the copy of {source} is not whole: {problems[0]}")
+            raise BackupFailed(f"the copy of {source} is damaged: {problems[0]}")
         durable_files.sync_path(partial)
         partial.replace(destination)
         durable_files.sync_path(destination.parent)
     except (sqlite3.Error, OSError) as error:
-        raise BackupFailed(f"could not copy {source} to {destination}: {error}") from error
+        raise BackupFailed(f"cannot copy {source} to {destination}: {error}") from error
     finally:
         for leftover in (partial, *(partial.with_name(partial.name + end) for end in ("-journal", "-wal", "-shm"))):
             leftover.unlink(missing_ok=True)
 
 
 def copies(store: Path) -> str:
-    """How the names of a store's copies in `backups/` begin: no other store of the folder has the same."""
+    """The prefix of the names of a store's copies in `backups/`, unique among the stores of a folder."""
     return store.stem if store.suffix == ".db" else store.name
 
 
 def file_problems(path: Path, *, quick: bool = False) -> list[str]:
-    """What SQLite's own check finds wrong; empty when the file is whole."""
+    """Returns what SQLite's integrity check finds; empty for an intact file."""
     check = "quick_check" if quick else "integrity_check"
     try:
         with contextlib.closing(_open_read_only(path)) as db:
@@ -63,7 +63,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
             progress(total - remaining, total)
 
     with contextlib.closing(_open_read_only(source)) as old, contextlib.closing(sqlite3.connect(partial)) as new:
-        # One read transaction around the steps: they all see one state, and a busy writer cannot start them over.
+        # One read transaction: all steps see the same state, and a busy writer cannot restart them.
         old.execute("BEGIN")
         old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         old.backup(new, pages=_STEP_PAGES, progress=report)
@@ -76,33 +76,34 @@ def _open_read_only(path: Path) -> sqlite3.Connection:
 
 
 DAMAGE_STATE = "damage"
-_MOST = 20
-_STEPS_BETWEEN_LOOKS = 100_000
+_MAX_PROBLEMS = 20
+_STEPS_BETWEEN_CHECKS = 100_000
 
 
 class DamageNote(Struct, frozen=True, kw_only=True):
-    """A worker came upon a damaged page of the file and goes on around it."""
+    """A worker has found a damaged page of the file, and skips it."""
 
     at: datetime
 
 
 def never() -> bool:
-    """A check is not broken off."""
     return False
 
 
 def integrity_problems(
     db: sqlite3.Connection, *, deep: bool = False, is_over: Callable[[], bool] = never
 ) -> list[str] | None:
-    """What is wrong with the file and its references; empty when it is whole, None when it took too long.
+    """Returns what is wrong with the file and its references: empty if nothing, None if `is_over` interrupted it.
 
-    `deep`: every index is compared with its table, too.
+    `deep` also compares every index with its table.
     """
-    db.set_progress_handler(lambda: int(is_over()), _STEPS_BETWEEN_LOOKS)
+    db.set_progress_handler(lambda: int(is_over()), _STEPS_BETWEEN_CHECKS)
     try:
-        found = [str(row[0]) for row in db.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check({_MOST})")]
-        if found != ["ok"]:
-            return found
+        problems = [
+            str(row[0]) for row in db.execute(f"PRAGMA {'integrity' if deep else 'quick'}_check({_MAX_PROBLEMS})")
+        ]
+        if problems != ["ok"]:
+            return problems
         broken = [f"{row[0]} row {row[1]} names a missing {row[2]}" for row in db.execute("PRAGMA foreign_key_check")]
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
@@ -110,4 +111,4 @@ def integrity_problems(
         return None
     finally:
         db.set_progress_handler(None, 0)
-    return broken[:_MOST]
+    return broken[:_MAX_PROBLEMS]

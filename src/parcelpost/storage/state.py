@@ -1,7 +1,8 @@
-"""A few named values that outlive the process: the sync's backoff, the janitor's last runs."""
+"""Named values that survive a restart: the sync backoff, the last maintenance runs, the worker id."""
 
 from __future__ import annotations
 
+import builtins
 import sqlite3
 from typing import TypeVar
 
@@ -20,34 +21,34 @@ class WorkerState:
         self._clock = clock
 
     async def get(self, name: str, kind: type[T]) -> T | None:
-        """None: never put, or written by a program that meant something else by it."""
+        """Returns None for a value that was never put, or was put by a version that used another type."""
         return await self._db.read(get, name, kind)
 
-    async def named(self, prefix: str, kind: type[T]) -> list[T]:
-        """All whose names begin with that."""
-        return await self._db.read(_named, prefix, kind)
-
     async def put(self, name: str, value: msgspec.Struct) -> None:
-        """Survives a kill; a power cut may bring back the value before."""
+        """Survives a kill. A power cut may bring back the previous value."""
         await self._db.write_lossy(put, name, value, iso(self._clock.now()))
 
-    async def forget(self, prefix: str) -> int:
-        """Removes all whose names begin with that. Returns how many there were."""
-        return await self._db.write(_forget, prefix)
+    async def put_if_absent(self, name: str, value: S) -> S:
+        """Returns the stored value: all processes that race for a name get the one that was put first."""
+        return await self._db.write(put_if_absent, name, value, iso(self._clock.now()))
 
-    async def settle(self, name: str, value: S) -> S:
-        """The value that was put first: of several processes that come at once, all are answered the same one."""
-        return await self._db.write(settle, name, value, iso(self._clock.now()))
+    async def delete(self, prefix: str) -> int:
+        """Deletes all values whose names start with `prefix`. Returns how many."""
+        return await self._db.write(_delete, prefix)
+
+    async def list(self, prefix: str, kind: type[T]) -> builtins.list[T]:
+        """Returns all values whose names start with `prefix`."""
+        return await self._db.read(_list, prefix, kind)
 
 
-def _forget(db: sqlite3.Connection, prefix: str) -> int:
+def _delete(db: sqlite3.Connection, prefix: str) -> int:
     return db.execute("DELETE FROM worker_state WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)).rowcount
 
 
-def _named(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:
+def _list(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:
     names = db.execute("SELECT name FROM worker_state WHERE name >= ? ORDER BY name", (prefix,)).fetchall()
-    found = [get(db, name, kind) for (name,) in names if name.startswith(prefix)]
-    return [one for one in found if one is not None]
+    values = [get(db, name, kind) for (name,) in names if name.startswith(prefix)]
+    return [value for value in values if value is not None]
 
 
 def get(db: sqlite3.Connection, name: str, kind: type[T]) -> T | None:
@@ -66,8 +67,8 @@ def put(db: sqlite3.Connection, name: str, value: msgspec.Struct, now: str) -> N
     db.execute(change, (name, msgspec.json.encode(value).decode(), now))
 
 
-def settle(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
-    kept = get(db, name, type(value))
-    if kept is None:
+def put_if_absent(db: sqlite3.Connection, name: str, value: S, now: str) -> S:
+    stored = get(db, name, type(value))
+    if stored is None:
         put(db, name, value, now)
-    return kept or value
+    return stored or value

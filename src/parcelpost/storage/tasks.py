@@ -2,7 +2,7 @@
 
     from        by                                    to
     (none)      add, add_leased, add_children         pending, or completed for a child
-    (none)      add and complete_new                  completed   a record that nobody asked for
+    (none)      add and complete_new                  completed   a record without a task
     pending     claim_each                            processing
     processing  complete, complete_each               completed   with its result (I3)
     processing  end_with_report                       not_found, failed   with its report (I1)
@@ -10,10 +10,10 @@
     processing  release, release_owned, release_all   pending     at no cost to its retries
     processing  recover, recover_silent               pending, or failed after too many crashes (I9)
     pending     expire_leases, expire_stored_before   expired     with its report (I1)
-    ended       add_leased                            pending     ordered again by its upstream
-    not held    restart, fail                         pending, failed   by an operator (admin.py)
+    ended       add_leased                            pending     requested again by its upstream
+    any other   restart, fail                         pending, failed   by an operator (admin.py)
 
-A claim ends only with the token it was given: with another one nothing changes (I4).
+Only the token of the current claim ends it: with another token nothing changes (I4).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from msgspec import DecodeError, Struct
+from msgspec import Struct
 from msgspec.json import decode, encode
 
 from parcelpost.clock import Clock, iso
@@ -48,13 +48,11 @@ SET status = 'processing', claim_token = :token, claimed_by = :owner, started_at
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
 
-# One row for all of them: a row each would be a handing over of Python's lock each.
+# One row for all claims: each row would take and release the GIL.
 _CLAIMED = f"""
 SELECT json_group_array(json_array({rows.CLAIM_COLUMNS})) FROM tasks
 WHERE seq IN (SELECT value FROM json_each(:seqs))
 """
-
-_DAMAGE = (sqlite3.OperationalError, DecodeError, ValueError, KeyError, TypeError)
 
 _LEAVE = "claim_token = NULL, claimed_by = NULL, assigned_browser = NULL"
 
@@ -76,24 +74,24 @@ WHERE seq = ? AND claim_token = ?
 
 
 def add(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
-    """How many were new. A task that is known stays exactly as it is."""
+    """Returns how many were new. A known task stays exactly as it is."""
     if any(row[-2] for row in task_rows):
         return rows.insert_many(db, _ADD_LEASED, task_rows, _ONCE)
-    return rows.insert_many(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # a NULL takes longer than a text
+    return rows.insert_many(db, _ADD, [row[:-2] for row in task_rows], _ONCE)  # binding a NULL takes longer than a text
 
 
 def add_each(db: sqlite3.Connection, task_rows: list[tuple[Any, ...]]) -> list[bool]:
-    """Of single tasks from many callers: whether each was new."""
+    """Adds one task per caller. Returns for each whether it was new."""
     last = db.execute("SELECT coalesce(max(seq), 0) FROM tasks").fetchone()[0]
     if add(db, task_rows) == len(task_rows):
         return [True] * len(task_rows)
     added = db.execute("SELECT json_group_array(task_id) FROM tasks WHERE seq > ?", (last,)).fetchone()[0]
     new = set(decode(added))
-    answers = []
+    were_new = []
     for row in task_rows:
-        answers.append(row[0] in new)
-        new.discard(row[0])  # of two alike, the first is the new one
-    return answers
+        were_new.append(row[0] in new)
+        new.discard(row[0])  # of two with the same id, the first is new
+    return were_new
 
 
 class ClaimRequest(NamedTuple):
@@ -127,45 +125,20 @@ def claim_each(db: sqlite3.Connection, requests: list[ClaimRequest]) -> list[lis
 
 
 def _claim(db: sqlite3.Connection, request: ClaimRequest, platforms: list[str]) -> list[Claim]:
-    claimed: list[Claim] = []
-    while True:
-        seqs = claims.next_tasks(db, platforms, request.wanted, request.now, request.limit - len(claimed))
-        db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
-        found, were_damaged = _claimed(db, seqs, request)
-        claimed += found
-        if not were_damaged:
-            return claimed
-
-
-def _claimed(db: sqlite3.Connection, seqs: str, request: ClaimRequest) -> tuple[list[Claim], bool]:
-    """The claims on these tasks, and whether any was damaged and set aside."""
-    try:
-        found: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
-        found.sort(key=itemgetter(4, 8))  # priority, seq
-        return [rows.claim(row, request.token) for row in found], False
-    except _DAMAGE:
-        return _claimed_one_by_one(db, decode(seqs), request), True
-
-
-def _claimed_one_by_one(db: sqlite3.Connection, seqs: list[int], request: ClaimRequest) -> list[Claim]:
-    """One damaged row stops no other: it fails, with its report, and the rest go on."""
-    claims = []
-    for seq in seqs:
-        try:
-            row = db.execute(f"SELECT {rows.CLAIM_COLUMNS} FROM tasks WHERE seq = ?", (seq,)).fetchone()
-            claims.append(rows.claim(row, request.token))
-        except _DAMAGE:
-            end_with_report(db, seq, request.token, TaskStatus.FAILED, request.now, "its stored row cannot be read")
-    return sorted(claims, key=lambda claim: (claim.task.priority, claim.seq))
+    seqs = claims.next_tasks(db, platforms, request.wanted, request.now, request.limit)
+    db.execute(_CLAIM, {"token": request.token, "owner": request.owner, "now": request.now, "seqs": seqs})
+    claimed: list[list[Any]] = decode(db.execute(_CLAIMED, {"seqs": seqs}).fetchone()[0])
+    claimed.sort(key=itemgetter(4, 8))  # priority, seq
+    return [rows.claim(row, request.token) for row in claimed]
 
 
 def end(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
-    """False when the claim is no longer the current one: then nothing changed (I4)."""
+    """Returns False for a stale claim: then nothing changed (I4)."""
     return db.execute(_END, (status, now, now, error, seq, token)).rowcount == 1
 
 
 def end_with_report(db: sqlite3.Connection, seq: int, token: str, status: str, now: str, error: str | None) -> bool:
-    """Ends a task that has no record; its end goes to the outbox in the same transaction (I1, I3)."""
+    """Ends a task without a record, and puts the report into the outbox in the same transaction (I1, I3)."""
     if not end(db, seq, token, status, now, error):
         return False
     outbox.report(db, [seq])
@@ -173,7 +146,7 @@ def end_with_report(db: sqlite3.Connection, seq: int, token: str, status: str, n
 
 
 def retry(db: sqlite3.Connection, seq: int, token: str, now: str, available_at: str, error: str) -> TaskStatus | None:
-    """PENDING, or FAILED with its report when the retries are used up, or None for a stale claim."""
+    """Returns PENDING, FAILED (with a report) if the retries are used up, or None for a stale claim."""
     if db.execute(_RETRY, (available_at, now, error, seq, token)).rowcount:
         return TaskStatus.PENDING
     return TaskStatus.FAILED if end_with_report(db, seq, token, TaskStatus.FAILED, now, error) else None
@@ -191,27 +164,18 @@ def release(
 
 
 def release_owned(db: sqlite3.Connection, owner: str, now: str) -> int:
-    """All that one opener holds, when it leaves."""
+    """Releases all claims of a process that closes the store."""
     held = "SELECT seq, claim_token FROM tasks WHERE status = 'processing' AND claimed_by = ?"
     return release(db, db.execute(held, (owner,)).fetchall(), now, None)
 
 
 def heartbeat(db: sqlite3.Connection, claims: Sequence[tuple[int, str]], now: str, lease: str | None) -> list[int]:
-    """Touches each claim and extends its lease where one is given. Answers which are lost, by their place."""
+    """Touches each claim and extends its lease if one is given. Returns the indexes of lost claims."""
     touch = """UPDATE tasks SET updated_at = ?, lease_expires_at = coalesce(?, lease_expires_at)
                WHERE seq = ? AND claim_token = ?"""
     return [
         index for index, (seq, token) in enumerate(claims) if not db.execute(touch, (now, lease, seq, token)).rowcount
     ]
-
-
-def extend_leases(db: sqlite3.Connection, until: str, granted_after: str, now: str) -> int:
-    """Of what is not over yet and was stored after that moment. Answers how many leases are longer now."""
-    extend = """UPDATE tasks SET lease_expires_at = :until
-                WHERE {} AND lease_expires_at > :now AND lease_expires_at < :until AND created_at > :granted_after"""
-    values = {"until": until, "granted_after": granted_after, "now": now}
-    parts = ("status = 'pending'", "status = 'processing'")
-    return sum(db.execute(extend.format(part), values).rowcount for part in parts)
 
 
 def assign_browser(db: sqlite3.Connection, seq: int, token: str, browser_id: int | None) -> bool:
@@ -225,17 +189,17 @@ def expire_leases(db: sqlite3.Connection, now: str, limit: int = 500) -> int:
 
 
 def stored_before(db: sqlite3.Connection, moment: str, limit: int = 500) -> list[int]:
-    """Pending tasks that are older. A look, since it may have to go over all of them: clocks are set back."""
+    """Returns older pending tasks. A read: it may scan all of them, because times do not follow the seq."""
     query = "SELECT seq FROM tasks WHERE status = 'pending' AND {} AND created_at < ? LIMIT ?"
     parts = (query.format("available_at IS NULL"), query.format("available_at IS NOT NULL"))
     return [row[0] for part in parts for row in db.execute(part, (moment, limit))]
 
 
 def expire_stored_before(db: sqlite3.Connection, seqs: Sequence[int], moment: str, now: str) -> int:
-    """Of these, what is still pending ends as expired."""
+    """Expires those of these tasks that are still pending."""
     check = "SELECT 1 FROM tasks WHERE seq = ? AND status = 'pending' AND created_at < ?"
-    still = [seq for seq in seqs if db.execute(check, (seq, moment)).fetchone()]
-    return _expire(db, still, now, "it was too old before it was started")
+    pending = [seq for seq in seqs if db.execute(check, (seq, moment)).fetchone()]
+    return _expire(db, pending, now, "it was too old before it was started")
 
 
 def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:
@@ -246,7 +210,7 @@ def _expire(db: sqlite3.Connection, seqs: list[int], now: str, why: str) -> int:
 
 
 def owners(db: sqlite3.Connection) -> list[str]:
-    """Who holds claims."""
+    """Returns the owners of claims."""
     return [row[0] for row in db.execute("SELECT DISTINCT claimed_by FROM tasks WHERE status = 'processing'")]
 
 
@@ -257,47 +221,47 @@ def get(db: sqlite3.Connection, task_id: str) -> TaskInfo | None:
 
 _CHUNK = 1_000
 _CHUNK_BYTES = 4 * 1024 * 1024
-_MAX_NAMED = 100
+_MAX_REFUSALS = 100
 
 
 class Added(Struct, frozen=True, kw_only=True):
-    """What became of tasks that were to be added."""
+    """How many tasks were added, known or refused."""
 
     new: int = 0
     known: int = 0
     refused: int = 0
     refusals: tuple[tuple[str, str], ...] = ()
-    """Task id and reason of the first hundred."""
+    """Task id and reason, the first hundred."""
 
 
 async def add_in_chunks(
-    database: LocalDatabase, many: Iterable[Task], clock: Clock, max_target_bytes: int, *, granted: bool = False
+    database: LocalDatabase, new_tasks: Iterable[Task], clock: Clock, max_target_bytes: int, *, granted: bool = False
 ) -> Added:
-    """The next chunk is made ready while the writer stores the one before."""
+    """Prepares the next chunk while the writer stores the previous one."""
     insert = add_leased if granted else add
     refusals: list[tuple[str, str]] = []
     refused = new = total = 0
 
     def stored_rows() -> Iterator[tuple[Any, ...]]:
         nonlocal refused
-        for task in many:
+        for task in new_tasks:
             try:
                 yield rows.task_row(task, now, max_target_bytes)
             except InvalidInput as error:
                 refused += 1
-                if refused <= _MAX_NAMED:
+                if refused <= _MAX_REFUSALS:
                     refusals.append((str(task.task_id), str(error)))
 
     now = iso(clock.now())
     source = stored_rows()
-    under_way: asyncio.Future[int] | None = None
+    storing: asyncio.Future[int] | None = None
     while chunk := _next_chunk(source):
-        new += await under_way if under_way else 0
-        under_way = database.start(insert, chunk)
+        new += await storing if storing else 0
+        storing = database.start(insert, chunk)
         total += len(chunk)
-        await clock.sleep(0)  # lets the writer take it
+        await clock.sleep(0)  # lets the writer start
         now = iso(clock.now())
-    new += await under_way if under_way else 0
+    new += await storing if storing else 0
     return Added(new=new, known=total - new, refused=refused, refusals=tuple(refusals))
 
 
@@ -312,46 +276,48 @@ def _next_chunk(source: Iterator[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return chunk
 
 
-_OF_A_ROW = (
+_ROW_NAMES = (
     *("task_id", "source", "type", "platform", "state", "county", "parcel_id", "target", "priority", "max_retries"),
     *("created_at", "now", "lease", "lease_id"),
 )
-_IS_NEW = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
-"""A lease with another name is a new one, whatever our clock makes of its end."""
-# The delay of a waiting task begins at its `updated_at` (future_times): a lease does not change when.
-_LONGER = f"""
+_IS_NEW_LEASE = "(lease_expires_at < :lease OR lease_id IS NOT :lease_id)"
+"""A lease with another id is new, whatever our clock says about its end."""
+# The delay of a task starts at its `updated_at` (clock_changes.py): a lease must not move it.
+_EXTEND = f"""
 UPDATE tasks SET lease_expires_at = :lease, lease_id = :lease_id,
     updated_at = iif(available_at IS NULL, :now, updated_at)
-WHERE task_id = :task_id AND status IN ('pending', 'processing') AND {_IS_NEW}
+WHERE task_id = :task_id AND status IN ('pending', 'processing') AND {_IS_NEW_LEASE}
 """
-_NOT_HEARD_OF = f"""
+_DELETE_UNSENT_REPORT = f"""
 DELETE FROM results WHERE task_id = :task_id AND success = 0 AND synced = 0
-    AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW})
+    AND EXISTS (SELECT 1 FROM tasks WHERE task_id = :task_id AND status = 'expired' AND {_IS_NEW_LEASE})
 """
-_IS_ANOTHER_ORDER = "(status IN ('completed', 'not_found') AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
-"""Where leases have names, a result that was taken has ended its task: who hands it out again wants it anew."""
+_IS_NEW_REQUEST = "(status IN ('completed', 'not_found') AND :lease_id IS NOT NULL AND lease_id IS NOT :lease_id)"
+"""With lease ids, an accepted result has ended its task upstream: if it is leased again, it is wanted again."""
 _NO_RESULT = """
     NOT EXISTS (SELECT 1 FROM results AS r WHERE r.task_id = tasks.task_id AND {0})
     AND NOT EXISTS (SELECT 1 FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
         WHERE child.parent_id = tasks.task_id AND {0})
 """
 _IS_DELIVERED = _NO_RESULT.format("r.synced = 0 AND (r.rejected_at IS NULL OR r.data IS NOT NULL)")
-"""A rejected record is kept for a person: it is not replaced by another try. A rejected report can be."""
+"""Another run must not replace a rejected record, which is kept for the operator. It may replace a rejected report."""
 _IS_SETTLED = _NO_RESULT.format("r.synced = 0 AND r.rejected_at IS NULL")
-_REJECTION = """coalesce(
-    (SELECT coalesce(r.last_error, '') FROM results AS r
+_REJECTION = f"""coalesce(
+    (SELECT {rows.reason_text("r.rejected_by", "r.last_error")} FROM results AS r
         WHERE r.task_id = tasks.task_id AND r.rejected_at IS NOT NULL),
-    (SELECT coalesce(r.last_error, '') FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
+    (SELECT {rows.reason_text("r.rejected_by", "r.last_error")}
+        FROM tasks AS child CROSS JOIN results AS r ON r.task_id = child.task_id
         WHERE child.parent_id = tasks.task_id AND r.rejected_at IS NOT NULL ORDER BY r.seq LIMIT 1))"""
-_ORDER_AGAIN = f"""
+_REQUEST_AGAIN = f"""
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = :lease,
-    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, created_at = :now, updated_at = :now,
+    lease_id = :lease_id, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, created_at = :now,
+    updated_at = :now,
     type = :type, platform = :platform, state = :state, county = :county, parcel_id = :parcel_id,
     target_json = :target, priority = :priority, max_retries = :max_retries, ask_site = 0
 WHERE task_id = :task_id AND {_IS_DELIVERED}
-    AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW})) OR {_IS_ANOTHER_ORDER})
+    AND ((status IN ('failed', 'expired') AND (:lease IS NULL OR {_IS_NEW_LEASE})) OR {_IS_NEW_REQUEST})
 """
-_ANSWER = f"""
+_ANSWER_AGAIN = f"""
 UPDATE tasks SET answer_due_at = :now, lease_id = coalesce(:lease_id, lease_id),
     lease_expires_at = coalesce(:lease, lease_expires_at)
 WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
@@ -359,33 +325,33 @@ WHERE task_id = :task_id AND status IN ('completed', 'not_found') AND {_IS_SETTL
 
 
 def add_leased(db: sqlite3.Connection, task_rows: Sequence[tuple[Any, ...]]) -> int:
-    """How many there are to do by this: new ones, and known ones that are to be done once more.
+    """Adds tasks that an upstream has just leased. Returns how many are to do: new ones, and known ones to repeat.
 
-    One that is open here has the new lease. One that expired, or failed and was reported, is pending as if new: the
-    upstream would wait for it in vain, as nobody else has its lease. A completed one stays: its result says enough, or,
-    where that was delivered already, the upstream is told once more that the task is done (`to_answer`), or, where it
-    was rejected, that the task has failed. Only where the lease has another name, and no record was rejected, it is
-    ordered again, perhaps with another target.
+    - A task that is open here gets the new lease.
+    - One that expired, or failed and was reported, is pending again: nobody else has its lease.
+    - A completed one stays. If its result was delivered, the upstream is told again that it is done (`to_answer`);
+      if it was rejected, that it has failed.
+    - A completed one with a new lease id, and without a rejected record, runs again, perhaps with another target.
     """
     new = add(db, task_rows)
     return new if new == len(task_rows) else new + sum(_lease_again(db, row) for row in task_rows)
 
 
 def _lease_again(db: sqlite3.Connection, row: tuple[Any, ...]) -> int:
-    values = dict(zip(_OF_A_ROW, row, strict=True))
-    if db.execute(_LONGER, values).rowcount:
+    values = dict(zip(_ROW_NAMES, row, strict=True))
+    if db.execute(_EXTEND, values).rowcount:
         return 0
-    db.execute(_NOT_HEARD_OF, values)
-    if again := db.execute(_ORDER_AGAIN, values).rowcount:
+    db.execute(_DELETE_UNSENT_REPORT, values)
+    if again := db.execute(_REQUEST_AGAIN, values).rowcount:
         return again
-    db.execute(_ANSWER, values)
+    db.execute(_ANSWER_AGAIN, values)
     return 0
 
 
 def to_answer(db: sqlite3.Connection, limit: int) -> list[tuple[TaskInfo, str | None]]:
-    """Tasks that were completed or not found, and handed out again after their end was delivered or rejected.
+    """Returns completed and not found tasks that were leased again after their end was delivered or rejected.
 
-    With each the reason why a result of it was rejected, None where none was.
+    With each the reason of the rejection, None if none was rejected.
     """
     due = f"""SELECT {rows.INFO_COLUMNS}, {_REJECTION} FROM tasks INDEXED BY tasks_to_answer
               WHERE answer_due_at IS NOT NULL AND status IN ('completed', 'not_found') AND {_IS_SETTLED}
@@ -399,7 +365,7 @@ def mark_answered(db: sqlite3.Connection, seqs: Sequence[int]) -> int:
 
 
 async def expire(database: LocalDatabase, now: datetime, max_age: timedelta | None) -> int:
-    """Some at a time, so that others may write in between. Answers how many there were."""
+    """Expires tasks in batches, so that other writes run in between. Returns how many."""
     total = 0
     while expired := await database.write(expire_leases, iso(now)):
         total += expired
@@ -418,7 +384,7 @@ INSERT INTO tasks (task_id, source, type, platform, state, county, parcel_id, ta
 
 
 class Child(NamedTuple):
-    """The columns of a child task that are not its parent's."""
+    """The columns in which a child task differs from its parent."""
 
     task_id: str
     state: str
@@ -431,12 +397,12 @@ def add_children(db: sqlite3.Connection, parent_seq: int, children: Sequence[Chi
     source, kind, platform, priority, max_retries, parent_id = db.execute(parent, (parent_seq,)).fetchone()
     added = [
         (
-            *(one.task_id, source, kind, platform, one.state, one.county, one.parcel_id, _target(one)),
+            *(child.task_id, source, kind, platform, child.state, child.county, child.parcel_id, _target(child)),
             *(priority, "completed", max_retries, now, now, now, parent_id),
         )
-        for one in children
+        for child in children
     ]
-    # A child whose result was delivered and removed may still be here.
+    # A child may still be here after its result was delivered and deleted.
     again = "ON CONFLICT (task_id) DO UPDATE SET completed_at = excluded.completed_at, updated_at = excluded.updated_at"
     rows.insert_many(db, _ADD_CHILDREN, added, again)
 
@@ -447,7 +413,7 @@ def _target(child: Child) -> str:
 
 _RESTART = """
 UPDATE tasks SET status = 'pending', retries = 0, recoveries = 0, available_at = NULL, lease_expires_at = NULL,
-    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ask_site = 1, updated_at = ?
+    lease_id = NULL, started_at = NULL, completed_at = NULL, error = NULL, ended_by = NULL, ask_site = 1, updated_at = ?
 WHERE seq = ? AND status <> 'pending'
 """
 _CLOSE = """
@@ -468,7 +434,7 @@ def complete(db: sqlite3.Connection, seq: int, token: str, now: str) -> bool:
 
 
 def complete_each(db: sqlite3.Connection, tokens: Mapping[int, str], now: str) -> bool:
-    """By `seq`, in one statement. Returns False where a claim is stale (I4): then roll back."""
+    """Completes tasks by `seq` in one statement. Returns False if a claim is stale (I4): then roll back."""
     held = encode({str(seq): token for seq, token in tokens.items()}).decode()
     return db.execute(_COMPLETE_EACH, (now, now, held)).rowcount == len(tokens)
 
@@ -488,13 +454,14 @@ def restart(db: sqlite3.Connection, seqs: Sequence[int], now: str) -> None:
 
 
 def fail(db: sqlite3.Connection, seqs: Sequence[int], now: str, error: str) -> None:
-    """By an operator, whatever their status. Their reports are the caller's."""
-    change = "UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ? WHERE seq = ?"
+    """By an operator, in any status. The caller adds the reports."""
+    change = """UPDATE tasks SET status = 'failed', completed_at = ?, updated_at = ?, error = ?, ended_by = 'operator'
+                WHERE seq = ?"""
     db.executemany(change, [(now, now, error, seq) for seq in seqs])
 
 
 def release_all(db: sqlite3.Connection) -> None:
-    """In a copy of a store, whose claims are nobody's."""
+    """For a copy of a store, in which no claim is valid."""
     db.execute("""UPDATE tasks SET status = 'pending', started_at = NULL, claim_token = NULL, claimed_by = NULL
                   WHERE status = 'processing'""")
 
@@ -503,11 +470,11 @@ _FREE_RECOVERIES = 10
 _FIRST_DELAY_SECONDS = 60
 
 
-def recover(db: sqlite3.Connection, dead: list[str], now: datetime, max_recoveries: int) -> tuple[int, int]:
-    """Brings back what the dead held (I9). Answers how many are pending again, and how many were given up.
+def recover(db: sqlite3.Connection, crashed: list[str], now: datetime, max_recoveries: int) -> tuple[int, int]:
+    """Recovers the tasks of crashed processes (I9). Returns how many are pending again, and how many failed.
 
-    A task that is there at every death is probably its cause: it waits longer each time, apart from its neighbours,
-    and is failed after `max_recoveries`.
+    A task that is claimed at every crash probably causes it: it waits longer each time, apart from its neighbours, and
+    fails after `max_recoveries`.
     """
     back = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, available_at = ?, updated_at = ?,
                   started_at = NULL, claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
@@ -515,23 +482,23 @@ def recover(db: sqlite3.Connection, dead: list[str], now: datetime, max_recoveri
     fail = """UPDATE tasks SET status = 'failed', error = ?, completed_at = ?, updated_at = ?,
                   claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
               WHERE seq = ?"""
-    recovered, hopeless = 0, []
-    for owner in dead:
+    recovered, given_up = 0, []
+    for owner in crashed:
         held = "SELECT seq, recoveries FROM tasks WHERE status = 'processing' AND claimed_by = ?"
         for seq, recoveries in db.execute(held, (owner,)).fetchall():
             if recoveries >= max_recoveries:
-                why = f"its worker died {recoveries + 1} times while it held this task"
+                why = f"its worker crashed {recoveries + 1} times while it worked on this task"
                 db.execute(fail, (why, iso(now), iso(now), seq))
-                hopeless.append(seq)
+                given_up.append(seq)
             else:
                 db.execute(back, (_delay_until(seq, recoveries, now), iso(now), seq))
                 recovered += 1
-    outbox.report(db, hopeless)
-    return recovered, len(hopeless)
+    outbox.report(db, given_up)
+    return recovered, len(given_up)
 
 
 def recover_silent(db: sqlite3.Connection, silent_since: str, now: datetime) -> int:
-    """Claims without a sign of life are no longer current; their tasks are pending again."""
+    """Makes tasks pending again whose claims have had no heartbeat since then."""
     change = """UPDATE tasks SET status = 'pending', recoveries = recoveries + 1, updated_at = ?, started_at = NULL,
                     claim_token = NULL, claimed_by = NULL, assigned_browser = NULL
                 WHERE status = 'processing' AND updated_at < ?"""
@@ -542,5 +509,5 @@ def _delay_until(seq: int, recoveries: int, now: datetime) -> str | None:
     excess = recoveries - _FREE_RECOVERIES
     if excess < 0:
         return None
-    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # the same for a task each time, unlike its neighbours'
+    spread = 0.5 + (seq * 0x9E3779B97F4A7C15 % 2**64) / 2**64  # constant for a task, different from its neighbours
     return iso(now + timedelta(seconds=min(_FIRST_DELAY_SECONDS * 2**excess, 3600) * spread))

@@ -1,4 +1,4 @@
-"""Values from outside, made safe to store or refused."""
+"""Validation of values from outside before they are stored."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ _encode = msgspec.json.Encoder().encode
 
 
 def text(field: str, value: object, *, max_chars: int = MAX_NAME_CHARS, may_be_empty: bool = False) -> str:
-    """The value itself, if it is text that SQLite and file systems can hold without harm."""
+    """Returns the value if it is text that SQLite and file systems can hold. Raises InvalidInput."""
     if type(value) is str and 0 < len(value) <= max_chars and value.isascii() and "\0" not in value:
         return value  # nearly always
     if not isinstance(value, str):
         raise InvalidInput(f"{field} must be text, not {type(value).__name__}")
     if len(value) > max_chars:
-        raise InvalidInput(f"{field} has {len(value):,} characters; at most {max_chars:,} are kept")
+        raise InvalidInput(f"{field} has {len(value):,} characters; at most {max_chars:,} are allowed")
     if not value and not may_be_empty:
         raise InvalidInput(f"{field} is empty")
     if "\0" in value:
-        raise InvalidInput(f"{field} holds a NUL byte")
+        raise InvalidInput(f"{field} contains a NUL byte")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise InvalidInput(f"{field} holds a lone surrogate, which is not text") from None
+            raise InvalidInput(f"{field} contains a lone surrogate, which is not valid text") from None
     return value
 
 
 def are_plain(*values: object) -> bool:
-    """Whether all are short ASCII text, none empty: then `text` has nothing against any of them. One look for many."""
+    """Whether all are short, non-empty ASCII text, which `text` would accept. One check for many values."""
     try:
-        together = "".join(values)  # type: ignore[arg-type] # what is not text is what the except is for
+        together = "".join(values)  # type: ignore[arg-type] # the except handles what is not text
     except TypeError:
         return False
     return all(values) and len(together) <= MAX_NAME_CHARS and together.isascii() and "\0" not in together
 
 
-def whole(field: str, value: object, *, most: int = 2**53) -> int:
-    """The value itself, if it is a whole number from 0 on that SQLite and JSON can hold."""
-    if type(value) is not int or not 0 <= value <= most:
-        raise InvalidInput(f"{field} must be a whole number from 0 to {most:,}, not {value!r:.60}")
+def whole(field: str, value: object, *, maximum: int = 2**53) -> int:
+    """Returns the value if it is a non-negative whole number that SQLite and JSON can hold. Raises InvalidInput."""
+    if type(value) is not int or not 0 <= value <= maximum:
+        raise InvalidInput(f"{field} must be a whole number from 0 to {maximum:,}, not {value!r:.60}")
     return value
 
 
 def message(value: str, max_chars: int = 4_000) -> str:
-    """An error message fit to keep: never a reason to refuse what it is about."""
+    """Returns an error message that can be stored: cut and repaired, never refused."""
     return value[:max_chars].encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def json_bytes(field: str, value: Mapping[str, Any], *, max_bytes: int) -> bytes:
-    """The value as JSON. Refuses NaN and infinity (JSON has none), lone surrogates, the too large and too deep."""
+    """Encodes as JSON. Raises InvalidInput for NaN, infinity, lone surrogates, and values too large or too deep."""
     try:
         encoded = _encode(value)
         if len(encoded) > max_bytes:
-            raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are kept")
-        # The encoder writes NaN as null, and few values have so many brackets: most need no second look.
+            raise InvalidInput(f"{field} takes {len(encoded):,} bytes as JSON; at most {max_bytes:,} are allowed")
+        # The encoder writes NaN as null, and few values have so many brackets: most need no second check.
         may_be_deep = encoded.count(b"[") + encoded.count(b"{") > _MAX_DEPTH
         if b"null" in encoded or may_be_deep:
             plain = msgspec.to_builtins(value)  # objects of classes, too
             if _not_finite(plain):
-                raise InvalidInput(f"{field} holds NaN or an infinity, which JSON cannot")
+                raise InvalidInput(f"{field} contains NaN or infinity, which JSON cannot represent")
             if may_be_deep and _is_deeper(plain, _MAX_DEPTH):
                 raise InvalidInput(f"{field} is nested deeper than {_MAX_DEPTH} levels")
     except RecursionError:

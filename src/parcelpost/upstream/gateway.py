@@ -108,11 +108,11 @@ class GatewayClient:
         if not task_id.strip("."):
             raise Refused(f"the task id {entry.task_id!r} cannot be named in an address")
         failed = entry.status is TaskStatus.FAILED
-        body = _COMPLETIONS[entry.status](entry.error) if entry.status in _COMPLETIONS else b""
+        body = _COMPLETIONS[entry.status](entry.error_text) if entry.status in _COMPLETIONS else b""
         answer = await self._call(
             "POST",
             f"/tasks/{task_id}/{'fail' if failed else 'complete'}",
-            json=client.failure_body(entry.error, entry.retries + 1) if failed else body,
+            json=client.failure_body(entry.error_text, entry.retries + 1) if failed else body,
             may=(Refused,),
             absent=Unauthorized if task_id == entry.task_id else Refused,
         )

@@ -96,7 +96,7 @@ class HeartbeatLoop:
     async def step(self) -> float:
         """Of several processes on one store, one worker upstream, one beats; the others hear its commands of it."""
         await self._hear_of_peers()
-        if not self._lpm.duties.take("heartbeat"):
+        if not self._lpm.leader_locks.take("heartbeat"):
             return min(self._settings.seconds, _NOT_ON_DUTY_SECONDS)
         if self.absence.is_hastened and (wait := self.absence.remaining) > 0:
             return wait
@@ -133,7 +133,7 @@ class HeartbeatLoop:
             self._window = await self._lpm.metrics.window(60.0)
             paused = await self._lpm.paused_platforms()
             self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
-            self._leases = await self._lpm.leases.named()
+            self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:
             pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive

@@ -36,7 +36,7 @@ async def settle_worker_id(lpm: LocalPersistenceManager, wanted: str, emit: Emit
     holds nothing that was collected under that one and no other process uses it. Raises InvalidSettings otherwise.
     """
     new = WorkerId(wanted or f"{socket.gethostname()[:40] or 'worker'}-{secrets.token_hex(4)}")
-    kept = (await lpm.state.settle(WORKER_ID_STATE, new)).worker_id
+    kept = (await lpm.state.put_if_absent(WORKER_ID_STATE, new)).worker_id
     if not wanted or wanted == kept:
         return kept
     what = f"worker.id is {wanted}, and the store {lpm.path} is worker {kept} upstream"
@@ -58,14 +58,14 @@ async def settle_worker_id(lpm: LocalPersistenceManager, wanted: str, emit: Emit
 
 def process_name(lpm: LocalPersistenceManager, worker_id: str) -> str:
     """What this process is called among those of its store: the worker's id, or `...-2` for a second one, and so on."""
-    number = next(number for number in range(1, _MOST_PROCESSES) if lpm.duties.take(f"worker-{number}"))
+    number = next(number for number in range(1, _MOST_PROCESSES) if lpm.leader_locks.take(f"worker-{number}"))
     return worker_id if number == 1 else f"{worker_id}-{number}"
 
 
 def is_last_process(lpm: LocalPersistenceManager) -> bool:
     """Call once, when this process has no more to do. Of several that end at once, at least one is the last."""
-    lpm.duties.leave("worker-")
-    return not lpm.duties.is_any_held("worker-")
+    lpm.leader_locks.release("worker-")
+    return not lpm.leader_locks.is_any_held("worker-")
 
 
 class MetGateway(Struct, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class KnownGateway:
             new = MetGateway(address=self._address, ledger_id=ledger_id, since=self._clock.now())
             self._known = ledger_id
             with contextlib.suppress(StoreError):  # a full disk: it is met again at the next start
-                self._known = (await self._lpm.state.settle(f"{GATEWAY_STATE}{self._address}", new)).ledger_id
+                self._known = (await self._lpm.state.put_if_absent(f"{GATEWAY_STATE}{self._address}", new)).ledger_id
         if ledger_id != self._known:
             self.doubt()
             raise AnotherGateway(another_gateway(self._address, ledger_id, self._known or ""))

@@ -53,7 +53,7 @@ class StorageWatch:
 
     async def _look_at_usage(self) -> None:
         before = self.fill_level()
-        usage = await self._lpm.janitor.usage()
+        usage = await self._lpm.maintenance.usage()
         self.usage = usage
         if usage.level is not before:
             self._emit(
@@ -66,11 +66,11 @@ class StorageWatch:
                 )
             )
             if usage.level is Level.FINE:
-                await self._lpm.janitor.refill()
+                await self._lpm.maintenance.refill()
 
 
 async def figures(lpm: LocalPersistenceManager) -> Figures:
-    health = await lpm.janitor.health()
+    health = await lpm.maintenance.health()
     newest = health.newest_backup_age_seconds
     return Figures(
         depth=await lpm.queue_depth(),
@@ -167,26 +167,26 @@ class JanitorLoop:
         """By the monotonic clock: when a chore that failed is tried again."""
 
     async def step(self) -> float:
-        is_on_duty = self._lpm.duties.take("janitor")
-        await self._relieve(is_on_duty)  # before all that writes: on a full disk nothing else works
-        if not is_on_duty:
+        is_leader = self._lpm.leader_locks.take("janitor")
+        await self._relieve(is_leader)  # before all that writes: on a full disk nothing else works
+        if not is_leader:
             return _NOT_ON_DUTY_SECONDS
         await self._lpm.recover_abandoned()
-        await self._lpm.janitor.correct_times()
+        await self._lpm.maintenance.correct_times()
         await self._lpm.expire_tasks(self._max_age)
         if self._clock.monotonic() - self._sampled_at >= _SAMPLE_SECONDS:
             await self._sample()
         await self._chores()
         return _TURN_SECONDS
 
-    async def _relieve(self, is_on_duty: bool) -> None:
+    async def _relieve(self, is_leader: bool) -> None:
         if self._level() is Level.FINE or self._clock.monotonic() - self._relieved_at < _RELIEF_SECONDS:
             return
         self._relieved_at = self._clock.monotonic()
-        if is_on_duty:
-            await self._lpm.janitor.relieve()
+        if is_leader:
+            await self._lpm.maintenance.relieve()
         else:
-            await self._lpm.janitor.give_back()
+            await self._lpm.maintenance.give_back()
 
     async def _sample(self) -> None:
         self._sampled_at = self._clock.monotonic()
@@ -209,11 +209,11 @@ class JanitorLoop:
     async def _chores(self) -> None:
         now = self._clock.now()
         runs = await self._last_runs(now)
-        if runs.backup < _last(self._backup_at, now) and await self._do("backup", self._lpm.janitor.backup):
+        if runs.backup < _last(self._backup_at, now) and await self._do("backup", self._lpm.maintenance.backup):
             runs = await self._remember(replace(runs, backup=now))
         if runs.clean < _last(self._clean_at, now):
             full = now - runs.vacuum >= _FULL_VACUUM_EVERY
-            if await self._do("clean", lambda: self._lpm.janitor.clean(full=full)):
+            if await self._do("clean", lambda: self._lpm.maintenance.clean(full=full)):
                 await self._remember(replace(runs, clean=now, vacuum=now if full else runs.vacuum))
 
     async def _last_runs(self, now: datetime) -> LastRuns:

@@ -200,7 +200,7 @@ class Extras:
         self._takes_metrics = True
 
     async def step(self) -> float:
-        if not (self._takes_signals or self._takes_metrics) or not self._lpm.duties.take("sync"):
+        if not (self._takes_signals or self._takes_metrics) or not self._lpm.leader_locks.take("sync"):
             return _EXTRAS_SECONDS
         try:
             await self._send()

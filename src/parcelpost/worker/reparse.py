@@ -192,7 +192,7 @@ class Reparse:
         """Safe to stop at any moment and to start again: `wishes` names the run that may be gone on with."""
         place = await self._begin(wishes)
         async with PageReader.open(self._parsers, seconds=self._seconds) as reader:
-            while pages := await self._lpm.reparsing.pages(self._filters, place.started, place.after, _A_LOOK):
+            while pages := await self._lpm.reparse.pages(self._filters, place.started, place.after, _A_LOOK):
                 found = [change for page in pages if (change := await self._again(reader, page)) is not None]
                 await self._store(found)
                 place = msgspec.structs.replace(place, after=pages[-1].seq)
@@ -233,7 +233,7 @@ class Reparse:
         changes = [change for change in changes if change[1]]
         answers = [True] * len(changes)
         if changes and not self._dry:
-            answers = await self._lpm.reparsing.replace(changes)
+            answers = await self._lpm.reparse.replace(changes)
         for (_, new), is_stored in zip(changes, answers, strict=True):
             if is_stored:
                 added = sum(one.replaces is None for one in new)
@@ -241,7 +241,7 @@ class Reparse:
                 self.counts.changed += len(new) - added
 
     async def _read(self, reader: PageReader, stored: StoredPage) -> Outcome:
-        page = await asyncio.to_thread(self._lpm.reparsing.page, stored)
+        page = await asyncio.to_thread(self._lpm.reparse.page, stored)
         if page is None:
             return GiveUp("its page is not on disk")
         return await reader.read(stored.platform, page, stored.target)

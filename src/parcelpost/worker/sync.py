@@ -375,7 +375,7 @@ class SyncManager:
         self, lpm: LocalPersistenceManager, upstream: Upstream, settings: SyncSettings, clock: Clock, emit: Emit
     ) -> None:
         self._lpm = lpm
-        self._upstream = _WhileLeader(upstream, lambda: lpm.duties.has("sync"))
+        self._upstream = _WhileLeader(upstream, lambda: lpm.leader_locks.has("sync"))
         self._settings = settings
         self._clock = clock
         self._emit = emit
@@ -410,7 +410,7 @@ class SyncManager:
         self._urged = True
 
     async def step(self) -> float:
-        if not self._lpm.duties.take("sync"):
+        if not self._lpm.leader_locks.take("sync"):
             return _NOT_ON_DUTY_SECONDS
         if not self._is_loaded:
             await self.absence.load()

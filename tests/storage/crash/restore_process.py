@@ -27,8 +27,8 @@ async def _make(store: Path) -> None:
     """One result in the backup; two more in the store, in its WAL only, as after a kill."""
     async with LocalPersistenceManager.open(store) as lpm:
         await save_one(lpm, "t1")
-        await lpm.janitor.backup()
-        await lpm.janitor.give_back()
+        await lpm.maintenance.backup()
+        await lpm.maintenance.give_back()
         await save_one(lpm, "t2")
         await save_one(lpm, "t3")
         os.kill(os.getpid(), signal.SIGKILL)
@@ -41,7 +41,7 @@ def _restore(store: Path, step: int) -> None:
         if event in _STEPS and next(steps) == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    source = backup.found(store)[-1]
+    source = backup.list_backups(store)[-1]
     sys.addaudithook(killed_at_its_step)
     backup.restore(source, store, live_folder(store), datetime.now(UTC), force=True)
 

@@ -44,11 +44,11 @@ async def main(store: Path, hung_after: float = 60.0) -> None:
                 case ["recover"]:
                     say(str(await lpm.recover_abandoned()))
                 case ["duty", name]:
-                    say("has" if lpm.duties.take(name) else "has-not")
+                    say("has" if lpm.leader_locks.take(name) else "has-not")
                 case ["still", name]:
-                    say("has" if lpm.duties.has(name) else "has-not")
+                    say("has" if lpm.leader_locks.has(name) else "has-not")
                 case ["off-duty"]:
-                    lpm.duties.leave()
+                    lpm.leader_locks.release()
                     say("off")
                 case ["work"]:
                     parts = await asyncio.gather(*(work(lpm) for _ in range(_CALLERS)))

@@ -54,7 +54,7 @@ async def use(store: Path) -> None:
         await lpm.list_tasks(limit=10_000)
         await lpm.list_results(limit=10_000)
         await lpm.queue_depth()
-        health = await lpm.janitor.health(check=True)
+        health = await lpm.maintenance.health(check=True)
         if health.problems:
             raise StoreCorrupt(health.problems[0])
         await lpm.add_tasks(a_task(f"new{number}", extra={"pad": "x" * 500}) for number in range(100))
@@ -108,24 +108,6 @@ async def test_a_page_of_zeros_in_a_table_is_said_to_be_corrupt(store: Path, mad
     for end in ("-wal", "-shm"):
         store.with_name(store.name + end).unlink(missing_ok=True)
     await refused_as(store, StoreCorrupt)
-
-
-async def test_one_damaged_task_stops_no_other(store: Path) -> None:
-    async with LocalPersistenceManager.open(store) as lpm:
-        await lpm.add_tasks(a_task(f"t{number}") for number in range(4))
-    change(store, "UPDATE tasks SET target_json = CAST(x'ff00ff' AS TEXT) WHERE task_id = 't0'")
-    change(store, "UPDATE tasks SET target_json = '[]' WHERE task_id = 't1'")
-    async with LocalPersistenceManager.open(store) as lpm:
-        assert [claim.task.task_id for claim in await lpm.claim(2)] == ["t2", "t3"]
-
-
-async def test_one_damaged_result_stops_no_other(store: Path) -> None:
-    async with LocalPersistenceManager.open(store) as lpm:
-        for number in range(3):
-            await save_one(lpm, f"t{number}")
-    change(store, "UPDATE results SET data = CAST(x'ff00ff' AS TEXT) WHERE task_id = 't0'")
-    async with LocalPersistenceManager.open(store) as lpm:
-        assert {"t1", "t2"} <= {entry.task_id for entry in await lpm.get_unsynced_results()}
 
 
 @pytest.mark.parametrize("content", [b"hello\n", b"\x00" * 5_000, b"SQLite format 3\x00", b"SQLite format 3\x00" * 400])

@@ -60,10 +60,10 @@ CALLS: dict[str, Call] = {
     "count_attempt": lambda lpm, _claim, _new: lpm.count_attempt(["none"], "no"),
     "reset_rejected": lambda lpm, _claim, _new: lpm.reset_rejected(),
     "list_results": lambda lpm, _claim, _new: lpm.list_results(),
-    "clean": lambda lpm, _claim, _new: lpm.janitor.clean(),
-    "vacuum": lambda lpm, _claim, _new: lpm.janitor.vacuum(full=True),
-    "backup": lambda lpm, _claim, _new: lpm.janitor.backup(),
-    "health": lambda lpm, _claim, _new: lpm.janitor.health(check=True),
+    "clean": lambda lpm, _claim, _new: lpm.maintenance.clean(),
+    "vacuum": lambda lpm, _claim, _new: lpm.maintenance.vacuum(full=True),
+    "backup": lambda lpm, _claim, _new: lpm.maintenance.backup(),
+    "health": lambda lpm, _claim, _new: lpm.maintenance.health(check=True),
 }
 
 

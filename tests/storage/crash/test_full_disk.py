@@ -15,7 +15,7 @@ from parcelpost.errors import StoreFull
 from parcelpost.events import Event, ReserveUsed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.filters import Selection
+from parcelpost.storage.admin import Selection
 from parcelpost.storage.health import Level
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
@@ -110,7 +110,7 @@ async def test_results_can_be_cleaned_away_on_a_full_disk_until_there_is_room(lo
         confirmed = await save_until_full(lpm)
         loop_disk.fill()
         await deliver(lpm, *confirmed)
-        cleaned = await lpm.janitor.relieve()
+        cleaned = await lpm.maintenance.relieve()
         assert cleaned.results == len(confirmed)
         await save_one(lpm, a_task("next", platform="next"), a_result(body=PAGE))
     assert_whole(store)
@@ -208,17 +208,17 @@ async def test_a_disk_without_inodes_is_told_as_that_and_what_was_delivered_goes
     options = StoreOptions(min_free_bytes=0, min_free_inodes=50)
     async with LocalPersistenceManager.open(store, options=options) as lpm:
         saved = [await save_one(lpm, a_task(f"t{n}", parcel_id=f"{n}"), a_result(body=b"<p>page")) for n in range(60)]
-        assert (await lpm.janitor.usage()).level is Level.FINE
+        assert (await lpm.maintenance.usage()).level is Level.FINE
         disk_of_few_files.take_all_inodes()
-        usage = await lpm.janitor.usage()
+        usage = await lpm.maintenance.usage()
         assert (usage.level, usage.lacks_inodes, usage.lacks_disk) == (Level.EXECUTOR_STOPS, True, False)
         claim = await claim_one(lpm, a_task("next", parcel_id="next", platform="next"))
         with pytest.raises(StoreFull, match="no free inodes") as full:
             await lpm.save_result(claim, a_result(body=b"<p>next"))
         assert "free some disk space" not in full.value.hint
         await deliver(lpm, *(entry.result_id for entry in saved[:30]))
-        assert (await lpm.janitor.relieve()).results == 30
-        assert (await lpm.janitor.usage()).free_inodes >= 60
+        assert (await lpm.maintenance.relieve()).results == 30
+        assert (await lpm.maintenance.usage()).free_inodes >= 60
         assert await lpm.save_result(claim, a_result(body=b"<p>next")) is not None
     assert_whole(store)
     assert rows_without_file(store) == []
@@ -231,7 +231,7 @@ async def test_a_store_on_a_disk_without_inodes_can_be_opened_and_relieved(disk_
         await deliver(lpm, *(entry.result_id for entry in saved[:30]))
     taken = disk_of_few_files.take_all_inodes()
     async with LocalPersistenceManager.open(store) as lpm:
-        cleaned = await lpm.janitor.relieve()
+        cleaned = await lpm.maintenance.relieve()
         assert (cleaned.results, cleaned.files) == (30, 60)
         assert (await lpm.queue_depth()).unsynced == 30
     shutil.rmtree(store.with_name(store.name + "-live") / "reserve")

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.raw_files import HOLDER_FILE, PageToKeep, RawFiles
+from parcelpost.storage.raw_files import HOLDER_FILE, NewPage, RawFiles
 from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
@@ -100,7 +100,7 @@ async def test_a_record_beside_a_page_survives_the_removal_of_an_older_one_of_th
     lost = 0
     try:
         for number in range(400):
-            page = PageToKeep("vgsi", "CT", "hartford", "1-2", f"{number:032x}", b"%d" % number, b'{"a": 1}')
+            page = NewPage("vgsi", "CT", "hartford", "1-2", f"{number:032x}", b"%d" % number, b'{"a": 1}')
             old = await raw.keep(page)
             _, new = await asyncio.gather(raw.discard([old.html_path, old.json_path]), raw.keep(page))
             lost += not raw.path(new.json_path).exists()

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.filters import Selection
+from parcelpost.storage.admin import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole

@@ -54,7 +54,7 @@ class StoreLife(TaskLife):
 
     @rule()
     def clean(self) -> None:
-        cleaned = self.run(self.lpm.janitor.clean())
+        cleaned = self.run(self.lpm.maintenance.clean())
         assert (cleaned.results, cleaned.tasks) == self.model.clean(self.now, OPTIONS.keep_results)
         self.run(assert_raw_files(self.lpm, self.model))
 

@@ -14,7 +14,7 @@ from parcelpost.errors import StoreBusy
 from parcelpost.events import Event, OwnerDied
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
-from parcelpost.storage.filters import Selection
+from parcelpost.storage.admin import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.sister import Sister
@@ -147,8 +147,8 @@ async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_lock
         await lpm.add_task(a_task("second"))
         async with LocalPersistenceManager.open(store):
             pass
-        await lpm.janitor.backup()
-        await lpm.janitor.health(check=True)
+        await lpm.maintenance.backup()
+        await lpm.maintenance.health(check=True)
         with Sister(store) as sister:
             assert sister.leave() == 0
         assert await lpm.add_task(a_task("third"))

@@ -12,10 +12,10 @@ from parcelpost.storage import backup
 
 
 async def newest(case: Case) -> list[Answer]:
-    found = backup.found(case.store)
+    found = backup.list_backups(case.store)
     if not found:
         return []
-    wrong = await asyncio.to_thread(backup.fault, found[-1], deep=case.deep, is_over=until_over(case))
+    wrong = await asyncio.to_thread(backup.problem, found[-1], deep=case.deep, is_over=until_over(case))
     if not wrong:
         return [Answer("backups", f"{found[-1]} could be restored")]
     command = store_command("backup", case.store)

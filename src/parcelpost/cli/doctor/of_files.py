@@ -15,7 +15,7 @@ from parcelpost.cli.output import count
 from parcelpost.cli.running import require_store
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import StoreError
-from parcelpost.storage import locks, raw_folder
+from parcelpost.storage import locks, raw_files
 
 _MOST = 20_000
 _SHOWN = 3
@@ -49,7 +49,7 @@ def _parts(store: Path) -> Iterator[_Seen]:
 
 
 def _folders(store: Path) -> tuple[Path, ...]:
-    return locks.live_folder(store), raw_folder.raw_folder(store), store.parent / "backups"
+    return locks.live_folder(store), raw_files.raw_folder(store), store.parent / "backups"
 
 
 def _below(top: Path) -> Iterator[Path]:

@@ -30,7 +30,7 @@ _ORPHAN_AGE = timedelta(days=1)
 async def opening(case: Case) -> list[Answer]:
     store = case.store
     try:
-        if not store.exists() and not backup.found(store):
+        if not store.exists() and not backup.list_backups(store):
             return [Answer("store", f"there is none at {store} yet: the first task or worker makes it", skipped=True)]
         async with looking(store) as database:
             version = await database.read(migrations.version)

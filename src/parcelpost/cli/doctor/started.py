@@ -13,7 +13,7 @@ async def workers(case: Case) -> tuple[list[Presence], list[Presence]]:
     """Those that live, and those that are gone. None, where the store cannot be read: another check says so."""
     try:
         async with looking(case.store) as database:
-            told = await WorkerState(database, CLOCK).named(PRESENCE_STATE, Presence)
+            told = await WorkerState(database, CLOCK).list(PRESENCE_STATE, Presence)
         alive = {one.id for one in (await openers(case.store))[0]}
     except (StoreError, OSError):
         return [], []

@@ -47,7 +47,7 @@ class IntoStore:
 
     async def _require_room(self) -> None:
         """Tasks may fill the store no further than a collector may: there must be room for their results."""
-        usage = await self._lpm.janitor.usage()
+        usage = await self._lpm.maintenance.usage()
         if usage.level is Level.FINE:
             return
         stopped = f"stopped after {count(self._stored, 'task')}"

@@ -1,1 +1,1 @@
-"""What `parcelpost tasks` and `parcelpost results` share: filters, lists, and a person's word on many at once."""
+"""What `parcelpost tasks` and `parcelpost results` share: filters, lists, and a person's operation on many at once."""

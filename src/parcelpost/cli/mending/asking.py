@@ -1,4 +1,4 @@
-"""A person's word on many tasks or results: what it would do is counted first, then asked, then done."""
+"""A person's operation on many tasks or results: what it would do is counted first, then asked, then done."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import changing, looking, run
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import admin
-from parcelpost.storage.admin import ACTED_ON, Admin, Consent, Fate, Progress, Word
-from parcelpost.storage.filters import Selection, known
+from parcelpost.storage.admin import CHANGES, Admin, Flags, Operation, PlannedAction, Progress, Selection, stored_until
 
-Counts = Mapping[Fate, int]
+Counts = Mapping[PlannedAction, int]
 
 
 class Asked(NamedTuple):
     """What is to be done, and the words for it."""
 
-    word: Word
+    operation: Operation
     noun: str
     """task or result."""
     past: str
-    """retried, rejected, forgotten: also the name in JSON."""
-    change: Callable[[Admin, Selection, Consent, Progress], Awaitable[Counter[Fate]]]
+    """retried, rejected, deleted: also the name in JSON."""
+    change: Callable[[Admin, Selection, Flags, Progress], Awaitable[Counter[PlannedAction]]]
     question: Callable[[Counts], str]
     done: Callable[[Counts], str]
     see: str
@@ -39,35 +38,33 @@ class Asked(NamedTuple):
     asks_for_one: bool = True
 
 
-def do(
-    asked: Asked, which: Selection, consent: Consent, store: Path, *, yes: bool, dry_run: bool, as_json: bool
-) -> None:
+def do(asked: Asked, which: Selection, flags: Flags, store: Path, *, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Raises InvalidInput where an id is named to which it cannot be done, and ParcelpostError for a no."""
-    plan = run(store, _plan(asked, which, consent, store, lets_ask=not yes or dry_run))
+    plan = run(store, _plan(asked, which, flags, store, lets_ask=not yes or dry_run))
     if dry_run:
         _tell(asked, plan.counts, plan, as_json=as_json, dry_run=True)
         return
     if not yes:
         if _acted_on(plan.counts) > (0 if asked.asks_for_one else 1):
             confirm(_question(asked, plan))
-        if plan.records and not consent.unsynced:
-            confirm(f"{_loss(plan.records)} Forget {'it' if plan.records == 1 else 'them'}, too?")
-            plan = run(store, _plan(asked, plan.which, consent._replace(unsynced=True), store, lets_ask=True))
-    done = run(store, _change(asked, plan, store)) if _acted_on(plan.counts) else Counter[Fate]()
+        if plan.records and not flags.force:
+            confirm(f"{_loss(plan.records)} Delete {'it' if plan.records == 1 else 'them'}, too?")
+            plan = run(store, _plan(asked, plan.which, flags._replace(force=True), store, lets_ask=True))
+    done = run(store, _change(asked, plan, store)) if _acted_on(plan.counts) else Counter[PlannedAction]()
     _tell(asked, done, plan, as_json=as_json, dry_run=False)
 
 
 class _Plan(NamedTuple):
     which: Selection
     """What was in the store when it was counted, and no more: nobody was asked about the rest."""
-    consent: Consent
+    flags: Flags
     counts: Counts
     records: int
-    """That were never delivered: lost, or kept for want of consent."""
+    """That were never delivered: lost, or kept for want of flags."""
 
 
 def _question(asked: Asked, plan: _Plan) -> str:
-    lost = f" {_loss(plan.records)}" if plan.records and plan.consent.unsynced else ""
+    lost = f" {_loss(plan.records)}" if plan.records and plan.flags.force else ""
     return f"{asked.question(plan.counts)}{lost}"
 
 
@@ -77,13 +74,13 @@ def _loss(number: int) -> str:
     return f"{number:,} records were never delivered. They are nowhere else, and lost for good."
 
 
-async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *, lets_ask: bool) -> _Plan:
+async def _plan(asked: Asked, which: Selection, flags: Flags, store: Path, *, lets_ask: bool) -> _Plan:
     async with looking(store) as database, Meter(f"counting {asked.noun}s"):
-        if which.known is None:
-            which = replace(which, known=await database.read(known))
+        if which.stored_until is None:
+            which = replace(which, stored_until=await database.read(stored_until))
         if which.task_ids is not None:
-            named = await database.read(admin.named, asked.word, which, consent)
-            found = {task_id: fate for task_id, (fate, _) in named.items()}
+            named = await database.read(admin.planned_by_task, asked.operation, which, flags)
+            found = {task_id: action for task_id, (action, _) in named.items()}
             reasons = [
                 refusal(asked.past, asked.noun, task_id, *named.get(task_id, (None, None)))
                 for task_id in which.task_ids
@@ -93,17 +90,17 @@ async def _plan(asked: Asked, which: Selection, consent: Consent, store: Path, *
                 raise InvalidInput(
                     printable("; ".join(reasons)), hint=f"nothing was changed; see one with '{asked.see}'"
                 )
-        counts = await database.read(admin.counts, asked.word, which, consent)
-        records = await database.read(admin.records_lost, asked.word, which)
-        return _Plan(which, consent, counts, records)
+        counts = await database.read(admin.counts, asked.operation, which, flags)
+        records = await database.read(admin.records_lost, asked.operation, which)
+        return _Plan(which, flags, counts, records)
 
 
-def _fits(asked: Asked, fate: Fate | None, *, lets_ask: bool) -> bool:
-    may_be_asked = asked.past == "forgotten" and lets_ask and fate is Fate.UNDELIVERED
-    return fate in ACTED_ON or may_be_asked
+def _fits(asked: Asked, action: PlannedAction | None, *, lets_ask: bool) -> bool:
+    may_be_asked = asked.past == "deleted" and lets_ask and action is PlannedAction.UNDELIVERED
+    return action in CHANGES or may_be_asked
 
 
-async def _change(asked: Asked, plan: _Plan, store: Path) -> Counter[Fate]:
+async def _change(asked: Asked, plan: _Plan, store: Path) -> Counter[PlannedAction]:
     done, total = 0, _acted_on(plan.counts)
 
     def progress(number: int) -> None:
@@ -113,22 +110,24 @@ async def _change(asked: Asked, plan: _Plan, store: Path) -> Counter[Fate]:
 
     try:
         async with changing(store) as lpm, Meter(f"{asked.noun}s {asked.past}") as meter:
-            return await asked.change(lpm.mending, plan.which, plan.consent, progress)
+            return await asked.change(lpm.admin, plan.which, plan.flags, progress)
     except asyncio.CancelledError:
         print(f"interrupted: {done:,} of {count(total, asked.noun)} {asked.past}, the rest not", file=sys.stderr)
         raise
 
 
 def _acted_on(counts: Counts) -> int:
-    return sum(counts.get(fate, 0) for fate in ACTED_ON)
+    return sum(counts.get(action, 0) for action in CHANGES)
 
 
 def _tell(asked: Asked, done: Counts, plan: _Plan, *, as_json: bool, dry_run: bool) -> None:
-    kept = {fate: number for fate, number in plan.counts.items() if fate not in ACTED_ON and number}
+    kept = {action: number for action, number in plan.counts.items() if action not in CHANGES and number}
     if as_json:
-        told = {str(fate): done.get(fate, 0) for fate in (Fate.REPORTED, Fate.BROUGHT)}
-        more = told | {"undelivered_records": plan.records} if asked.past == "forgotten" else {}
-        print_json({asked.past: done.get(Fate.DONE, 0), **more, "kept": kept, "dry_run": dry_run})
+        told = {
+            str(action): done.get(action, 0) for action in (PlannedAction.FAIL_AND_REPORT, PlannedAction.FAIL_AND_KEEP)
+        }
+        more = told | {"undelivered_records": plan.records} if asked.past == "deleted" else {}
+        print_json({asked.past: done.get(PlannedAction.APPLY, 0), **more, "kept": kept, "dry_run": dry_run})
         return
     if dry_run:
         would_ask = f"Nothing was changed. It would ask: {_question(asked, plan)}"

@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, TaskStatus
 
 if TYPE_CHECKING:
-    from parcelpost.storage.filters import Selection
+    from parcelpost.storage.admin import Selection
 
 
 class Importance(StrEnum):
@@ -74,7 +74,7 @@ def meant(which: Selection, task_ids: list[str] | None, *, everything: bool, wha
     """By ids, or by filters, or all of them. Raises InvalidInput where nobody has said which."""
     from msgspec.structs import replace
 
-    from parcelpost.storage.filters import Selection
+    from parcelpost.storage.admin import Selection
 
     is_filtered = which != Selection()
     if task_ids:
@@ -93,7 +93,7 @@ def meant(which: Selection, task_ids: list[str] | None, *, everything: bool, wha
 def _selection(said: dict[str, Any]) -> Selection:
     from parcelpost.cli.moments import moment
     from parcelpost.cli.running import CLOCK
-    from parcelpost.storage.filters import Delivery, Selection
+    from parcelpost.storage.admin import Delivery, Selection
 
     return Selection(
         statuses=tuple(said["status"] or ()),

@@ -14,9 +14,8 @@ from parcelpost.cli.running import looking
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry, TaskInfo
 from parcelpost.storage import artifacts, outbox, results, tasks
-from parcelpost.storage.artifacts import KeptArtifacts
-from parcelpost.storage.raw_files import inside
-from parcelpost.storage.raw_folder import raw_folder
+from parcelpost.storage.artifacts import StoredArtifacts
+from parcelpost.storage.raw_files import inside, raw_folder
 
 
 class Step(Struct, frozen=True):
@@ -37,7 +36,7 @@ class Page(Struct, frozen=True, kw_only=True):
 class Story(Struct, frozen=True, kw_only=True):
     task: TaskInfo
     result: OutboxEntry | None
-    evidence: KeptArtifacts | None
+    artifacts: StoredArtifacts | None
     page: Page | None
     children: int
     """Tasks that stand for further records of its page."""
@@ -51,11 +50,11 @@ async def story(store: Path, task_id: str, hint: str) -> Story:
         if task is None:
             raise InvalidInput(f"there is no task {task_id!r}", hint=hint)
         result = await database.read(outbox.get, task_id)
-        kept = await database.read(artifacts.artifact_paths, task_id)
+        kept = await database.read(artifacts.get, task_id)
         children = await database.read(results.count_children, task_id)
     page = _page(store, result) if result else None
     steps = sorted(_steps(task, result, kept), key=lambda step: step.at)
-    return Story(task=task, result=result, evidence=kept, page=page, children=children, history=steps)
+    return Story(task=task, result=result, artifacts=kept, page=page, children=children, history=steps)
 
 
 def page_facts(page: Page | None) -> Iterator[tuple[str, Cell]]:
@@ -64,9 +63,9 @@ def page_facts(page: Page | None) -> Iterator[tuple[str, Cell]]:
         yield "page is", f"{page.state}{f', {size(page.bytes)}' if page.bytes else ''}"
 
 
-def evidence_text(store: Path, path: str | None) -> str | None:
+def artifact_text(store: Path, path: str | None) -> str | None:
     """Where the file is; a path that a record brought itself may lead anywhere, and is shown as it is."""
-    return str(raw_folder(store) / path) if path and path.startswith("evidence/") else path
+    return str(raw_folder(store) / path) if path and path.startswith("artifacts/") else path
 
 
 def _page(store: Path, entry: OutboxEntry) -> Page | None:
@@ -79,20 +78,20 @@ def _page(store: Path, entry: OutboxEntry) -> Page | None:
     return Page(path=str(path), bytes=path.stat().st_size, state=state)
 
 
-def _steps(task: TaskInfo, result: OutboxEntry | None, kept: KeptArtifacts | None) -> Iterator[Step]:
+def _steps(task: TaskInfo, result: OutboxEntry | None, kept: StoredArtifacts | None) -> Iterator[Step]:
     known = [(task.created_at, f"stored, from {task.task.source}"), (task.started_at, "last started")]
     if kept:
         known.append((kept.created_at, "an attempt in a browser failed"))
     if task.available_at:
         known.append((task.available_at, f"next try, after {task.retries:,} that failed"))
     if task.completed_at:
-        known.append((task.completed_at, f"ended: {task.status.label}{f', {task.error}' if task.error else ''}"))
+        known.append((task.completed_at, f"ended: {task.status.label}{f', {task.error_text}' if task.error else ''}"))
     if result:
         known += [
             (result.scraped_at if result.data is not None else None, "page scraped"),
             (result.created_at, "record stored" if result.data is not None else "report stored"),
             (result.raw_synced_at, "page delivered"),
             (result.synced_at, "delivered"),
-            (result.rejected_at, f"rejected: {result.last_error or 'no reason was given'}"),
+            (result.rejected_at, f"rejected: {result.last_error_text or 'no reason was given'}"),
         ]
     return (Step(at, what) for at, what in known if at is not None)

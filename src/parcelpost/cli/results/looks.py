@@ -17,8 +17,8 @@ from parcelpost.model import OutboxEntry
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.history import Story
+    from parcelpost.storage.admin import Selection
     from parcelpost.storage.db import LocalDatabase
-    from parcelpost.storage.filters import Selection
 
 LIST_EXAMPLES = """
 Examples:
@@ -48,7 +48,7 @@ def list_(
     """List results in the order stored, without their records."""
     from parcelpost.cli import running
     from parcelpost.cli.mending.lists import Kind, print_list
-    from parcelpost.storage.filters import results_page
+    from parcelpost.storage.admin import results_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
         return await database.read(results_page, which, most, after, with_data=False)
@@ -121,7 +121,7 @@ def _write_page(found: Story) -> None:
 
 def _row(one: OutboxEntry) -> tuple[Cell, ...]:
     where = (one.platform, one.state, one.county, one.parcel_id)
-    error = one.last_error or one.error
+    error = one.last_error_text or one.error_text
     return (
         one.seq, one.task_id, one.status.label, delivery(one), one.sync_attempts, *where, moment(one.created_at), error,
     )  # fmt: skip
@@ -141,7 +141,7 @@ def _lines(found: Story, one: OutboxEntry, store: Path) -> Iterator[str]:
 
 
 def _facts(found: Story, one: OutboxEntry, store: Path) -> Iterator[tuple[str, Cell]]:
-    from parcelpost.cli.mending.history import evidence_text, page_facts
+    from parcelpost.cli.mending.history import artifact_text, page_facts
 
     yield "task", one.task_id
     yield "result", one.result_id
@@ -151,10 +151,10 @@ def _facts(found: Story, one: OutboxEntry, store: Path) -> Iterator[tuple[str, C
     yield "parcel", f"{one.parcel_id} in {one.county}, {one.state}"
     yield "took", f"{one.execution_time_ms:,} ms"
     yield "attempts", one.sync_attempts
-    yield "last answer", one.last_error
-    yield "error", one.error
+    yield "last answer", one.last_error_text
+    yield "error", one.error_text
     yield from page_facts(found.page)
-    yield "screenshot", evidence_text(store, one.screenshot_path)
-    yield "log", evidence_text(store, one.log_path)
+    yield "screenshot", artifact_text(store, one.screenshot_path)
+    yield "log", artifact_text(store, one.log_path)
     yield "page's SHA-256", one.raw_sha256
     yield "sent as", one.idempotency_key

@@ -1,4 +1,4 @@
-"""`parcelpost results retry`, `reject` and `forget`."""
+"""`parcelpost results retry`, `reject` and `delete`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, comman
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.asking import Counts
-    from parcelpost.storage.filters import Selection
+    from parcelpost.storage.admin import Selection
 
 RETRY_EXAMPLES = """
 Examples:
@@ -28,13 +28,13 @@ Examples:
   parcelpost results reject 7f3a9c --reason "its amounts are wrong"
   parcelpost results reject --platform vgsi --since 2h --dry-run
 """
-FORGET_EXAMPLES = """
+DELETE_EXAMPLES = """
 Examples:
 
 \b
-  parcelpost results forget --delivery synced --platform vgsi
-  parcelpost results forget 7f3a9c --unsynced
-  parcelpost results forget --delivery rejected --dry-run
+  parcelpost results delete --delivery synced --platform vgsi
+  parcelpost results delete 7f3a9c --unsynced
+  parcelpost results delete --delivery rejected --dry-run
 """
 
 
@@ -42,8 +42,8 @@ def retry(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
-    set_aside: Annotated[
-        bool, typer.Option("--set-aside", help="Also those that a person has set aside with `results reject`.")
+    by_operator: Annotated[
+        bool, typer.Option("--by-operator", help="Also those that were rejected with `results reject`.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -52,55 +52,56 @@ def retry(
 ) -> None:
     """Send rejected results again. Asks first when more than one would change.
 
-    What a person has set aside is sent only where its task is named, or with --set-aside.
+    What was rejected with `results reject` is sent only where its task is named, or with --by-operator.
     """
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.admin import RETRY_RESULTS, Consent
+    from parcelpost.storage.admin import RETRY_RESULTS, Flags
 
     asked = Asked(
-        word=RETRY_RESULTS,
+        operation=RETRY_RESULTS,
         noun="result",
         past="retried",
-        change=lambda mending, which, consent, progress: mending.retry_results(which, consent, progress),
+        change=lambda admin, which, flags, progress: admin.retry_results(which, flags, progress),
         question=lambda counts: f"Send {number_of(counts, 'rejected result')} again?",
         done=lambda counts: f"{number_of(counts, 'result')} will be sent again.",
         see=command_line("results show TASK_ID", store),
         asks_for_one=False,
     )
     chosen = meant(which, task_ids, everything=everything, what="rejected result")
-    do(asked, chosen, Consent(set_aside=set_aside or bool(task_ids)), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    flags = Flags(include_rejected_by_operator=by_operator or bool(task_ids))
+    do(asked, chosen, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def reject(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
-    reason: Reason = "set aside",
+    reason: Reason = "rejected",
     dry_run: DryRun = False,
     yes: Yes = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Set results aside that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
+    """Reject results that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.admin import REJECT_RESULTS, Consent
+    from parcelpost.storage.admin import REJECT_RESULTS, Flags
 
     asked = Asked(
-        word=REJECT_RESULTS,
+        operation=REJECT_RESULTS,
         noun="result",
         past="rejected",
-        change=lambda mending, which, _consent, progress: mending.reject_results(which, reason, progress),
-        question=lambda counts: f"Set {number_of(counts, 'result')} aside, and not send {_them(counts)}?",
-        done=lambda counts: f"{number_of(counts, 'result')} set aside: {reason}.",
+        change=lambda admin, which, _consent, progress: admin.reject_results(which, reason, progress),
+        question=lambda counts: f"Reject {number_of(counts, 'result')}, and not send {_them(counts)}?",
+        done=lambda counts: f"{number_of(counts, 'result')} rejected: {reason}.",
         see=command_line("results show TASK_ID", store),
     )
     chosen = meant(which, task_ids, everything=everything, what="result")
-    do(asked, chosen, Consent(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, Flags(), store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def forget(
+def delete(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
@@ -119,19 +120,19 @@ def forget(
     """
     from parcelpost.cli.mending.asking import Asked, do
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.admin import FORGET_RESULTS, Consent
+    from parcelpost.storage.admin import DELETE_RESULTS, Flags
 
     asked = Asked(
-        word=FORGET_RESULTS,
+        operation=DELETE_RESULTS,
         noun="result",
-        past="forgotten",
-        change=lambda mending, which, consent, progress: mending.forget_results(which, consent, progress),
+        past="deleted",
+        change=lambda admin, which, flags, progress: admin.delete_results(which, flags, progress),
         question=_question,
         done=_done,
         see=command_line("results show TASK_ID", store),
     )
     chosen = meant(which, task_ids, everything=everything, what="result")
-    do(asked, chosen, Consent(unsynced=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, Flags(force=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _them(counts: Counts) -> str:
@@ -140,17 +141,17 @@ def _them(counts: Counts) -> str:
 
 def _question(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.admin import Fate
+    from parcelpost.storage.admin import PlannedAction
 
-    told = counts.get(Fate.REPORTED, 0)
+    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
     upstream = f" For {told:,} of them the upstream is told that the task failed." if told else ""
-    return f"Forget {number_of(counts, 'result')} with pages?{upstream}"
+    return f"Delete {number_of(counts, 'result')} with pages?{upstream}"
 
 
 def _done(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.admin import Fate
+    from parcelpost.storage.admin import PlannedAction
 
-    told = counts.get(Fate.REPORTED, 0)
+    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
     reports = f" In place of {told:,} a report that the task failed is to be delivered." if told else ""
-    return f"{number_of(counts, 'result')} forgotten.{reports}"
+    return f"{number_of(counts, 'result')} deleted.{reports}"

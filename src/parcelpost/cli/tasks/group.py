@@ -10,7 +10,7 @@ from parcelpost.cli.mending.options import ListUnlessTold
 from parcelpost.cli.tasks import looks, words
 
 app = typer.Typer(
-    help="The tasks of the store: list, show one, try again, reject, forget. Without a command they are listed.",
+    help="The tasks of the store: list, show one, try again, reject, delete. Without a command they are listed.",
     cls=ListUnlessTold,
     rich_markup_mode=None,
     epilog="""
@@ -26,4 +26,4 @@ app.command("list", epilog=looks.LIST_EXAMPLES)(with_settings(with_filters(looks
 app.command("show", epilog=looks.SHOW_EXAMPLES)(with_settings(looks.show))
 app.command("retry", epilog=words.RETRY_EXAMPLES)(with_settings(with_filters(words.retry)))
 app.command("reject", epilog=words.REJECT_EXAMPLES)(with_settings(with_filters(words.reject)))
-app.command("forget", epilog=words.FORGET_EXAMPLES)(with_settings(with_filters(words.forget)))
+app.command("delete", epilog=words.DELETE_EXAMPLES)(with_settings(with_filters(words.delete)))

@@ -14,8 +14,8 @@ from parcelpost.model import TaskInfo
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.history import Story
+    from parcelpost.storage.admin import Selection
     from parcelpost.storage.db import LocalDatabase
-    from parcelpost.storage.filters import Selection
 
 LIST_EXAMPLES = """
 Examples:
@@ -43,7 +43,7 @@ def list_(
     """List tasks in the order stored."""
     from parcelpost.cli import running
     from parcelpost.cli.mending.lists import Kind, print_list
-    from parcelpost.storage.filters import tasks_page
+    from parcelpost.storage.admin import tasks_page
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
         return await database.read(tasks_page, which, most, after)
@@ -70,7 +70,7 @@ def _row(one: TaskInfo) -> tuple[Cell, ...]:
     where = (task.platform, task.target.state, task.target.county, task.target.parcel_id)
     return (
         one.seq, task.task_id, one.status.label, task.priority.name.lower(), *where, one.retries,
-        moment(one.updated_at), one.error,
+        moment(one.updated_at), one.error_text,
     )  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def _document(found: Story) -> dict[str, Any]:
 
     from parcelpost.cli.results.looks import document
 
-    more = {"evidence": found.evidence, "page": found.page, "children": found.children, "history": found.history}
+    more = {"artifacts": found.artifacts, "page": found.page, "children": found.children, "history": found.history}
     result = document(found.result) if found.result else None
     return structs.asdict(found.task) | more | {"result": result}
 
@@ -94,10 +94,10 @@ def _lines(found: Story, store: Path) -> Iterator[str]:
 def _facts(found: Story, store: Path) -> Iterator[tuple[str, Cell]]:
     from msgspec.json import encode
 
-    from parcelpost.cli.mending.history import evidence_text, page_facts
+    from parcelpost.cli.mending.history import artifact_text, page_facts
     from parcelpost.cli.results.looks import delivery
 
-    one, kept = found.task, found.evidence
+    one, kept = found.task, found.artifacts
     task, target = one.task, one.task.target
     yield "task", task.task_id
     yield "status", one.status.label
@@ -116,9 +116,9 @@ def _facts(found: Story, store: Path) -> Iterator[tuple[str, Cell]]:
     yield "lease ends", moment(task.lease_expires_at)
     yield "held by", one.claimed_by
     yield "browser", one.assigned_browser
-    yield "error", one.error
+    yield "error", one.error_text
     yield "result", delivery(found.result) if found.result else None
     yield from page_facts(found.page)
     yield "also on it", count(found.children, "further record") if found.children else None
-    yield "screenshot", evidence_text(store, kept.screenshot_path) if kept else None
-    yield "log", evidence_text(store, kept.log_path) if kept else None
+    yield "screenshot", artifact_text(store, kept.screenshot_path) if kept else None
+    yield "log", artifact_text(store, kept.log_path) if kept else None

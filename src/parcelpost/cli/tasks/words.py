@@ -1,4 +1,4 @@
-"""`parcelpost tasks retry`, `reject` and `forget`."""
+"""`parcelpost tasks retry`, `reject` and `delete`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, comman
 
 if TYPE_CHECKING:
     from parcelpost.cli.mending.asking import Counts
-    from parcelpost.storage.filters import Selection
+    from parcelpost.storage.admin import Selection
 
 RETRY_EXAMPLES = """
 Examples:
@@ -30,13 +30,13 @@ Examples:
   parcelpost tasks reject 7f3a9c --reason "the county has no such parcel"
   parcelpost tasks reject --platform qpublic --county lee --dry-run
 """
-FORGET_EXAMPLES = """
+DELETE_EXAMPLES = """
 Examples:
 
 \b
-  parcelpost tasks forget 7f3a9c
-  parcelpost tasks forget --status completed --delivery synced --dry-run
-  parcelpost tasks forget --source local_file --unsynced --yes
+  parcelpost tasks delete 7f3a9c
+  parcelpost tasks delete --status completed --delivery synced --dry-run
+  parcelpost tasks delete --source local_file --unsynced --yes
 """
 
 
@@ -60,22 +60,22 @@ def retry(
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
     from parcelpost.model import TaskStatus
-    from parcelpost.storage.admin import RETRY_TASKS, Consent
+    from parcelpost.storage.admin import RETRY_TASKS, Flags
 
     asked = Asked(
-        word=RETRY_TASKS,
+        operation=RETRY_TASKS,
         noun="task",
         past="retried",
-        change=lambda mending, which, consent, progress: mending.retry_tasks(which, consent, progress),
+        change=lambda admin, which, flags, progress: admin.retry_tasks(which, flags, progress),
         question=lambda counts: f"Retry {number_of(counts, 'task')}?",
         done=lambda counts: f"{number_of(counts, 'task')} pending again.",
         see=command_line("tasks show TASK_ID", store),
         asks_for_one=False,
     )
     named = {TaskStatus.COMPLETED, TaskStatus.NOT_FOUND}.intersection(which.statuses)
-    consent = Consent(completed=completed or bool(named), delayed=True)
+    flags = Flags(include_completed=completed or bool(named), include_delayed=True)
     chosen = meant(which, task_ids, everything=everything, what="task")
-    do(asked, chosen, consent, store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, flags, store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def reject(
@@ -91,22 +91,22 @@ def reject(
     """Let pending tasks end as failed, undone. Where they came from an upstream, it is told. Asks first."""
     from parcelpost.cli.mending.asking import Asked, do, number_of
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.admin import REJECT_TASKS, Consent
+    from parcelpost.storage.admin import REJECT_TASKS, Flags
 
     asked = Asked(
-        word=REJECT_TASKS,
+        operation=REJECT_TASKS,
         noun="task",
         past="rejected",
-        change=lambda mending, which, _consent, progress: mending.reject_tasks(which, reason, progress),
+        change=lambda admin, which, _consent, progress: admin.reject_tasks(which, reason, progress),
         question=lambda counts: f"End {number_of(counts, 'pending task')} as failed?",
         done=lambda counts: f"{number_of(counts, 'task')} failed: {reason}.",
         see=command_line("tasks show TASK_ID", store),
     )
     chosen = meant(which, task_ids, everything=everything, what="task")
-    do(asked, chosen, Consent(), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, Flags(), store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def forget(
+def delete(
     which: Selection,
     task_ids: TaskIds = None,
     everything: Everything = False,
@@ -125,38 +125,38 @@ def forget(
     """
     from parcelpost.cli.mending.asking import Asked, do
     from parcelpost.cli.mending.filters import meant
-    from parcelpost.storage.admin import FORGET_TASKS, Consent
+    from parcelpost.storage.admin import DELETE_TASKS, Flags
 
     asked = Asked(
-        word=FORGET_TASKS,
+        operation=DELETE_TASKS,
         noun="task",
-        past="forgotten",
-        change=lambda mending, which, consent, progress: mending.forget_tasks(which, consent, progress),
+        past="deleted",
+        change=lambda admin, which, flags, progress: admin.delete_tasks(which, flags, progress),
         question=_question,
         done=_done,
         see=command_line("tasks show TASK_ID", store),
     )
     chosen = meant(which, task_ids, everything=everything, what="task")
-    do(asked, chosen, Consent(unsynced=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
+    do(asked, chosen, Flags(force=unsynced), store, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 def _question(counts: Counts) -> str:
     from parcelpost.cli.mending.asking import number_of
-    from parcelpost.storage.admin import Fate
+    from parcelpost.storage.admin import PlannedAction
 
-    told = counts.get(Fate.REPORTED, 0)
+    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
     upstream = f" {told:,} of them an upstream waits for: it is told that they failed." if told else ""
-    again = counts.get(Fate.BROUGHT, 0)
+    again = counts.get(PlannedAction.FAIL_AND_KEEP, 0)
     stays = f" {again:,} of them were to be done again: what they brought before stays." if again else ""
-    return f"Forget {number_of(counts, 'task')} with results and pages?{upstream}{stays}"
+    return f"Delete {number_of(counts, 'task')} with results and pages?{upstream}{stays}"
 
 
 def _done(counts: Counts) -> str:
     from parcelpost.cli.output import count
-    from parcelpost.storage.admin import Fate
+    from parcelpost.storage.admin import PlannedAction
 
-    told = counts.get(Fate.REPORTED, 0)
+    told = counts.get(PlannedAction.FAIL_AND_REPORT, 0)
     reports = f" {told:,} failed: they go some time after their upstream was told." if told else ""
-    again = counts.get(Fate.BROUGHT, 0)
+    again = counts.get(PlannedAction.FAIL_AND_KEEP, 0)
     stays = f" {again:,} will not be done again: what they brought before stays." if again else ""
-    return f"{count(counts.get(Fate.DONE, 0), 'task')} forgotten.{reports}{stays}"
+    return f"{count(counts.get(PlannedAction.APPLY, 0), 'task')} deleted.{reports}{stays}"

@@ -76,7 +76,7 @@ class _Glance:
         found, found_at, start = await self._overview.get()
         queue, platforms = await self._counts.get()
         alive = {one.id for one in found.workers}
-        told = await WorkerState(self._db, CLOCK).named(PRESENCE_STATE, Presence)
+        told = await WorkerState(self._db, CLOCK).list(PRESENCE_STATE, Presence)
         return Seen(
             at=now,
             store=str(self._store),

@@ -90,7 +90,7 @@ def facts(seen: Seen, how: How) -> Iterator[Line]:
     parts = [f"{queue.pending:,} to do{later}", f"{seen.held:,} running", *ended]
     yield _fact("queue", how.dot.join(parts))
     oldest = f", the oldest for {age(queue.oldest_unsynced_seconds)}" if queue.unsynced else ""
-    rejected: Style = "bad" if queue.rejected > queue.set_aside else "plain"
+    rejected: Style = "bad" if queue.rejected > queue.rejected_by_operator else "plain"
     yield (
         *_fact("outbox", f"{count(queue.unsynced, 'result')} to deliver{oldest}{how.dot}"),
         Span(f"{queue.rejected:,} rejected", rejected),

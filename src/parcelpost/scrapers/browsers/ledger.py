@@ -18,12 +18,12 @@ class BrowserLedger(Protocol):
     async def all(self) -> list[BrowserState]:
         """Those of all pools on the store."""
 
-    async def left_behind(self) -> list[BrowserState]:
+    async def orphans(self) -> list[BrowserState]:
         """Those of pools whose process is dead."""
 
     async def remove(self, browser_id: int) -> bool: ...
 
-    async def bury(self, state: BrowserState) -> bool:
+    async def reap(self, state: BrowserState) -> bool:
         """Removes one that was left behind, unless another has its place by now."""
 
     async def assign(self, task_id: str, browser_id: int | None) -> None: ...

@@ -54,11 +54,11 @@ class Lender(Protocol):
         """0: a page would be lent at once; else the seconds until it is worth a look."""
 
 
-class EvidenceSink(Protocol):
+class ArtifactSink(Protocol):
     async def put(self, task_id: str, screenshot: bytes | None, log: str) -> object: ...
 
 
-class NoEvidence:
+class NoArtifacts:
     async def put(self, task_id: str, screenshot: bytes | None, log: str) -> object:
         return None
 
@@ -70,7 +70,7 @@ class Browsing(Struct, frozen=True, kw_only=True):
     options: BrowserOptions = BrowserOptions()
     profiles: Path | None = None
     """The folder of what people have saved of their sessions; None: there are none."""
-    evidence: EvidenceSink = NoEvidence()
+    artifacts: ArtifactSink = NoArtifacts()
     quiet_seconds: float = 5.0
     """A page that loads nothing for so long brings nothing more."""
     idle_seconds: float = 30.0

@@ -16,9 +16,9 @@ from parcelpost.scrapers.browsers.processes import Process
 async def remove(ledger: BrowserLedger, clock: Clock, emit: Emit) -> None:
     """May raise a StoreError."""
     removed: dict[str, int] = {}
-    for state in await ledger.left_behind():
+    for state in await ledger.orphans():
         killed = await _end(state, clock) if state.boot == processes.boot() else 0
-        if killed is not None and await ledger.bury(state):
+        if killed is not None and await ledger.reap(state):
             removed[state.owner] = removed.get(state.owner, 0) + killed
     for owner, count in removed.items():
         emit(BrowserOrphansRemoved(owner=owner, processes=count))
@@ -28,7 +28,7 @@ async def forget(ledger: BrowserLedger, token: str) -> None:
     """At a pool's end: what it wrote down of browsers that are gone, in whatever moment it was interrupted."""
     for state in await ledger.all():
         if state.marker.startswith(token) and not _browser(state).left():
-            await ledger.bury(state)
+            await ledger.reap(state)
 
 
 async def _end(state: BrowserState, clock: Clock) -> int | None:

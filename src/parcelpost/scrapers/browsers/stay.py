@@ -18,7 +18,7 @@ from parcelpost.scrapers.browsers.page_watch import PageWatch
 from parcelpost.scrapers.browsers.profiles import unusable
 from parcelpost.scrapers.fetch_errors import FAILURES, BrowserDied, FetchFailed
 
-_EVIDENCE_SECONDS = 5.0
+_ARTIFACT_SECONDS = 5.0
 _MOST_SCREENSHOT_BYTES = 4 * 1024**2
 
 
@@ -161,7 +161,7 @@ class Stay:
         """An aid: what cannot be had or stored of it is no failure."""
         screenshot = None
         try:
-            async with asyncio.timeout(_EVIDENCE_SECONDS):
+            async with asyncio.timeout(_ARTIFACT_SECONDS):
                 cookies = await lent.alive(lent.context.cookies())
                 self.secrets += [one.get("value", "") for one in cookies]
                 session = await lent.alive(lent.context.new_cdp_session(lent.page))
@@ -173,5 +173,5 @@ class Stay:
             self.log.add("no screenshot", f"it has {len(screenshot):,} bytes")
             screenshot = None
         with suppress(StoreError, OSError, TimeoutError):
-            async with asyncio.timeout(_EVIDENCE_SECONDS):
-                await self._browsing.evidence.put(self._task_id, screenshot, self.log.text(self.secrets))
+            async with asyncio.timeout(_ARTIFACT_SECONDS):
+                await self._browsing.artifacts.put(self._task_id, screenshot, self.log.text(self.secrets))

@@ -1,9 +1,9 @@
 -- Initial schema
--- CHECKs compare with =, not IN: SQLite builds a temporary table for every IN list, at every row.
+-- CHECKs compare with =, not IN: SQLite builds a temporary table for every IN list, for every row.
 -- Times are UTC ISO-8601 text with milliseconds. I1..I9 are the invariants of docs/invariants.md.
 
 CREATE TABLE tasks (
-    seq              INTEGER PRIMARY KEY,           -- the order of arrival; clocks are set back, this is not
+    seq              INTEGER PRIMARY KEY,           -- order of arrival; unlike times, it never goes back
     task_id          TEXT NOT NULL UNIQUE,
     source           TEXT NOT NULL
                      CHECK (source = 'gateway' OR source = 'firestore' OR source = 'local_file' OR source = 'cli'),
@@ -17,10 +17,10 @@ CREATE TABLE tasks (
     status           TEXT NOT NULL DEFAULT 'pending',
     retries          INTEGER NOT NULL DEFAULT 0 CHECK (retries >= 0),
     max_retries      INTEGER NOT NULL CHECK (max_retries >= 0),
-    recoveries       INTEGER NOT NULL DEFAULT 0,    -- how often the process that held it died (I9)
-    available_at     TEXT,                          -- NULL: due now; else not before this
-    lease_expires_at TEXT,                          -- the upstream's grant; NULL: none
-    lease_id         TEXT,                          -- which grant; NULL: the upstream gives its leases no names
+    recoveries       INTEGER NOT NULL DEFAULT 0,    -- how often its process crashed (I9)
+    available_at     TEXT,                          -- NULL: due now
+    lease_expires_at TEXT,                          -- end of the upstream's lease; NULL: no lease
+    lease_id         TEXT,                          -- NULL: the upstream has no lease ids
     claim_token      TEXT,
     claimed_by       TEXT,
     assigned_browser INTEGER,
@@ -29,10 +29,11 @@ CREATE TABLE tasks (
     started_at       TEXT,
     completed_at     TEXT,
     error            TEXT,
-    parent_id        TEXT,                          -- the task whose page brought this record; NULL: an order itself
-    ask_site         INTEGER NOT NULL DEFAULT 0 CHECK (ask_site = 0 OR ask_site = 1),  -- whatever the page cache has
-    answer_due_at    TEXT,                          -- the upstream handed it out again after its end was delivered
-    -- One expression for every status: only a processing task is held (I4, I9), only an ended one has an end.
+    ended_by         TEXT CHECK (ended_by = 'operator'),  -- NULL: not ended, or by the worker
+    parent_id        TEXT,                          -- the task on whose page this record was; NULL: not a child
+    ask_site         INTEGER NOT NULL DEFAULT 0 CHECK (ask_site = 0 OR ask_site = 1),  -- 1: skip the page cache
+    answer_due_at    TEXT,                          -- the upstream leased it again after its end was delivered
+    -- Only a processing task is claimed (I4, I9), only an ended one has completed_at.
     CHECK (CASE status
         WHEN 'processing' THEN claim_token IS NOT NULL AND claimed_by IS NOT NULL AND completed_at IS NULL
         WHEN 'pending' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NULL
@@ -40,10 +41,11 @@ CREATE TABLE tasks (
         WHEN 'not_found' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
         WHEN 'failed' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
         WHEN 'expired' THEN claim_token IS NULL AND claimed_by IS NULL AND completed_at IS NOT NULL
-        ELSE 0 END)
+        ELSE 0 END),
+    CHECK (ended_by IS NULL OR status = 'failed')
 ) STRICT;
 
--- Claiming: the head of every platform's queue is one probe, however long the queue or however many are paused.
+-- Claiming: the head of every platform's queue is one index probe, however long the queue.
 CREATE INDEX tasks_ready ON tasks (platform, priority, seq) WHERE status = 'pending' AND available_at IS NULL;
 CREATE INDEX tasks_delayed ON tasks (available_at, platform) WHERE status = 'pending' AND available_at IS NOT NULL;
 CREATE INDEX tasks_leased ON tasks (lease_expires_at) WHERE status = 'pending' AND lease_expires_at IS NOT NULL;
@@ -55,8 +57,8 @@ CREATE INDEX tasks_children ON tasks (parent_id, platform) WHERE parent_id IS NO
 CREATE INDEX tasks_to_answer ON tasks (answer_due_at) WHERE answer_due_at IS NOT NULL;
 CREATE INDEX tasks_ended ON tasks (completed_at, status, platform) WHERE completed_at IS NOT NULL;
 
--- One outbox for records (success 1) and for reports of failed and expired tasks (success 0) (I1, I3). A page that lists
--- many parcels gives many results, each with a task of its own; the page is stored once and named by all of them.
+-- The outbox: records (success 1) and reports of failed and expired tasks (success 0) (I1, I3). A page with many parcels
+-- gives many results, each with its own task; the page is stored once and named by all of them.
 CREATE TABLE results (
     seq               INTEGER PRIMARY KEY,
     result_id         TEXT NOT NULL UNIQUE,
@@ -73,7 +75,7 @@ CREATE TABLE results (
     screenshot_path   TEXT,
     log_path          TEXT,
     raw_sha256        TEXT,                          -- of the page's bytes as fetched
-    raw_bytes         INTEGER NOT NULL DEFAULT 0,    -- what its files take on disk
+    raw_bytes         INTEGER NOT NULL DEFAULT 0,    -- size of its files on disk
     page_shared       INTEGER NOT NULL DEFAULT 0 CHECK (page_shared = 0 OR page_shared = 1),
     content_type      TEXT,                          -- of the page; NULL: text/html
     idempotency_key   TEXT NOT NULL,                 -- I5
@@ -84,10 +86,12 @@ CREATE TABLE results (
     raw_synced_at     TEXT,
     synced_at         TEXT,
     rejected_at       TEXT,
+    rejected_by       TEXT CHECK (rejected_by = 'operator'),  -- NULL: not rejected, or by the upstream
     created_at        TEXT NOT NULL,
-    data              TEXT,                          -- last: a look at the other columns never reads it
+    data              TEXT,                          -- last: reading other columns does not load it
     CHECK ((synced = 1) = (synced_at IS NOT NULL)),                          -- I2
     CHECK (synced = 0 OR rejected_at IS NULL),
+    CHECK (rejected_by IS NULL OR rejected_at IS NOT NULL),
     CHECK ((html_path IS NULL) = (raw_sha256 IS NULL)),                      -- I6
     CHECK (synced = 0 OR html_path IS NULL OR raw_synced_at IS NOT NULL)     -- I6: the raw file goes first
 ) STRICT;
@@ -95,7 +99,7 @@ CREATE TABLE results (
 CREATE INDEX results_outbox ON results (seq) WHERE synced = 0 AND rejected_at IS NULL;
 CREATE INDEX results_rejected ON results (seq) WHERE rejected_at IS NOT NULL;
 CREATE INDEX results_synced ON results (synced_at) WHERE synced = 1;
--- A file belongs to one result, the one that names the record beside it too. Others may name the page only.
+-- A page file belongs to the result that also has the json_path. Other results may name the page only.
 CREATE UNIQUE INDEX results_page_owner ON results (html_path) WHERE json_path IS NOT NULL;
 CREATE INDEX results_page_shared ON results (html_path) WHERE html_path IS NOT NULL AND json_path IS NULL;
 
@@ -149,7 +153,7 @@ CREATE TABLE browser_pool_state (
     last_health_check TEXT NOT NULL,
     created_at        TEXT NOT NULL,
     restarted_at      TEXT,
-    -- Written before a browser is started, so that those of a killed worker are found.
+    -- Written before a browser starts, so that the browsers of a killed worker are found.
     owner             TEXT NOT NULL DEFAULT '',
     boot              TEXT NOT NULL DEFAULT '',
     marker            TEXT NOT NULL DEFAULT '',
@@ -190,7 +194,7 @@ CREATE TABLE agent_metrics (
 
 CREATE INDEX agent_metrics_timestamp ON agent_metrics (timestamp);
 
--- Platforms nobody claims from: until a moment, or until somebody resumes them.
+-- Platforms that are paused until a time, or until an operator resumes them.
 CREATE TABLE platform_pauses (
     platform     TEXT PRIMARY KEY,
     paused_until TEXT,
@@ -198,26 +202,26 @@ CREATE TABLE platform_pauses (
     created_at   TEXT NOT NULL
 ) STRICT;
 
--- What a worker must not forget over a restart: named values, each a JSON object.
+-- Named values that survive a restart, each a JSON object.
 CREATE TABLE worker_state (
     name       TEXT PRIMARY KEY,
     value      TEXT NOT NULL,
     updated_at TEXT NOT NULL
 ) STRICT;
 
--- What a failed attempt in a browser looked like: two files below the raw folder, named here so that they are counted
--- (I8), found, and removed in their time.
-CREATE TABLE evidence (
-    task_id         TEXT PRIMARY KEY,                -- it may outlive its task
+-- The screenshot and the log of a task's last failed attempt in a browser: files in the raw folder, counted (I8) and
+-- deleted when they expire.
+CREATE TABLE artifacts (
+    task_id         TEXT PRIMARY KEY,                -- may be kept longer than its task
     screenshot_path TEXT,
     log_path        TEXT,
-    bytes           INTEGER NOT NULL,                -- what the files take on disk
+    bytes           INTEGER NOT NULL,                -- size of the files on disk
     created_at      TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX evidence_created ON evidence (created_at);
+CREATE INDEX artifacts_created ON artifacts (created_at);
 
--- Running totals in bytes, so that the caps are known without counting (I8).
+-- Running totals in bytes, to check the caps without counting (I8).
 CREATE TABLE storage_usage (
     kind  TEXT PRIMARY KEY CHECK (kind IN ('raw', 'cache')),
     bytes INTEGER NOT NULL
@@ -225,7 +229,7 @@ CREATE TABLE storage_usage (
 
 INSERT INTO storage_usage (kind, bytes) VALUES ('raw', 0), ('cache', 0);
 
--- A saved page is added by results.save_each, once for a whole group: a trigger here costs a fifth of every insert.
+-- results.save_each adds saved pages, once for a whole group: a trigger would cost a fifth of every insert.
 CREATE TRIGGER results_raw_removed AFTER DELETE ON results WHEN OLD.raw_bytes > 0 BEGIN
     UPDATE storage_usage SET bytes = bytes - OLD.raw_bytes WHERE kind = 'raw';
 END;
@@ -242,10 +246,10 @@ CREATE TRIGGER cache_removed AFTER DELETE ON cache BEGIN
     UPDATE storage_usage SET bytes = bytes - OLD.size_bytes WHERE kind = 'cache';
 END;
 
-CREATE TRIGGER evidence_added AFTER INSERT ON evidence BEGIN
+CREATE TRIGGER artifacts_added AFTER INSERT ON artifacts BEGIN
     UPDATE storage_usage SET bytes = bytes + NEW.bytes WHERE kind = 'raw';
 END;
 
-CREATE TRIGGER evidence_removed AFTER DELETE ON evidence BEGIN
+CREATE TRIGGER artifacts_removed AFTER DELETE ON artifacts BEGIN
     UPDATE storage_usage SET bytes = bytes - OLD.bytes WHERE kind = 'raw';
 END;

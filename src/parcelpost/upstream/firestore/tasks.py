@@ -119,9 +119,9 @@ class Tasks:
     def _ended(self, found: Found, entry: OutboxEntry) -> Fields:
         now = self._calls.now()
         if entry.status is TaskStatus.FAILED:
-            return ended(FAILED, now, entry.error or "the worker gave no reason")
+            return ended(FAILED, now, entry.error_text or "the worker gave no reason")
         if entry.status is TaskStatus.EXPIRED:
-            why = entry.error or "it expired before it was started"
+            why = entry.error_text or "it expired before it was started"
             return queued_again(found, self._settings.max_attempts, now, why)
         if entry.status is TaskStatus.NOT_FOUND:
             return ended(NOT_FOUND, now, entry.error)

@@ -1,4 +1,4 @@
-"""A person's word on tasks and results: what goes, what stays, what an upstream is told."""
+"""A person's operation on tasks and results: what goes, what stays, what an upstream is told."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Listed, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, admin
-from parcelpost.storage.admin import Consent, Fate
-from parcelpost.storage.filters import Delivery, Selection
+from parcelpost.storage.admin import Delivery, Flags, PlannedAction, Selection
 from tests.storage.making import (
     NOW,
     a_result,
@@ -27,7 +26,7 @@ from tests.storage.making import (
 )
 
 ALL = Selection()
-LOSE = Consent(unsynced=True)
+LOSE = Flags(force=True)
 LOCAL = Source.CLI
 
 
@@ -55,7 +54,7 @@ async def test_a_delivered_task_goes_with_its_result_page_and_usage(lpm: LocalPe
     entry = await save_one(lpm, result=a_result(body=b"<p>1</p>"))
     await deliver(lpm, entry.result_id)
     assert files(lpm)
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.DONE: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert everything(store) == []
     assert files(lpm) == set()
     assert look(store, "SELECT bytes FROM storage_usage WHERE kind = 'raw'") == [(0,)]
@@ -63,57 +62,59 @@ async def test_a_delivered_task_goes_with_its_result_page_and_usage(lpm: LocalPe
 
 async def test_a_failed_task_goes_with_its_evidence_once_it_was_reported(lpm: LocalPersistenceManager) -> None:
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", b"\x89PNG\r\n\x1a\n", "no table")
+    await lpm.artifacts.put("t1", b"\x89PNG\r\n\x1a\n", "no table")
     await lpm.give_up(claim, "no table")
-    assert await lpm.mending.forget_tasks(ALL) == {}
+    assert await lpm.admin.delete_tasks(ALL) == {}
     await deliver(lpm, (await the_result(lpm)).result_id)
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.DONE: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert files(lpm) == set()
-    assert await lpm.evidence.get("t1") is None
+    assert await lpm.artifacts.get("t1") is None
 
 
-@pytest.mark.parametrize("word", ["tasks", "results"])
+@pytest.mark.parametrize("operation", ["tasks", "results"])
 async def test_i2_an_undelivered_record_stays_without_consent(
-    lpm: LocalPersistenceManager, store: Path, word: str
+    lpm: LocalPersistenceManager, store: Path, operation: str
 ) -> None:
     await save_one(lpm, result=a_result(body=b"<p>1</p>"))
     before = everything(store), files(lpm)
-    forget = lpm.mending.forget_tasks if word == "tasks" else lpm.mending.forget_results
-    assert await forget(ALL) == {}
+    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    assert await delete(ALL) == {}
     assert (everything(store), files(lpm)) == before
 
 
-@pytest.mark.parametrize("word", ["tasks", "results"])
-async def test_i1_in_place_of_a_forgotten_record_its_upstream_hears_of_a_failure(
-    lpm: LocalPersistenceManager, word: str
+@pytest.mark.parametrize("operation", ["tasks", "results"])
+async def test_i1_in_place_of_a_deleted_record_its_upstream_hears_of_a_failure(
+    lpm: LocalPersistenceManager, operation: str
 ) -> None:
     old = await save_one(lpm, result=a_result(body=b"<p>1</p>"))
-    forget = lpm.mending.forget_tasks if word == "tasks" else lpm.mending.forget_results
-    assert await forget(ALL, LOSE) == {Fate.REPORTED: 1}
+    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    assert await delete(ALL, LOSE) == {PlannedAction.FAIL_AND_REPORT: 1}
     assert files(lpm) == set()
     (report,) = await lpm.get_unsynced_results()
     assert (report.task_id, report.status, report.data, report.success) == ("t1", TaskStatus.FAILED, None, False)
     assert report.result_id != old.result_id, "a receipt for the record is none for the report"
-    assert "forgotten" in (report.error or "")
+    assert "deleted" in (report.error or "")
     await deliver(lpm, report.result_id)
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.DONE: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.APPLY: 1}
     assert await lpm.list_tasks() == []
 
 
-@pytest.mark.parametrize("word", ["tasks", "results"])
-async def test_i1_a_report_stays_until_it_is_delivered(lpm: LocalPersistenceManager, store: Path, word: str) -> None:
+@pytest.mark.parametrize("operation", ["tasks", "results"])
+async def test_i1_a_report_stays_until_it_is_delivered(
+    lpm: LocalPersistenceManager, store: Path, operation: str
+) -> None:
     await lpm.give_up(await claim_one(lpm), "no such parcel")
     before = everything(store)
-    forget = lpm.mending.forget_tasks if word == "tasks" else lpm.mending.forget_results
-    assert await forget(ALL, LOSE) == {}
+    delete = lpm.admin.delete_tasks if operation == "tasks" else lpm.admin.delete_results
+    assert await delete(ALL, LOSE) == {}
     assert everything(store) == before
 
 
 async def test_i1_a_pending_order_ends_as_failed_and_is_reported(lpm: LocalPersistenceManager) -> None:
     await lpm.add_task(a_task())
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.REPORTED: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.FAIL_AND_REPORT: 1}
     (report,) = await lpm.get_unsynced_results()
-    assert (report.status, report.error) == (TaskStatus.FAILED, "by a person: forgotten here")
+    assert (report.status, report.error_text) == (TaskStatus.FAILED, "by the operator: deleted here")
     assert await lpm.claim() == []
 
 
@@ -121,7 +122,7 @@ async def test_a_local_order_goes_whatever_it_is(lpm: LocalPersistenceManager, s
     await save_one(lpm, a_task("saved", source=LOCAL), a_result(body=b"<p>1</p>"))
     await lpm.give_up(await claim_one(lpm, a_task("failed", source=LOCAL)), "no")
     await lpm.add_task(a_task("pending", source=LOCAL))
-    assert await lpm.mending.forget_tasks(ALL, LOSE) == {Fate.DONE: 3}
+    assert await lpm.admin.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 3}
     assert everything(store) == []
     assert files(lpm) == set()
 
@@ -130,7 +131,7 @@ async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: Lo
     entry = await save_one(lpm)
     await deliver(lpm, entry.result_id)
     await lpm.requeue(["t1"], completed=True)
-    assert await lpm.mending.forget_tasks(ALL) == {Fate.BROUGHT: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {PlannedAction.FAIL_AND_KEEP: 1}
     assert (await the_result(lpm)).result_id == entry.result_id
     assert (await the_task(lpm)).status is TaskStatus.FAILED
 
@@ -138,16 +139,16 @@ async def test_the_delivered_record_of_an_order_that_is_done_again_stays(lpm: Lo
 async def test_what_is_worked_on_is_left_alone(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
     before = everything(store)
-    assert await lpm.mending.forget_tasks(ALL, LOSE) == {}
-    assert await lpm.mending.reject_tasks(ALL, "no") == {}
-    assert await lpm.mending.retry_tasks(ALL, Consent(completed=True, delayed=True)) == {}
+    assert await lpm.admin.delete_tasks(ALL, LOSE) == {}
+    assert await lpm.admin.reject_tasks(ALL, "no") == {}
+    assert await lpm.admin.retry_tasks(ALL, Flags(include_completed=True, include_delayed=True)) == {}
     assert everything(store) == before
 
 
 async def test_a_task_goes_with_all_that_its_page_brought(lpm: LocalPersistenceManager, store: Path) -> None:
     await _list_of_three(lpm, Source.LOCAL_FILE)
-    assert await lpm.mending.forget_tasks(ALL) == {}
-    assert await lpm.mending.forget_tasks(ALL, LOSE) == {Fate.DONE: 1}
+    assert await lpm.admin.delete_tasks(ALL) == {}
+    assert await lpm.admin.delete_tasks(ALL, LOSE) == {PlannedAction.APPLY: 1}
     assert everything(store) == []
     assert files(lpm) == set()
 
@@ -155,17 +156,17 @@ async def test_a_task_goes_with_all_that_its_page_brought(lpm: LocalPersistenceM
 async def test_i6_a_page_stays_as_long_as_a_result_names_it(lpm: LocalPersistenceManager) -> None:
     parent, first, second = await _list_of_three(lpm)
     await deliver(lpm, *(entry.result_id for entry in await lpm.list_results()))
-    assert await lpm.mending.forget_results(one(parent)) == {}
-    assert await lpm.mending.forget_results(one(first)) == {Fate.DONE: 1}
+    assert await lpm.admin.delete_results(one(parent)) == {}
+    assert await lpm.admin.delete_results(one(first)) == {PlannedAction.APPLY: 1}
     assert len(files(lpm)) == 2
-    assert await lpm.mending.forget_results(Selection(task_ids=(parent, second))) == {Fate.DONE: 2}
+    assert await lpm.admin.delete_results(Selection(task_ids=(parent, second))) == {PlannedAction.APPLY: 2}
     assert files(lpm) == set()
     assert len(await lpm.list_tasks()) == 3, "tasks stay"
 
 
 async def test_of_a_list_only_the_order_itself_is_reported(lpm: LocalPersistenceManager) -> None:
     parent, *_ = await _list_of_three(lpm)
-    assert await lpm.mending.forget_results(ALL, LOSE) == {Fate.DONE: 2, Fate.REPORTED: 1}
+    assert await lpm.admin.delete_results(ALL, LOSE) == {PlannedAction.APPLY: 2, PlannedAction.FAIL_AND_REPORT: 1}
     (report,) = await lpm.list_results()
     assert (report.task_id, report.data) == (parent, None)
 
@@ -177,19 +178,21 @@ async def test_what_others_have_changed_since_it_was_found_is_no_longer_meant(
     with contextlib.closing(sqlite3.connect(store)) as db:
         for status, number in ((TaskStatus.PENDING, 0), (TaskStatus.FAILED, 1)):
             which = Selection(statuses=(status,))
-            assert len(admin.now_of(db, admin.FORGET_TASKS, which, "[1]", LOSE)) == number
+            assert len(admin.planned_now(db, admin.DELETE_TASKS, which, "[1]", LOSE)) == number
 
 
-async def test_results_are_set_aside_and_sent_again(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
+async def test_results_are_rejected_by_operator_and_sent_again(
+    lpm: LocalPersistenceManager, clock: ManualClock
+) -> None:
     await save_one(lpm, "a")
     await deliver(lpm, (await save_one(lpm, "b")).result_id)
-    assert await lpm.mending.reject_results(ALL, "wrong") == {Fate.DONE: 1}
+    assert await lpm.admin.reject_results(ALL, "wrong") == {PlannedAction.APPLY: 1}
     assert await lpm.get_unsynced_results() == []
     aside = await the_result(lpm, "a")
-    assert (aside.last_error, aside.rejected_at) == ("by a person: wrong", clock.now())
+    assert (aside.last_error, aside.rejected_by, aside.rejected_at) == ("wrong", "operator", clock.now())
     rejected = Selection(delivery=Delivery.REJECTED)
-    assert await lpm.mending.retry_results(rejected) == {}, "a person's word is not undone by the way"
-    assert await lpm.mending.retry_results(rejected, Consent(set_aside=True)) == {Fate.DONE: 1}
+    assert await lpm.admin.retry_results(rejected) == {}, "a person's operation is not undone by the way"
+    assert await lpm.admin.retry_results(rejected, Flags(include_rejected_by_operator=True)) == {PlannedAction.APPLY: 1}
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["a"]
 
 
@@ -197,16 +200,16 @@ async def test_many_are_done_some_at_a_time_and_told(lpm: LocalPersistenceManage
     number = 2 * admin._BATCH + 7
     await lpm.add_tasks(a_task(f"t{n}", source=LOCAL) for n in range(number))
     told: list[int] = []
-    assert await lpm.mending.forget_tasks(ALL, progress=told.append) == {Fate.DONE: number}
+    assert await lpm.admin.delete_tasks(ALL, progress=told.append) == {PlannedAction.APPLY: number}
     assert told == [admin._BATCH, 2 * admin._BATCH, number]
     assert await lpm.list_tasks() == []
 
 
-async def test_signals_of_a_forgotten_task_stay_as_they_tell_of_selectors(lpm: LocalPersistenceManager) -> None:
+async def test_signals_of_a_deleted_task_stay_as_they_tell_of_selectors(lpm: LocalPersistenceManager) -> None:
     from parcelpost.model import Signal
 
     await lpm.add_task(a_task(source=LOCAL))
     signal = Signal(platform="vgsi", field="f", selector="#x", selector_type="css", success=True, task_id="t1")
     await lpm.signals.append([signal])
-    await lpm.mending.forget_tasks(ALL)
+    await lpm.admin.delete_tasks(ALL)
     assert [stored.signal for stored in await lpm.signals.unsynced()] == [signal]

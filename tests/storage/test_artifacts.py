@@ -22,7 +22,7 @@ DAY = 86_400
 
 
 def files(store: Path) -> list[Path]:
-    return sorted(path for path in (store.parent / "data" / "evidence").rglob("*") if path.is_file())
+    return sorted(path for path in (store.parent / "data" / "artifacts").rglob("*") if path.is_file())
 
 
 def raw_bytes(store: Path) -> int:
@@ -32,7 +32,7 @@ def raw_bytes(store: Path) -> int:
 
 async def test_a_failed_task_names_its_screenshot_and_its_log(lpm: LocalPersistenceManager, store: Path) -> None:
     claim = await claim_one(lpm)
-    assert await lpm.evidence.put("t1", PNG, "console: no table")
+    assert await lpm.artifacts.put("t1", PNG, "console: no table")
     await lpm.give_up(claim, "the page has no table")
     entry = await the_result(lpm)
     assert lpm.raw_path(str(entry.screenshot_path)).read_bytes() == PNG
@@ -45,10 +45,10 @@ async def test_a_task_that_used_up_its_retries_names_the_evidence_of_its_last_at
     lpm: LocalPersistenceManager, store: Path
 ) -> None:
     claim = await claim_one(lpm, a_task(max_retries=1))
-    await lpm.evidence.put("t1", PNG, "first")
+    await lpm.artifacts.put("t1", PNG, "first")
     assert await lpm.retry_later(claim, "slow", timedelta(0)) is TaskStatus.PENDING
     (claim,) = await lpm.claim()
-    await lpm.evidence.put("t1", JPEG, "second")
+    await lpm.artifacts.put("t1", JPEG, "second")
     assert await lpm.retry_later(claim, "slow", timedelta(0)) is TaskStatus.FAILED
     entry = await the_result(lpm)
     assert [path.suffix for path in files(store)] == [".jpg", ".log"]
@@ -58,7 +58,7 @@ async def test_a_task_that_used_up_its_retries_names_the_evidence_of_its_last_at
 
 async def test_a_task_that_found_nothing_names_it_too(lpm: LocalPersistenceManager) -> None:
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", None, "no such parcel")
+    await lpm.artifacts.put("t1", None, "no such parcel")
     await lpm.finish(claim)
     entry = await the_result(lpm)
     assert entry.screenshot_path is None
@@ -69,17 +69,17 @@ async def test_a_task_without_evidence_names_none(lpm: LocalPersistenceManager) 
     await lpm.give_up(await claim_one(lpm), "no")
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)
-    assert await lpm.evidence.get("t1") is None
+    assert await lpm.artifacts.get("t1") is None
 
 
 async def test_a_record_makes_an_end_of_it(lpm: LocalPersistenceManager, store: Path) -> None:
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "first")
+    await lpm.artifacts.put("t1", PNG, "first")
     await lpm.retry_later(claim, "slow", timedelta(0))
-    assert await lpm.evidence.get("t1") is not None
+    assert await lpm.artifacts.get("t1") is not None
     (claim,) = await lpm.claim()
     await lpm.save_result(claim, a_result())
-    assert await lpm.evidence.get("t1") is None
+    assert await lpm.artifacts.get("t1") is None
     assert (files(store), raw_bytes(store)) == ([], 0)
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path) == (None, None)
@@ -88,7 +88,7 @@ async def test_a_record_makes_an_end_of_it(lpm: LocalPersistenceManager, store: 
 async def test_also_of_a_requeued_task_whose_evidence_is_an_earlier_process_s(store: Path, clock: ManualClock) -> None:
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         claim = await claim_one(lpm)
-        await lpm.evidence.put("t1", PNG, "")
+        await lpm.artifacts.put("t1", PNG, "")
         await lpm.give_up(claim, "no")
     async with LocalPersistenceManager.open(store, clock=clock) as lpm:
         await lpm.requeue()
@@ -103,10 +103,10 @@ async def test_what_a_sister_left_of_a_completed_task_goes_with_the_next_clean_u
     await lpm.save_result(await claim_one(lpm, "other"), a_result())
     claim = await claim_one(lpm)
     async with LocalPersistenceManager.open(store, clock=clock) as sister:
-        await sister.evidence.put("t1", PNG, "")
+        await sister.artifacts.put("t1", PNG, "")
     await lpm.save_result(claim, a_result())
     assert len(files(store)) == 1
-    assert (await lpm.janitor.clean()).evidence == 1
+    assert (await lpm.maintenance.clean()).artifacts == 1
     assert files(store) == []
 
 
@@ -114,32 +114,32 @@ async def test_it_goes_after_its_time_and_is_no_longer_named(
     lpm: LocalPersistenceManager, clock: ManualClock, store: Path
 ) -> None:
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "log")
+    await lpm.artifacts.put("t1", PNG, "log")
     await lpm.give_up(claim, "no")
     clock.advance(7 * DAY)
-    assert (await lpm.janitor.clean()).evidence == 0
+    assert (await lpm.maintenance.clean()).artifacts == 0
     clock.advance(1)
-    assert (await lpm.janitor.clean()).evidence == 1
+    assert (await lpm.maintenance.clean()).artifacts == 1
     entry = await the_result(lpm)
     assert (entry.screenshot_path, entry.log_path, entry.error) == (None, None, "no")
     assert (files(store), raw_bytes(store)) == ([], 0)
 
 
 async def test_its_time_can_be_set(store: Path, clock: ManualClock) -> None:
-    options = StoreOptions(keep_evidence=timedelta(days=1))
+    options = StoreOptions(keep_artifacts=timedelta(days=1))
     async with LocalPersistenceManager.open(store, options=options, clock=clock) as lpm:
         await claim_one(lpm)
-        await lpm.evidence.put("t1", PNG, "")
+        await lpm.artifacts.put("t1", PNG, "")
         clock.advance(2 * DAY)
-        assert (await lpm.janitor.clean()).evidence == 1
+        assert (await lpm.maintenance.clean()).artifacts == 1
 
 
 async def test_at_the_cap_all_of_it_goes(lpm: LocalPersistenceManager, store: Path) -> None:
     """I8: and what is not delivered stays."""
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "log")
+    await lpm.artifacts.put("t1", PNG, "log")
     await lpm.give_up(claim, "no")
-    assert (await lpm.janitor.relieve()).evidence == 1
+    assert (await lpm.maintenance.relieve()).artifacts == 1
     assert files(store) == []
     assert [entry.task_id for entry in await lpm.get_unsynced_results()] == ["t1"]
 
@@ -147,17 +147,17 @@ async def test_at_the_cap_all_of_it_goes(lpm: LocalPersistenceManager, store: Pa
 async def test_it_is_counted(lpm: LocalPersistenceManager, store: Path) -> None:
     """I8"""
     await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "log")
-    await lpm.evidence.put("t1", PNG, "another log")
-    assert (await lpm.janitor.usage()).raw == 2 * 4_096
-    assert (await lpm.janitor.health()).evidence_bytes == 2 * 4_096
-    await lpm.evidence.put("t1", None, "only a log")
-    assert (await lpm.janitor.usage()).raw == 4_096
+    await lpm.artifacts.put("t1", PNG, "log")
+    await lpm.artifacts.put("t1", PNG, "another log")
+    assert (await lpm.maintenance.usage()).raw == 2 * 4_096
+    assert (await lpm.maintenance.health()).artifact_bytes == 2 * 4_096
+    await lpm.artifacts.put("t1", None, "only a log")
+    assert (await lpm.maintenance.usage()).raw == 4_096
 
 
 async def test_what_a_crash_left_goes_after_a_day(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "log")
+    await lpm.artifacts.put("t1", PNG, "log")
     folder = files(store)[0].parent
     left, partial, new = folder / "gone~1.png", folder / "t1.png.partial", folder / "just now~2.log"
     for path in (left, partial):
@@ -165,24 +165,24 @@ async def test_what_a_crash_left_goes_after_a_day(lpm: LocalPersistenceManager, 
     for path in files(store):
         os.utime(path, (0, 0))
     new.write_bytes(b"x")
-    assert (await lpm.janitor.clean()).files == 2
+    assert (await lpm.maintenance.clean()).files == 2
     assert [path.name.partition("~")[0] for path in files(store)] == ["just now", "t1", "t1"]
 
 
 async def test_a_task_that_is_removed_takes_no_harm_from_it(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     claim = await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "")
+    await lpm.artifacts.put("t1", PNG, "")
     await lpm.give_up(claim, "no")
     await deliver(lpm, (await the_result(lpm)).result_id)
     clock.advance(8 * DAY)
-    cleaned = await lpm.janitor.clean()
-    assert (cleaned.results, cleaned.tasks, cleaned.evidence) == (1, 1, 1)
+    cleaned = await lpm.maintenance.clean()
+    assert (cleaned.results, cleaned.tasks, cleaned.artifacts) == (1, 1, 1)
 
 
 async def test_nothing_is_kept_of_a_task_that_is_not_there(lpm: LocalPersistenceManager, store: Path) -> None:
-    assert not await lpm.evidence.put("unknown", PNG, "log")
+    assert not await lpm.artifacts.put("unknown", PNG, "log")
     await claim_one(lpm)
-    assert not await lpm.evidence.put("t1", None, "")
+    assert not await lpm.artifacts.put("t1", None, "")
     assert files(store) == []
 
 
@@ -190,13 +190,13 @@ async def test_nothing_is_kept_of_a_task_that_is_not_there(lpm: LocalPersistence
 async def test_what_is_no_image_is_refused(lpm: LocalPersistenceManager, store: Path, screenshot: bytes) -> None:
     await claim_one(lpm)
     with pytest.raises(InvalidInput, match="PNG or a JPEG"):
-        await lpm.evidence.put("t1", screenshot, "log")
+        await lpm.artifacts.put("t1", screenshot, "log")
     assert files(store) == []
 
 
 async def test_sizes_are_bounded(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG + bytes(MAX_SCREENSHOT_BYTES), "begin " + "x" * MAX_LOG_BYTES * 2)
+    await lpm.artifacts.put("t1", PNG + bytes(MAX_SCREENSHOT_BYTES), "begin " + "x" * MAX_LOG_BYTES * 2)
     (log,) = files(store)
     text = log.read_text()
     assert len(text) <= MAX_LOG_BYTES
@@ -208,8 +208,8 @@ async def test_sizes_are_bounded(lpm: LocalPersistenceManager, store: Path) -> N
 @pytest.mark.parametrize("task_id", ["../../x", "/etc/passwd", "a" * 400, "ü\n\x07", "CON", ".", "~"])
 async def test_no_task_id_leads_out_of_the_folder(lpm: LocalPersistenceManager, store: Path, task_id: str) -> None:
     claim = await claim_one(lpm, a_task(task_id))
-    assert await lpm.evidence.put(task_id, PNG, "log \udc80")
-    assert {path.parent for path in files(store)} == {store.parent / "data" / "evidence"}
+    assert await lpm.artifacts.put(task_id, PNG, "log \udc80")
+    assert {path.parent for path in files(store)} == {store.parent / "data" / "artifacts"}
     await lpm.give_up(claim, "no")
     assert lpm.raw_path(str((await the_result(lpm, task_id)).screenshot_path)).exists()
 
@@ -217,7 +217,7 @@ async def test_no_task_id_leads_out_of_the_folder(lpm: LocalPersistenceManager, 
 async def test_tasks_that_differ_in_capitals_have_files_of_their_own(lpm: LocalPersistenceManager, store: Path) -> None:
     for task_id in ("abc", "ABC"):
         await claim_one(lpm, task_id)
-        await lpm.evidence.put(task_id, None, task_id)
+        await lpm.artifacts.put(task_id, None, task_id)
     assert len({path.name.lower() for path in files(store)}) == 2
 
 
@@ -225,19 +225,19 @@ async def test_stores_that_share_a_data_folder_do_not_share_evidence(
     lpm: LocalPersistenceManager, store: Path, clock: ManualClock
 ) -> None:
     await claim_one(lpm)
-    await lpm.evidence.put("t1", PNG, "")
+    await lpm.artifacts.put("t1", PNG, "")
     async with LocalPersistenceManager.open(store.with_name("other.db"), clock=clock) as other:
         await claim_one(other)
-        await other.evidence.put("t1", PNG, "")
+        await other.artifacts.put("t1", PNG, "")
         for path in files(store):
             os.utime(path, (0, 0))
-        assert (await other.janitor.clean()).files == 0
-        assert (await other.janitor.relieve()).evidence == 1
+        assert (await other.maintenance.clean()).files == 0
+        assert (await other.maintenance.relieve()).artifacts == 1
     assert len(files(store)) == 1
 
 
 async def test_a_file_in_the_folder_s_place_is_told(lpm: LocalPersistenceManager, store: Path) -> None:
     await claim_one(lpm)
-    (store.parent / "data" / "evidence").write_text("in the way")
-    with pytest.raises(StoreError, match="evidence"):
-        await lpm.evidence.put("t1", PNG, "")
+    (store.parent / "data" / "artifacts").write_text("in the way")
+    with pytest.raises(StoreError, match="artifacts"):
+        await lpm.artifacts.put("t1", PNG, "")

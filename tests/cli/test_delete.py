@@ -1,4 +1,4 @@
-"""`parcelpost tasks forget` and `results forget`: what is asked, what is lost, what stays."""
+"""`parcelpost tasks delete` and `results delete`: what is asked, what is lost, what stays."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ def answering(monkeypatch: pytest.MonkeyPatch, *answers: str) -> None:
     monkeypatch.setattr("sys.stdin.readline", lambda: next(left, ""), raising=False)
 
 
-def test_a_delivered_task_is_forgotten_after_a_yes(full_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivered_task_is_deleted_after_a_yes(full_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Path(run("results", "show", "sent", "--json", "--store", full_store).document["page"]["path"])
     assert page.is_file()
     answering(monkeypatch, "n\n")
-    refused = run("tasks", "forget", "sent", "--store", full_store)
+    refused = run("tasks", "delete", "sent", "--store", full_store)
     assert refused.code == 1
-    assert refused.err.startswith("Forget 1 task with results and pages? [y/N] error: not confirmed")
+    assert refused.err.startswith("Delete 1 task with results and pages? [y/N] error: not confirmed")
     answering(monkeypatch, "y\n")
-    assert run("tasks", "forget", "sent", "--store", full_store).out == "1 task forgotten.\n"
+    assert run("tasks", "delete", "sent", "--store", full_store).out == "1 task deleted.\n"
     assert not page.exists()
     assert "there is no task 'sent'" in run("tasks", "show", "sent", "--store", full_store).err
 
 
 def test_an_undelivered_record_needs_a_second_yes(full_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     before = rows(full_store)
-    arguments = ("results", "forget", "--platform", "vgsi", "--status", "completed", "--store", full_store)
+    arguments = ("results", "delete", "--platform", "vgsi", "--status", "completed", "--store", full_store)
     answering(monkeypatch, "y\n", "n\n")
     refused = run(*arguments)
     assert refused.code == 1
-    assert "Forget 1 result with pages? [y/N]" in refused.err
-    assert "2 records were never delivered. They are nowhere else, and lost for good. Forget them, too? [y/N]" in (
+    assert "Delete 1 result with pages? [y/N]" in refused.err
+    assert "2 records were never delivered. They are nowhere else, and lost for good. Delete them, too? [y/N]" in (
         refused.err
     )
     assert rows(full_store) == before
     answering(monkeypatch, "y\n", "y\n")
     done = run(*arguments).out
-    assert done == "3 results forgotten. In place of 2 a report that the task failed is to be delivered.\n"
+    assert done == "3 results deleted. In place of 2 a report that the task failed is to be delivered.\n"
     for task_id in ("saved", "refused"):
         report = run("results", "show", task_id, "--json", "--store", full_store).document
         assert (report["success"], report["data"], report["status"]) == (False, None, "failed")
-        assert report["error"] == "by a person: its record was forgotten here"
+        assert (report["error"], report["ended_by"]) == ("its record was deleted here", "operator")
         assert report["delivery"] == "unsynced"
 
 
 def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) -> None:
-    arguments = ("tasks", "forget", "--all", "--yes", "--store", full_store)
+    arguments = ("tasks", "delete", "--all", "--yes", "--store", full_store)
     kept = run(*arguments).out.splitlines()
     assert kept == [
-        "1 task forgotten. 2 failed: they go some time after their upstream was told.",
-        "Not forgotten: 2 whose upstream does not know yet how they ended, "
+        "1 task deleted. 2 failed: they go some time after their upstream was told.",
+        "Not deleted: 2 whose upstream does not know yet how they ended, "
         "2 never delivered (add --unsynced to lose them).",
     ]
     assert delivery(run, full_store, "saved") == "unsynced"
     assert run(*arguments, "--unsynced", "--json").document == {
-        "forgotten": 0,
+        "deleted": 0,
         "reported": 2,
-        "brought": 0,
+        "result_kept": 0,
         "undelivered_records": 2,
-        "kept": {"report_waits": 4},
+        "kept": {"unreported": 4},
         "dry_run": False,
     }
 
@@ -75,15 +75,15 @@ def test_a_script_loses_no_record_unless_it_says_so(full_store: Path, run: Run) 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("results", "forget", "saved"), "the record of 'saved' was never delivered (add --unsynced to lose it"),
-        (("tasks", "forget", "refused"), "the record of 'refused' was never delivered (add --unsynced to lose it"),
-        (("tasks", "forget", "failed"), "the upstream of 'failed' does not know yet how it ended"),
-        (("results", "forget", "failed"), "the upstream of 'failed' does not know yet how it ended"),
-        (("results", "forget", "waiting"), "there is no result of a task 'waiting'"),
-        (("tasks", "forget"), "which tasks?"),
+        (("results", "delete", "saved"), "the record of 'saved' was never delivered (add --unsynced to lose it"),
+        (("tasks", "delete", "refused"), "the record of 'refused' was never delivered (add --unsynced to lose it"),
+        (("tasks", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
+        (("results", "delete", "failed"), "the end of 'failed' is not reported upstream yet"),
+        (("results", "delete", "waiting"), "there is no result of a task 'waiting'"),
+        (("tasks", "delete"), "which tasks?"),
     ],
 )
-def test_what_cannot_be_forgotten_is_said(full_store: Path, run: Run, arguments: tuple[str, ...], why: str) -> None:
+def test_what_cannot_be_deleted_is_said(full_store: Path, run: Run, arguments: tuple[str, ...], why: str) -> None:
     before = rows(full_store)
     ran = run(*arguments, "--yes", "--store", full_store)
     assert (ran.code, ran.out) == (1, "")
@@ -94,25 +94,25 @@ def test_what_cannot_be_forgotten_is_said(full_store: Path, run: Run, arguments:
 @pytest.mark.parametrize("what", ["tasks", "results"])
 def test_a_dry_run_says_the_same_and_changes_nothing(full_store: Path, run: Run, what: str) -> None:
     before = rows(full_store)
-    arguments = (what, "forget", "--all", "--unsynced", "--json", "--store", full_store)
+    arguments = (what, "delete", "--all", "--unsynced", "--json", "--store", full_store)
     planned = run(*arguments, "--dry-run").document
     assert rows(full_store) == before
-    words = run(what, "forget", "--all", "--dry-run", "--store", full_store).out
-    assert words.startswith("Nothing was changed. It would ask: Forget ")
+    words = run(what, "delete", "--all", "--dry-run", "--store", full_store).out
+    assert words.startswith("Nothing was changed. It would ask: Delete ")
     assert run(*arguments, "--yes").document == planned | {"dry_run": False}
 
 
-def test_a_report_that_an_upstream_will_never_take_is_set_aside_and_then_forgotten(full_store: Path, run: Run) -> None:
+def test_a_report_that_an_upstream_will_never_take_is_set_aside_and_then_deleted(full_store: Path, run: Run) -> None:
     run("results", "reject", "failed", "--yes", "--store", full_store)
-    assert run("tasks", "forget", "failed", "--yes", "--store", full_store).out == "1 task forgotten.\n"
+    assert run("tasks", "delete", "failed", "--yes", "--store", full_store).out == "1 task deleted.\n"
 
 
 def test_an_order_that_is_done_again_is_no_failure_to_its_upstream(full_store: Path, run: Run) -> None:
     run("tasks", "retry", "sent", "--completed", "--store", full_store)
-    asked = run("tasks", "forget", "sent", "--dry-run", "--store", full_store).out
+    asked = run("tasks", "delete", "sent", "--dry-run", "--store", full_store).out
     assert asked.endswith("1 of them were to be done again: what they brought before stays.\n")
-    done = run("tasks", "forget", "sent", "--yes", "--store", full_store).out
-    assert done == "0 tasks forgotten. 1 will not be done again: what they brought before stays.\n"
+    done = run("tasks", "delete", "sent", "--yes", "--store", full_store).out
+    assert done == "0 tasks deleted. 1 will not be done again: what they brought before stays.\n"
     assert delivery(run, full_store, "sent") == "synced"
 
 

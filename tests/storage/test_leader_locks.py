@@ -42,9 +42,9 @@ def test_of_several_processes_one_has_the_duty_and_leaves_it_to_another_when_it_
 async def test_a_process_that_is_killed_leaves_its_duty_to_this_one(lpm: LocalPersistenceManager, store: Path) -> None:
     with Sister(store) as mortal:
         assert has(mortal)
-        assert not lpm.duties.take("sync")
+        assert not lpm.leader_locks.take("sync")
         mortal.kill()
-        assert lpm.duties.take("sync")
+        assert lpm.leader_locks.take("sync")
 
 
 async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tasks(store: Path) -> None:
@@ -58,14 +58,14 @@ async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tas
             assert len(hung.ask("claim", "2")) == 2
             assert len(busy.ask("claim", "1")) == 1
             hung.suspend()
-            assert not lpm.duties.take("sync"), "it may only be slow"
+            assert not lpm.leader_locks.take("sync"), "it may only be slow"
             assert await lpm.recover_abandoned() == 0
             async with asyncio.timeout(60):
                 while not lpm.hung_peers():
                     await asyncio.sleep(0.05)
             (peer,) = lpm.hung_peers()
             assert f"-{hung.process.pid}-" in peer
-            assert lpm.duties.take("sync")
+            assert lpm.leader_locks.take("sync")
             assert await lpm.recover_abandoned() == 2, "those of the one that hangs, and of no other"
             taken = await lpm.claim(2)
             assert len(taken) == 2
@@ -73,7 +73,7 @@ async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tas
             assert hung.ask("still", "sync") == ["has-not"]
             assert not has(hung)
             assert hung.ask("save") == [], "its claims are no longer current (I4)"
-            assert lpm.duties.has("sync")
+            assert lpm.leader_locks.has("sync")
             assert [await lpm.save_result(claim, a_result()) is not None for claim in taken] == [True, True]
             assert len(busy.ask("save")) == 1
             async with asyncio.timeout(60):
@@ -125,13 +125,13 @@ async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tm
     (tmp_path / "peer-1-00000000.lock").touch()
     now = 0.0
     watch = PeerWatch(tmp_path, "me-2-00000000", 60.0, lambda: now)
-    watch.look()
+    watch.sample()
     now = 3_600.0
-    watch.look()
+    watch.sample()
     assert not watch.is_hung("peer-1-00000000.lock"), "an hour in which the machine slept is one look"
     for _ in range(60):
         now += watch.beat_seconds
-        watch.look()
+        watch.sample()
     assert watch.is_hung("peer-1-00000000.lock")
     os.utime(tmp_path / "peer-1-00000000.lock", (1, 1))
     assert not watch.is_hung("peer-1-00000000.lock"), "a sign of life, wherever its clock was set to"
@@ -152,25 +152,25 @@ def test_each_duty_stands_by_itself_and_one_that_is_given_up_can_be_taken_by_any
 
 async def test_two_openers_in_one_process_are_two(lpm: LocalPersistenceManager, store: Path) -> None:
     async with LocalPersistenceManager.open(store) as other:
-        assert lpm.duties.take("sync")
-        assert not other.duties.take("sync")
-        lpm.duties.leave()
-        assert other.duties.take("sync")
-    assert lpm.duties.take("sync"), "closing the store gave it up"
+        assert lpm.leader_locks.take("sync")
+        assert not other.leader_locks.take("sync")
+        lpm.leader_locks.release()
+        assert other.leader_locks.take("sync")
+    assert lpm.leader_locks.take("sync"), "closing the store gave it up"
 
 
 async def test_each_store_has_its_own_duties(lpm: LocalPersistenceManager, tmp_path: Path) -> None:
     async with LocalPersistenceManager.open(tmp_path / "another" / "store.db") as other:
-        assert lpm.duties.take("sync")
-        assert other.duties.take("sync")
+        assert lpm.leader_locks.take("sync")
+        assert other.leader_locks.take("sync")
 
 
 async def test_a_lock_that_cannot_be_made_is_an_error_of_the_store(lpm: LocalPersistenceManager, store: Path) -> None:
-    (live_folder(store) / "sync.duty").mkdir()
-    with pytest.raises(StoreFailed, match=r"sync\.duty: Is a directory"):
-        lpm.duties.take("sync")
-    (live_folder(store) / "janitor.duty").symlink_to(store)
-    with pytest.raises(StoreError, match=r"janitor\.duty"):
-        lpm.duties.take("janitor")
-    (live_folder(store) / "sync.duty").rmdir()
-    assert lpm.duties.take("sync")
+    (live_folder(store) / "sync.leader").mkdir()
+    with pytest.raises(StoreFailed, match=r"sync\.leader: Is a directory"):
+        lpm.leader_locks.take("sync")
+    (live_folder(store) / "janitor.leader").symlink_to(store)
+    with pytest.raises(StoreError, match=r"janitor\.leader"):
+        lpm.leader_locks.take("janitor")
+    (live_folder(store) / "sync.leader").rmdir()
+    assert lpm.leader_locks.take("sync")
