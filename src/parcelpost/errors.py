@@ -18,7 +18,7 @@ ParcelpostError
 ├── RawStoreAway          raw files cannot be kept or found for now (retry helps)
 │   └── RawStoreDenied    their store does not let us in (a person must look)
 ├── RawFileDamaged        a raw file is not what its name says
-└── StoreError            the local store could not do it
+└── StoreError            the local store failed
     ├── StoreBusy         another program holds the file (retry helps)
     ├── StoreFull         no room on the disk (retry helps once there is room)
     ├── StoreReadOnly     the file or its folder cannot be written
@@ -191,7 +191,7 @@ class RawFileDamaged(ParcelpostError):
 
 
 class StoreError(ParcelpostError):
-    """The local store could not do it."""
+    """The local store failed."""
 
 
 class StoreBusy(StoreError):
@@ -202,9 +202,9 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError):
-    """There is no room left on the store's disk."""
+    """The store's disk is full."""
 
-    hint = "free some disk space, then run it again; a worker that runs goes on by itself as soon as there is room"
+    hint = "free some disk space, then run it again; a running worker goes on by itself"
     retry_helps = True
 
 
@@ -245,7 +245,7 @@ class StoreOutdated(StoreError):
 
 
 class MigrationEdited(StoreError):
-    """A migration that was applied to this store differs from the one this program carries."""
+    """A migration that was applied to this store differs from the one in this program."""
 
     hint = "install the program version that last wrote this store, or restore a backup"
 
@@ -258,13 +258,13 @@ class StoreInUse(StoreError):
 
 
 class BackupBehind(StoreError):
-    """The store holds what the backup does not."""
+    """The store has changes that the backup lacks."""
 
-    hint = "add --force to replace it all the same; the present store is kept"
+    hint = "add --force to replace the store anyway; it is kept in backups/"
 
 
 class BackupFailed(StoreError):
-    """The backup could not be made, or is not whole."""
+    """The backup failed, or is damaged."""
 
     hint = "check the disk with 'parcelpost store check'; older backups were kept"
     retry_helps = True
@@ -278,10 +278,10 @@ class StoreFailed(StoreError):
 
 
 class StoreGone(StoreError):
-    """The store's files are no longer where they were."""
+    """The store's files were moved or deleted."""
 
     hint = (
-        "put them back where they were, and a worker that runs goes on; if they are lost, stop it and restore a backup "
+        "put them back, and a running worker goes on; if they are lost, stop it and restore a backup "
         "with 'parcelpost store restore --latest'"
     )
     retry_helps = True

@@ -24,14 +24,14 @@ class StoreOpened(Event, frozen=True):
     path: str
     schema_version: int
     migrated: list[int]
-    """Versions applied on the way."""
+    """Schema versions that were applied."""
 
 
-class OwnerDied(Event, frozen=True):
-    """A process that had the store open ended without closing it; what it held was brought back.
+class OwnerCrashed(Event, frozen=True):
+    """A process ended without closing the store; its tasks and pages were recovered.
 
-    At `FULL` nothing it confirmed is lost. At `NORMAL`, if the machine lost power, what was confirmed after
-    `last_change` may be, and `pages_without_result` counts kept pages whose result is gone.
+    With `FULL` nothing it confirmed is lost. With `NORMAL`, after a power loss, results confirmed after `last_change`
+    may be, and `pages_without_result` counts pages whose result is lost.
     """
 
     owner: str
@@ -44,20 +44,20 @@ class OwnerDied(Event, frozen=True):
 
 
 class StoreDamaged(Event, frozen=True):
-    """A page of the database file cannot be read. What can be is delivered; `parcelpost store salvage` keeps it."""
+    """A page of the database file is damaged. Readable results are still delivered; run `parcelpost store salvage`."""
 
     path: str
 
 
 class ClockSetBack(Event, frozen=True):
-    """Rows of the store were written in the future, by a clock that was ahead: delays begin anew, none is longer."""
+    """The clock was set back: delays and pauses written in the future start again, with the same length."""
 
     seconds: float
-    """How far ahead it was."""
+    """How far ahead the clock was."""
     tasks: int
-    """Delayed tasks that would have waited until then."""
+    """Delayed tasks that were corrected."""
     platforms: int
-    """Pauses of platforms that would have lasted until then."""
+    """Pauses that were corrected."""
 
 
 class BackupMade(Event, frozen=True):
@@ -69,7 +69,7 @@ class BackupMade(Event, frozen=True):
 
 
 class StoreCleaned(Event, frozen=True):
-    """Old rows and files were removed."""
+    """Expired rows and files were deleted."""
 
     tasks: int
     results: int
@@ -83,7 +83,7 @@ class StoreCleaned(Event, frozen=True):
 
 
 class PeerHung(Event, frozen=True):
-    """Another process on the store gives no sign of life: what it holds is taken over, and lost to it."""
+    """Another process on the store hangs: its tasks and leader locks are taken over."""
 
     owner: str
     pid: int
@@ -91,14 +91,14 @@ class PeerHung(Event, frozen=True):
 
 
 class PeerBack(Event, frozen=True):
-    """A process on the store that gave no sign of life does so again."""
+    """A process on the store that hung is back."""
 
     owner: str
     pid: int
 
 
 class ReserveUsed(Event, frozen=True):
-    """The disk is full, and the reserve was given up to mark deliveries."""
+    """The disk is full: the reserve was given up to record receipts."""
 
     bytes: int
 

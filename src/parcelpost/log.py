@@ -142,11 +142,11 @@ def _delivered(e: events.ResultsSynced) -> str:
     return f"{what} delivered{files} in {_time(e.seconds)}"
 
 
-def _died(e: events.OwnerDied) -> str:
-    back = f"{_count(e.tasks_recovered, 'task')} brought back, {e.tasks_given_up:,} given up"
+def _died(e: events.OwnerCrashed) -> str:
+    back = f"{_count(e.tasks_recovered, 'task')} recovered, {e.tasks_given_up:,} given up"
     files = f"{_count(e.raw_files_restored, 'raw file')} restored"
     lost = f", {_count(e.pages_without_result, 'page')} without a result" if e.pages_without_result else ""
-    return f"{e.owner} died with the store open: {back}, {files}{lost}"
+    return f"{e.owner} crashed with the store open: {back}, {files}{lost}"
 
 
 def _refused(e: events.EntryRefused) -> str:
@@ -170,11 +170,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"store {e.path} is open, schema version {e.schema_version}" + (" (migrated)" if e.migrated else ""),
     ),
-    events.OwnerDied: ("warning", _died),
+    events.OwnerCrashed: ("warning", _died),
     events.StoreDamaged: (
         "error",
         lambda e: (
-            f"{e.path} is damaged: what can be read is delivered; stop the worker and run "
+            f"{e.path} is damaged: readable results are still delivered; stop the worker and run "
             "'parcelpost store salvage --replace'"
         ),
     ),
@@ -182,25 +182,23 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "warning",
         lambda e: (
             f"the clock was set back by {_time(e.seconds)}: the delays of {_count(e.tasks, 'task')} and the pauses of "
-            f"{_count(e.platforms, 'platform')} begin anew"
+            f"{_count(e.platforms, 'platform')} start again"
         ),
     ),
     events.BackupMade: ("info", lambda e: f"backup made: {e.path} ({_size(e.bytes)})"),
     events.StoreCleaned: (
         "info",
         lambda e: (
-            f"removed what is past its time: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
+            f"deleted expired rows and files: {_count(e.tasks, 'task')}, {_count(e.results, 'result')}, "
             f"{_count(e.files, 'file')}, artifacts of {_count(e.artifacts, 'task')}, "
             f"{_count(e.cache + e.signals + e.metrics + e.sync_log, 'other row')}"
         ),
     ),
     events.PeerHung: (
         "error",
-        lambda e: (
-            f"process {e.pid} ({e.owner}) has given no sign of life for {_time(e.seconds)}: what it holds is taken over"
-        ),
+        lambda e: f"process {e.pid} ({e.owner}) has hung for {_time(e.seconds)}: its tasks are taken over",
     ),
-    events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) gives signs of life again"),
+    events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) is back"),
     events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),
     events.WorkerStarted: ("info", _started),
     events.WorkerIdChanged: (

@@ -89,7 +89,7 @@ class Telemetry:
             events.StoreFound: lambda _: self._level.set(0),
             events.ResourcesSampled: self._sampled,
             events.BackupMade: lambda _: self._backups.inc(),
-            events.OwnerDied: self._died,
+            events.OwnerCrashed: self._died,
             events.BrowserStarted: lambda _: self._browser_starts.inc(),
             events.BrowserDied: lambda _: self._browser_deaths.inc(),
             events.ReserveUsed: lambda _: self._reserve.inc(),
@@ -193,8 +193,8 @@ class Telemetry:
             "without_backup_seconds", "Age of the newest backup, or of the store where there is none."
         )
         self._backups = self._counter("backups", "Verified backups made.")
-        self._deaths = self._counter("owners_died", "Processes found that had ended without closing the store.")
-        self._recovered = self._counter("tasks_recovered", "Tasks brought back from them.")
+        self._deaths = self._counter("owners_crashed", "Processes that ended without closing the store.")
+        self._recovered = self._counter("tasks_recovered", "Tasks recovered from crashed processes.")
         self._reserve = self._counter("reserve_used", "Times the disk was so full that the reserve was given up.")
 
     def _make_depth(self) -> None:
@@ -274,6 +274,6 @@ class Telemetry:
         self._up.labels(name).set(up)
         self._denied.labels(name).set(denied)
 
-    def _died(self, event: events.OwnerDied) -> None:
+    def _died(self, event: events.OwnerCrashed) -> None:
         self._deaths.inc()
         self._recovered.inc(event.tasks_recovered)

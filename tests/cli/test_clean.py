@@ -50,7 +50,7 @@ def test_cleaning_brings_back_what_the_dead_held(store: Path, run: Run) -> None:
     leave_a_death(store, claims=2)
     ran = run("store", "clean", "--store", store)
     assert ran.code == 0
-    assert "died with the store open: 2 tasks brought back" in ran.err
+    assert "crashed with the store open: 2 tasks recovered" in ran.err
     queue = run("store", "status", "--json", "--store", store).document["queue"]
     assert (queue["pending"], queue["processing"]) == (3, 0)
 

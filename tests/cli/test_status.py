@@ -114,7 +114,7 @@ def test_it_only_looks_even_after_a_death(store: Path, run: Run) -> None:
     before = (rows(store), sorted(store.parent.rglob("*")))
     found = run("store", "status", "--store", store, "--json").document
     assert (found["queue"]["processing"], len(found["left_by_dead"])) == (2, 1)
-    assert "died with the store open" in found["problems"][0]["what"]
+    assert "crashed with the store open" in found["problems"][0]["what"]
     assert (rows(store), sorted(store.parent.rglob("*"))) == before
 
 

@@ -21,7 +21,7 @@ async def test_the_commonest_reason_is_found_though_each_names_its_own_parcel(lp
     await fail(lpm, "a", "the site is closed")
     for number in range(3):
         await fail(lpm, f"b{number}", f"no table on https://example.org/{number}")
-    found = await lpm.failures.since(NOW)
+    found = await lpm.failures_since(NOW)
     assert (found.failed, found.ended) == (4, 4)
     assert found.commonest.startswith("no table on https://example.org/")
 
@@ -30,12 +30,12 @@ async def test_a_few_among_many_are_told_and_are_no_alarm(lpm: LocalPersistenceM
     for number in range(39):
         await save_one(lpm, f"t{number}")
     await fail(lpm, "a", "no table")
-    found = await lpm.failures.since(NOW)
+    found = await lpm.failures_since(NOW)
     assert found.platforms == {"vgsi": Ends(failed=1, ended=40)}
     assert not found.are_many
     for number in range(2):
         await fail(lpm, f"b{number}", "no table")
-    assert (await lpm.failures.since(NOW)).are_many
+    assert (await lpm.failures_since(NOW)).are_many
 
 
 async def test_a_platform_of_which_everything_fails_is_an_alarm_however_small_it_is(
@@ -44,7 +44,7 @@ async def test_a_platform_of_which_everything_fails_is_an_alarm_however_small_it
     for number in range(39):
         await save_one(lpm, f"t{number}")
     await fail(lpm, "a", "no table", platform="beacon")
-    found = await lpm.failures.since(NOW)
+    found = await lpm.failures_since(NOW)
     assert found.hopeless == ["beacon"]
     assert found.are_many
 
@@ -60,7 +60,7 @@ async def test_what_is_long_ago_requeued_or_expired_does_not_count(
     await lpm.give_up(claim, "no")
     await lpm.add_task(a_task("late", lease_expires_at=NOW - timedelta(hours=1)))
     await lpm.expire_tasks()
-    found = await lpm.failures.since(NOW + timedelta(minutes=1))
+    found = await lpm.failures_since(NOW + timedelta(minutes=1))
     assert (found.failed, found.ended) == (1, 1)
     clock.advance(3600)
-    assert not (await lpm.failures.since(clock.now())).are_many
+    assert not (await lpm.failures_since(clock.now())).are_many

@@ -9,7 +9,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
 from tests.storage.crash.agreement import assert_whole
@@ -73,5 +73,5 @@ async def test_a_store_that_gave_back_its_journal_opens_again_with_nothing_to_me
         await save_one(lpm, "t2", a_result(body=b"<p>2"))
     async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
         assert len(await lpm.list_results()) == 2
-    assert not [event for event in events if isinstance(event, OwnerDied)]
+    assert not [event for event in events if isinstance(event, OwnerCrashed)]
     assert_whole(store)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
@@ -29,11 +29,11 @@ async def leave_journal(store: Path, clock: ManualClock, count: int = 1) -> list
     return entries
 
 
-async def reopen(store: Path, clock: ManualClock) -> OwnerDied:
+async def reopen(store: Path, clock: ManualClock) -> OwnerCrashed:
     events: list[Event] = []
     async with LocalPersistenceManager.open(store, clock=clock, emit=events.append):
         pass
-    (died,) = [event for event in events if isinstance(event, OwnerDied)]
+    (died,) = [event for event in events if isinstance(event, OwnerCrashed)]
     assert list(live_folder(store).glob("*.raw")) == []
     return died
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.locks import live_folder
@@ -57,7 +57,7 @@ async def test_opening_the_store_recovers_and_says_so(store: Path, clock: Manual
         forget_lock(store, "doomed")
         async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
             assert (await the_task(lpm)).recoveries == 1
-    (died,) = [event for event in events if isinstance(event, OwnerDied)]
+    (died,) = [event for event in events if isinstance(event, OwnerCrashed)]
     assert died.owner.startswith("doomed-")
     assert (died.tasks_recovered, died.tasks_given_up, died.raw_files_restored) == (1, 0, 0)
     assert died.last_change == "2026-01-01T00:00:00.000Z"
@@ -79,7 +79,7 @@ async def test_a_task_that_sees_too_many_deaths_is_failed_and_reported(store: Pa
             assert found.status is (TaskStatus.FAILED if deaths == 4 else TaskStatus.PENDING)
         report = await the_result(lpm)
         assert (report.status, report.success) == (TaskStatus.FAILED, False)
-        assert "died 4 times" in str(report.error)
+        assert "crashed 4 times" in str(report.error)
 
 
 async def test_a_task_that_sees_many_deaths_waits_longer_each_time_and_apart_from_its_neighbours(

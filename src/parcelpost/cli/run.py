@@ -143,7 +143,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
             statuses = ("completed", *(["not_found"] if ended.get("not_found") else []), "failed", "expired")
             counts = ", ".join(f"{ended.get(status, 0):,} {status.replace('_', ' ')}" for status in statuses)
             print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
-            failures = await worker.tools.lpm.failures.since(started_at)
+            failures = await worker.tools.lpm.failures_since(started_at)
             if failures.failed:
                 remedy = failures_remedy(worker.tools.lpm.path)
                 print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))

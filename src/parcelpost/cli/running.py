@@ -18,7 +18,7 @@ from parcelpost.cli.output import count
 from parcelpost.cli.store_options import store_options
 from parcelpost.clock import SystemClock
 from parcelpost.errors import NotAStore, StoreBusy, StoreCorrupt, StoreError, StoreFull, StoreNotFound
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
@@ -72,7 +72,7 @@ def named(error: StoreError, store: Path) -> StoreError:
 
 @asynccontextmanager
 async def looking(store: Path, *, patience: float | None = None) -> AsyncIterator[LocalDatabase]:
-    """The store as it is, for `read`: nothing is created, migrated, or brought back from the dead.
+    """The store as it is, for `read`: nothing is created, migrated or recovered.
 
     `patience`: seconds to wait for another program's lock, where that is less than the settings say.
     Also on a full disk, as long as no other process has it open: then one that has makes room for both.
@@ -95,7 +95,7 @@ async def looking(store: Path, *, patience: float | None = None) -> AsyncIterato
 
 @asynccontextmanager
 async def changing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
-    """The store open as a worker has it, with what dead processes held brought back. Never created, never migrated."""
+    """The store opened as a worker does, with crashed processes recovered. Never created, never migrated."""
     from parcelpost.storage.lpm import LocalPersistenceManager
 
     require_store(store)
@@ -160,9 +160,9 @@ def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
 
 
 def _note(event: Event) -> None:
-    if isinstance(event, OwnerDied) and (event.tasks_recovered or event.tasks_given_up or event.raw_files_restored):
+    if isinstance(event, OwnerCrashed) and (event.tasks_recovered or event.tasks_given_up or event.raw_files_restored):
         print(
-            f"note: {event.owner} died with the store open: {count(event.tasks_recovered, 'task')} brought back, "
+            f"note: {event.owner} crashed with the store open: {count(event.tasks_recovered, 'task')} recovered, "
             f"{event.tasks_given_up:,} given up, {count(event.raw_files_restored, 'raw file')} restored",
             file=sys.stderr,
         )

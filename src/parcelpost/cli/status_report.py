@@ -186,7 +186,7 @@ def _death_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> lis
     """A worker brings back by itself, within seconds, what a sister held that died."""
     if not dead or any(map(is_worker, alive)):
         return []
-    what = f"{count(len(dead), 'process', 'processes')} died with the store open"
+    what = f"{count(len(dead), 'process', 'processes')} crashed with the store open"
     clean = store_command("clean", store)
     return [Problem(what, f"start a worker, or run '{clean}': both bring back what was held", command=clean)]
 

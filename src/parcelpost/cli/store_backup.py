@@ -57,7 +57,7 @@ def restore(
 ) -> None:
     """Put a backup in the store's place. The previous store is kept in backups/, never deleted.
 
-    Refuses a backup that is not whole. Without --force also refuses while a worker has the store open, and when the
+    Refuses a backup that is damaged. Without --force also refuses while a worker has the store open, and when the
     store has changes that the backup lacks.
     """
     from parcelpost.cli import running

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import sqlite3
-import zlib
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -62,12 +61,7 @@ class Cache:
         if row is None or (row[5] <= now and not stale):
             self._misses += 1
             return None
-        try:
-            data = await _on_thread(gzip.decompress, row[0])
-        except (OSError, EOFError, zlib.error):  # damaged: as if it were not there
-            self._misses += 1
-            self._db.write_soon(_delete, key)
-            return None
+        data = await _on_thread(gzip.decompress, row[0])
         self._hits += 1
         self._db.write_soon(_touch, key, now)
         return CachedPage(

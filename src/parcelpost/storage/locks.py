@@ -20,7 +20,6 @@ from parcelpost.storage.errors import os_error
 _BEAT_SECONDS = 2.0
 _Stamp = tuple[int, int]
 """A file's inode and mtime: compared for equality only, never with a clock."""
-_OWNER_ID = re.compile(r"[A-Za-z0-9_.-]+-\d+-[0-9a-f]{8}")
 
 
 class OwnerInfo(msgspec.Struct, frozen=True):
@@ -134,8 +133,6 @@ def _stamp(path: Path) -> _Stamp | None:
 
 
 def is_alive(folder: Path, owner_id: str) -> bool:
-    if not _OWNER_ID.fullmatch(owner_id):
-        return False
     try:
         lock = os.open(_lock_path(folder, owner_id), os.O_RDWR)
     except FileNotFoundError:
@@ -161,8 +158,6 @@ def owners(folder: Path, own_id: str = "") -> tuple[list[str], list[str]]:
 
 def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
     """Returns None if a power cut took the content of the file."""
-    if not _OWNER_ID.fullmatch(owner_id):
-        return None
     try:
         return msgspec.json.decode(_lock_path(folder, owner_id).read_bytes(), type=OwnerInfo)
     except (OSError, msgspec.DecodeError):
@@ -171,8 +166,7 @@ def owner_info(folder: Path, owner_id: str) -> OwnerInfo | None:
 
 def reap(folder: Path, owner_id: str) -> None:
     """Deletes a crashed owner's lock file, after its tasks were recovered."""
-    if _OWNER_ID.fullmatch(owner_id):
-        _lock_path(folder, owner_id).unlink(missing_ok=True)
+    _lock_path(folder, owner_id).unlink(missing_ok=True)
 
 
 def _lock_path(folder: Path, owner_id: str) -> Path:

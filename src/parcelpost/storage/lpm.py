@@ -25,7 +25,6 @@ from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks
 from parcelpost.storage.options import LONGEST_DELAY, StoreOptions
-from parcelpost.storage.queries import FailureLog
 from parcelpost.storage.raw_files import GONE_HINT
 from parcelpost.storage.reparse import Reparse
 from parcelpost.storage.results import Saving
@@ -70,7 +69,6 @@ class LocalPersistenceManager:
         self.browsers = Browsers(database, store.live)
         self.sync_log = SyncLog(database, clock)
         self.metrics = Metrics(database, clock)
-        self.failures = FailureLog(database)
         self.state = WorkerState(database, clock)
         self.reparse = Reparse(database, store.raw, clock)
         monotonic = asyncio.get_running_loop().time
@@ -292,6 +290,9 @@ class LocalPersistenceManager:
     async def ended_since(self, moment: datetime) -> dict[str, int]:
         """Returns status -> number of tasks that have ended since then, without children."""
         return await self._db.read(queries.ended_since, iso(moment))
+
+    async def failures_since(self, moment: datetime) -> queries.Failures:
+        return await self._db.read(queries.failures_since, moment)
 
     async def queue_depth(self) -> QueueDepth:
         return await self._db.read(queries.depth, self._clock.now())

@@ -16,7 +16,6 @@ from parcelpost.clock import from_iso, iso
 from parcelpost.model import QueueDepth, Source
 from parcelpost.storage import migrations, outbox, rows
 from parcelpost.storage.claims import READY_PLATFORMS, paused
-from parcelpost.storage.db import LocalDatabase
 
 _COUNTS = """
 SELECT platform, 'pending', count(*) FROM tasks WHERE status = 'pending' AND available_at IS NULL GROUP BY platform
@@ -520,14 +519,6 @@ class Failures(Struct, frozen=True, kw_only=True):
     def are_many(self) -> bool:
         """Whether an operator should look: more than one task in twenty failed, or all of a platform."""
         return bool(self.hopeless) or self.failed > _MANY_FAILURES * self.ended
-
-
-class FailureLog:
-    def __init__(self, database: LocalDatabase) -> None:
-        self._db = database
-
-    async def since(self, moment: datetime) -> Failures:
-        return await self._db.read(failures_since, moment)
 
 
 def failures_since(db: sqlite3.Connection, moment: datetime) -> Failures:

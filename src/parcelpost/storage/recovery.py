@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from parcelpost.clock import Clock
 from parcelpost.errors import NotAStore, StoreFull, StoreGone, StoreInUse, StoreNotFound, StoreOutdated
-from parcelpost.events import Emit, OwnerDied, ReserveUsed, StoreOpened
+from parcelpost.events import Emit, OwnerCrashed, ReserveUsed, StoreOpened
 from parcelpost.storage import backup, db, durable_files, locks, migrations, outbox, tasks
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.durable_files import Reserve
@@ -169,7 +169,7 @@ async def _recover(store: OpenStore, options: StoreOptions, clock: Clock, emit: 
         locks.reap(live, owner_id)
         total += recovered + gave_up
         emit(
-            OwnerDied(
+            OwnerCrashed(
                 owner=owner_id,
                 synchronous=info.synchronous if info else "unknown",
                 tasks_recovered=recovered,

@@ -340,7 +340,7 @@ class Worker:
     async def _observe(self) -> float:
         if self.tools.observe is not None:
             self.tools.observe(await figures(self.tools.lpm))
-            self.failures = await self.tools.lpm.failures.since(self.tools.clock.now() - _LATELY)
+            self.failures = await self.tools.lpm.failures_since(self.tools.clock.now() - _LATELY)
         return _OBSERVE_SECONDS
 
     def _wake_slots(self) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from parcelpost.clock import from_iso
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
@@ -47,7 +47,7 @@ async def test_at_normal_the_store_is_whole_and_says_what_it_may_have_lost(loop_
         acknowledged = Acknowledged()
         cut_power_under_a_writer(loop_disk, store, f"w{cut}", acknowledged, 100, 4_000, "NORMAL")
         events = await reopen(store, "NORMAL")
-        (died,) = [event for event in events if isinstance(event, OwnerDied)]
+        (died,) = [event for event in events if isinstance(event, OwnerCrashed)]
         assert died.synchronous == "NORMAL"
         kept = {row[0] for row in look(store, "SELECT result_id FROM results")}
         lost = [saved for saved in acknowledged.saved.values() if saved.result_id not in kept]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
@@ -41,7 +41,7 @@ async def test_nothing_acknowledged_is_missing_after_many_kills(store: Path, kil
 async def assert_comes_back_whole(store: Path, acknowledged: Acknowledged) -> None:
     events: list[Event] = []
     async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
-        died = [event for event in events if isinstance(event, OwnerDied)]
+        died = [event for event in events if isinstance(event, OwnerCrashed)]
         assert died
         depth = await lpm.queue_depth()
         assert depth.processing == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import StoreBusy
-from parcelpost.events import Event, OwnerDied
+from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.admin import Selection
@@ -101,7 +101,7 @@ async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restar
             assert len(await lpm.claim(2)) == 2
             assert len(await held(lpm)) == 2
             assert len(live.ask("claim", "4")) == 2
-    assert not any(isinstance(event, OwnerDied) for event in events)
+    assert not any(isinstance(event, OwnerCrashed) for event in events)
 
 
 async def test_a_suspended_process_is_alive_and_what_it_holds_when_it_leaves_is_pending_at_once(store: Path) -> None:
