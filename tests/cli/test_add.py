@@ -103,7 +103,7 @@ def test_an_id_that_is_another_parcels_is_refused(tmp_path: Path, run: Run) -> N
         (("ehco", "1", "--state", "CT", "--county", "x"), "there is no platform 'ehco'; the nearest is echo"),
         (
             ("v" * 600, "1", "--state", "CT", "--county", "x", "--any-platform"),
-            "platform has 600 characters; at most 512 are kept",
+            "platform has 600 characters; at most 512 are allowed",
         ),
     ],
 )

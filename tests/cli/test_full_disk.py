@@ -74,7 +74,7 @@ def test_on_a_full_disk_it_can_be_looked_at_and_a_command_that_ends_says_what_to
     assert not (disk.path / "b.tar.gz").exists()
     ran = run("store", "clean", "--store", store)
     assert ran.code == 1
-    assert "there is no room left on its disk" in ran.err or "No space left on device" in ran.err
+    assert "the disk is full" in ran.err or "No space left on device" in ran.err
     assert "hint: free some disk space, then run it again" in ran.err
     filler.unlink()
     assert run("store", "clean", "--store", store).code == 0

@@ -185,7 +185,7 @@ def test_what_the_store_itself_refuses_is_a_bad_row(tmp_path: Path, store: Path,
     ran = import_(run, store, write(tmp_path, "p.json", json.dumps(entries)), "--platform", "echo")
     first, second = ran.err.splitlines()
     assert first.startswith("entry 2: target takes 300,")
-    assert second == "entry 3: target.parcel_id has 600 characters; at most 512 are kept"
+    assert second == "entry 3: target.parcel_id has 600 characters; at most 512 are allowed"
     assert [one["target"]["parcel_id"] for one in stored(run, store)] == ["1", "4"]
 
 

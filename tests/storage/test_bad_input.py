@@ -179,4 +179,4 @@ async def test_a_bad_task_is_refused_among_good_ones(
 async def test_of_many_bad_tasks_all_are_counted_and_the_first_hundred_named(lpm: LocalPersistenceManager) -> None:
     added = await lpm.add_tasks(a_task(f"t{n}", state=NUL if n % 2 else "CT") for n in range(3_000))
     assert (added.new, added.refused, len(added.refusals)) == (1_500, 1_500, 100)
-    assert added.refusals[0] == ("t1", "target.state holds a NUL byte")
+    assert added.refusals[0] == ("t1", "target.state contains a NUL byte")

@@ -69,7 +69,7 @@ async def test_a_bad_result_is_refused_with_its_page_and_harms_none_saved_beside
 async def test_a_result_of_50_mb_is_refused_and_says_what_fits(lpm: LocalPersistenceManager, store: Path) -> None:
     claim = await claim_one(lpm)
     before = everything(store)
-    with pytest.raises(InvalidInput, match=r"data takes 52,\d{3},\d{3} bytes as JSON; at most 16,777,216 are kept"):
+    with pytest.raises(InvalidInput, match=r"data takes 52,\d{3},\d{3} bytes as JSON; at most 16,777,216 are allowed"):
         await lpm.save_result(claim, a_result({"pad": "x" * 52_428_800}, body=b"<p>"))
     assert everything(store) == before
     assert [file.name for file in (store.parent / "data").iterdir()] == [".store"], "a page was left behind"

@@ -111,7 +111,7 @@ async def test_no_new_store_takes_the_place_of_one_that_was_moved_away(store: Pa
     lost = tmp_path / "lost.db"
     lost_wal = Path(shutil.copy(tmp_path / "killed.db-wal", tmp_path / "lost.db-wal"))
     assert look(killed, "SELECT task_id FROM results ORDER BY seq") == [("before",), ("after",)]
-    with pytest.raises(StoreGone, match=r"lost\.db-wal beside it holds a part of one"):
+    with pytest.raises(StoreGone, match=r"lost\.db-wal beside it holds part of one"):
         async with LocalPersistenceManager.open(lost):
             pass
     assert (lost.exists(), lost_wal.read_bytes()) == (False, left)
@@ -122,20 +122,20 @@ async def test_a_store_made_where_one_was_moved_away_is_another_one(tmp_path: Pa
     page = a_result(body=b"<p>of the new one</p>")
     async with LocalPersistenceManager.open(store) as moved:
         await save_one(moved, "before")
-        assert moved.duties.take("sync")
+        assert moved.leader_locks.take("sync")
         claim = await claim_one(moved, "after")
         store.parent.rename(away.parent)
-        assert not moved.duties.take("janitor"), "nobody looks after a store that is away"
+        assert not moved.leader_locks.take("janitor"), "nobody looks after a store that is away"
         async with LocalPersistenceManager.open(store) as new:
             await save_one(new, "after", page)
             with pytest.raises(StoreGone, match="replaced by another file"):
                 await moved.save_result(claim, a_result(body=b"<p>of the old one</p>"))
             assert "replaced by another file" in moved.missing
-            assert not moved.duties.take("sync"), "it is the new store's"
-            assert new.duties.take("sync")
+            assert not moved.leader_locks.take("sync"), "it is the new store's"
+            assert new.leader_locks.take("sync")
             assert [entry.task_id for entry in await new.get_unsynced_results(10)] == ["after"]
         async with LocalPersistenceManager.open(away) as peer:
-            assert peer.duties.take("sync"), "who works on the moved store is not held up"
+            assert peer.leader_locks.take("sync"), "who works on the moved store is not held up"
     assert look(store, "SELECT task_id FROM results") == [("after",)]
     assert look(away, "SELECT task_id FROM results") == [("before",)]
     pages = [gzip.decompress(file.read_bytes()) for file in store.parent.rglob("*.html.gz")]

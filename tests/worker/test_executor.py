@@ -106,8 +106,8 @@ async def test_a_retry_may_say_how_long_it_waits(works: Works, clock: ManualCloc
 
 
 UNSTORABLE = {
-    "page has 1,001 bytes; at most 1,000 are kept": Done(data={}, page=Page(body=b"x" * 1_001)),
-    "data holds NaN or an infinity, which JSON cannot": Done(data={"price": float("nan")}),
+    "page has 1,001 bytes; at most 1,000 are allowed": Done(data={}, page=Page(body=b"x" * 1_001)),
+    "data contains NaN or infinity, which JSON cannot represent": Done(data={"price": float("nan")}),
     "data is not JSON: Encoding objects of type complex is unsupported": Done(data={"price": 1j}),
 }
 

@@ -41,6 +41,9 @@ UNBINDABLE = (UnicodeEncodeError, OverflowError)
 _UNDECODABLE = (UnicodeDecodeError, msgspec.DecodeError)
 """Raised by reading a text whose bytes are damaged on disk."""
 
+MAY_BE_DAMAGE = (sqlite3.DatabaseError, *_UNDECODABLE)
+"""What reading a damaged page raises; `is_damage` tells."""
+
 _NO_ROOM_BYTES = 256 * 1024
 _NO_INODES = 4
 

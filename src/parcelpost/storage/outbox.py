@@ -15,7 +15,7 @@ from msgspec.structs import force_setattr
 
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import rows
-from parcelpost.storage.errors import is_damage
+from parcelpost.storage.errors import MAY_BE_DAMAGE, is_damage
 
 _MAX_BYTES = 1 << 62
 
@@ -59,7 +59,7 @@ def unsynced(
     max_bytes = _MAX_BYTES if max_bytes is None else max_bytes
     try:
         return _as_many_as_fit(_read(db, after, max_bytes, limit), max_bytes), False
-    except Exception as error:
+    except MAY_BE_DAMAGE as error:
         if not is_damage(error):
             raise
         return _as_many_as_fit(islice(_readable(db, after), limit), max_bytes), True
@@ -83,7 +83,7 @@ def _readable(db: sqlite3.Connection, after: int) -> Iterator[OutboxEntry]:
     for (seq,) in db.execute(_SEQS, (after,)).fetchall():
         try:
             yield from _read(db, seq - 1, _MAX_BYTES, 1)
-        except Exception as error:
+        except MAY_BE_DAMAGE as error:
             if not is_damage(error):
                 raise
 

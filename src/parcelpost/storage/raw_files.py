@@ -97,7 +97,7 @@ class RawFiles:
     """Stores pages. When `keep` has returned, the page survives kill -9 and power loss (I2, I6)."""
 
     def __init__(self, root: Path, live: Path, owner_id: str, store_missing: Callable[[], str] = str) -> None:
-        """`store_missing` returns what is wrong if the store was moved: its raw folder may belong to another store then."""
+        """`store_missing` returns what is wrong if the store was moved: the raw folder may be another store's then."""
         self.root = root
         self._store_missing = store_missing
         self._journal = RawJournal(live, owner_id, root)
