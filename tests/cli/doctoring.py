@@ -213,7 +213,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "here/parcelpost.db: database disk image": (damaged_as_its_newest_backup, "parcelpost store restore"),
     "there is no store at": (lost, "parcelpost store restore"),
     "has schema version 99": (too_new, "parcelpost store restore"),
-    "migration 1 was applied": (edited, "parcelpost store restore"),
+    "migration 1 has changed": (edited, "parcelpost store restore"),
     "there is no backup yet": (never_backed_up, "parcelpost store backup"),
     "the newest backup is 3 days old": (backed_up_long_ago, "parcelpost store backup"),
     "could not be restored": (backed_up_badly, "parcelpost store backup"),

@@ -150,7 +150,7 @@ def test_a_path_where_no_store_can_be_is_said_with_what_to_do(tmp_path: Path, ru
     (tmp_path / "file").touch()
     ran = add(run, tmp_path / "file" / "parcelpost.db", *PARCEL)
     assert ran.code == 1
-    assert "hint: check the path: a folder on the way is not there, or is a file\n" in ran.err
+    assert "hint: check the path: one of its folders does not exist, or is a file\n" in ran.err
 
 
 def test_state_and_county_must_be_given(tmp_path: Path, run: Run) -> None:

@@ -92,7 +92,7 @@ def test_a_damaged_backup_is_refused_even_with_force(full_store: Path, backup: P
     backup.write_bytes(b"nonsense" * 1_000)
     ran = run("store", "restore", backup, "--force", "--store", full_store)
     assert ran.code == 1
-    assert "hint: take an older backup" in ran.err
+    assert "hint: use an older backup" in ran.err
     assert rows(full_store) == before
 
 

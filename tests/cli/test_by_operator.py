@@ -39,7 +39,7 @@ def test_what_the_operator_rejected_is_sent_after_all_when_it_is_named(full_stor
 
 def test_tasks_that_the_operator_ended_raise_no_alarm(store: Path, run: Run) -> None:
     run("tasks", "reject", "t0", "--reason", "no such parcel", "--yes", "--store", store)
-    run("tasks", "forget", "t1", "--yes", "--store", store)
+    run("tasks", "delete", "t1", "--yes", "--store", store)
     document = run("status", "--json", "--store", store).document
     assert (document["queue"]["failed"], document["failures"]["failed"], document["failures"]["ended"]) == (2, 0, 0)
     assert "failed" not in problems(run, store)

@@ -29,7 +29,7 @@ def make_old(store: Path) -> None:
 def test_what_is_young_stays(full_store: Path, run: Run) -> None:
     ran = run("store", "clean", "--store", full_store)
     assert ran.code == 0
-    assert ran.out.splitlines()[1:3] == ["tasks         0", "results       0"]
+    assert ran.out.splitlines()[1:3] == ["tasks          0", "results        0"]
 
 
 def test_what_is_old_and_delivered_goes_and_nothing_else(full_store: Path, run: Run) -> None:

@@ -68,7 +68,7 @@ def test_a_raw_folder_that_is_gone_while_pages_wait_for_delivery_is_no_matter_of
     data = full_store.parent / "data"
     data.rename(data.with_name("away"))
     out = status(run, full_store)
-    assert f"nothing is delivered: the folder of raw pages {data} was deleted or moved, or its volume is not" in out
+    assert f"nothing is delivered: the raw folder {data} was deleted or moved, or its volume is not" in out
     assert "put the folder back or mount it" in out
     assert "results reject" not in out
     data.with_name("away").rename(data)

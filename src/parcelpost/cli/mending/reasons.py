@@ -29,7 +29,7 @@ _OF_MANY = {
     PlannedAction.PENDING: "pending",
     PlannedAction.ENDED: "ended already",
     PlannedAction.COMPLETED: "completed (add --completed)",
-    PlannedAction.UNREPORTED: "whose upstream does not know yet how they ended",
+    PlannedAction.UNREPORTED: "whose end is not reported upstream yet",
     PlannedAction.PAGE_SHARED: "whose page other results need",
     PlannedAction.DELIVERED: "delivered",
     PlannedAction.WAITING: "waiting to be sent",
