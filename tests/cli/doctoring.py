@@ -218,7 +218,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "the newest backup is 3 days old": (backed_up_long_ago, "parcelpost store backup"),
     "could not be restored": (backed_up_badly, "parcelpost store backup"),
     "1 page named by no result": (with_orphans, "parcelpost store clean"),
-    "1 process died": (left_by_the_dead, "parcelpost store clean"),
+    "1 process crashed": (left_by_the_dead, "parcelpost store clean"),
     "the gateway refused 1 result": (refused, "parcelpost results retry --all"),
     "the write-ahead log": (with_a_long_wal, "parcelpost store clean"),
     "are used, so the executor must stop": (above_its_cap, "parcelpost store clean --relieve"),
