@@ -125,7 +125,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> Outcome:
                 path,
                 raw_root,
                 iso(now),
-                backups=backup.found(store)[::-1],
+                backups=backup.list_backups(store)[::-1],
                 progress=meter,
                 is_cancelled=lambda: cancelled,
             )

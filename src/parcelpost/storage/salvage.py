@@ -241,7 +241,7 @@ class _Copy:
         columns = [name for name in ours if name in theirs]
         if not columns:
             return
-        if table == "evidence":  # the only table without rowids
+        if table == "artifacts":  # the only table without rowids
             self._insert_all(table, columns, self._from_both_ends(table, columns))
         else:
             self._insert_all(table, ["rowid", *columns], self._around_damage(table, columns))
