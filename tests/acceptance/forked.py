@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import reduction
 from pathlib import Path
 from types import TracebackType
@@ -32,8 +32,18 @@ _context.set_forkserver_preload(
 )
 
 
+def _command(*words: str) -> None:
+    from parcelpost.cli.main import main
+
+    sys.argv = ["parcelpost", *words]
+    main()
+
+
 class Forked:
-    """`parcelpost ...` as `subprocess.Popen` shows it; killed when it is left. What it says goes to these files."""
+    """`parcelpost ...` as `subprocess.Popen` shows it; killed when it is left. What it says goes to these files.
+
+    `run` is what takes the words there, in place of the command.
+    """
 
     def __init__(
         self,
@@ -43,8 +53,9 @@ class Forked:
         stdout: int,
         stderr: int,
         open_files: tuple[int, int] | None = None,
+        run: Callable[..., None] = _command,
     ) -> None:
-        start = _Start(words, str(folder), dict(environment), _Handed(stdout), _Handed(stderr), open_files)
+        start = _Start(words, str(folder), dict(environment), _Handed(stdout), _Handed(stderr), open_files, run)
         self._process = _context.Process(target=_run, args=(start,), daemon=True)
         self._process.start()
 
@@ -101,8 +112,14 @@ def run_forked(
 ) -> subprocess.CompletedProcess[str]:
     """As `subprocess.run` does it, with all that it printed."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        to = {"stdout": out.fileno(), "stderr": err.fileno()}
-        with Forked(*words, folder=folder, environment=environment, open_files=open_files, **to) as process:
+        with Forked(
+            *words,
+            folder=folder,
+            environment=environment,
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+            open_files=open_files,
+        ) as process:
             code = process.wait(timeout)
         out.seek(0)
         err.seek(0)
@@ -131,11 +148,10 @@ class _Start(NamedTuple):
     stdout: Any
     stderr: Any
     open_files: tuple[int, int] | None
+    run: Callable[..., None]
 
 
 def _run(start: _Start) -> None:
-    from parcelpost.cli.main import main
-
     os.chdir(start.folder)
     os.environ.clear()
     os.environ.update(start.environment)
@@ -148,5 +164,4 @@ def _run(start: _Start) -> None:
     if start.open_files:
         resource.setrlimit(resource.RLIMIT_NOFILE, start.open_files)
     gc.freeze()
-    sys.argv = ["parcelpost", *start.words]
-    main()
+    start.run(*start.words)

@@ -1,4 +1,4 @@
-"""A gateway in a process of its own: `python -m tests.gateway.process PATIENCE section.key=value ...`."""
+"""A gateway in a process of its own."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from parcelpost.gateway.serving import new_loop, serve
 from parcelpost.log import make_log
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
+from tests.acceptance.forked import Forked
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,22 +49,25 @@ def a_gateway(
     """Its address. It is told to stop at the end, and must have ended well. `files`: how many it may have open."""
     chosen = {"port": 0, "database": folder / "gateway.db", "raw": folder / "raw", **server}
     options = [f"server.{name}={value}" for name, value in chosen.items()]
-    command = [sys.executable, "-m", "tests.gateway.process", str(patience), *options]
-    if files:
-        command = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command]
-    given = {**os.environ, **(environment or {})}
+    ours, theirs = os.pipe()
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=given, stdout=subprocess.PIPE, stderr=log, text=True)
-    with process:
-        try:
-            assert process.stdout is not None
-            address = process.stdout.readline().strip()
-            assert address, (folder / "log").read_text()
-            yield address
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0, (folder / "log").read_text()
-        finally:
-            process.kill()
+        process = Forked(
+            str(patience),
+            *options,
+            folder=ROOT,
+            environment={**os.environ, **(environment or {})},
+            stdout=theirs,
+            stderr=log.fileno(),
+            open_files=(files, files) if files else None,
+            run=_serve,
+        )
+    os.close(theirs)
+    with process, os.fdopen(ours) as told:
+        address = told.readline().strip()
+        assert address, (folder / "log").read_text()
+        yield address
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, (folder / "log").read_text()
 
 
 def process_at(address: str) -> psutil.Process:
@@ -104,7 +108,7 @@ async def _main(patience: float, settings: Settings) -> None:
     )
 
 
-if __name__ == "__main__":
-    chosen = _settings(sys.argv[2:])
+def _serve(patience: str, *options: str) -> None:
+    chosen = _settings(list(options))
     with asyncio.Runner(loop_factory=lambda: new_loop(chosen.server)) as runner:
-        runner.run(_main(float(sys.argv[1]), chosen))
+        runner.run(_main(float(patience), chosen))
