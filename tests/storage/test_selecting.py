@@ -122,6 +122,7 @@ async def test_each_is_new_once_while_others_are_stored(tmp_path: Path, clock: S
             async with select(lpm._db, ExportFilter(after=mark), clock) as selection:
                 seen += [entry.task_id for entry in await read(selection)]
                 mark = selection.cursor
+            await asyncio.wait([storing], timeout=0.01)  # on a slow disk it would read thousands of times
         await storing
     assert sorted(seen) == sorted(ids)
 
