@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import re
-import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from parcelpost.errors import (
 )
 from parcelpost.storage import durable_files, locks, migrations, tasks
 from parcelpost.storage.errors import translate
-from parcelpost.storage.snapshot import copies, file_problems, integrity_problems, never, snapshot
+from parcelpost.storage.snapshot import copies, file_problems, integrity_problems, never, open_read_only, snapshot
 
 Progress = Callable[[int, int], None]
 """Called with the pages done and the total."""
@@ -109,7 +108,7 @@ def candidates(store: Path) -> list[Path]:
 def problem(path: Path, *, deep: bool = False, is_over: Callable[[], bool] = never) -> str:
     """Returns why a backup cannot be used, '' if it can. Raises TimeoutError if `is_over` interrupts the check."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with contextlib.closing(open_read_only(path)) as db:
             migrations.pending(db, migrations.load())
             problems = integrity_problems(db, deep=deep, is_over=is_over)
     except StoreError as error:
@@ -156,7 +155,7 @@ def restore(
 def contents(path: Path) -> Contents:
     """Raises StoreCorrupt, NotAStore or StoreTooNew."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with contextlib.closing(open_read_only(path)) as db:
             version = migrations.version(db)
             if version == 0:
                 raise NotAStore(f"{path} is empty")
@@ -258,14 +257,8 @@ def _link(file: Path, name: Path) -> None:
     try:
         name.hardlink_to(file)
     except OSError:  # another file system, or no support for links
-        partial = name.with_name(f"{name.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-        try:
-            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        with durable_files.atomic_file(name) as partial:
             shutil.copyfile(file, partial)
-            durable_files.sync_path(partial)
-            partial.replace(name)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def _copy_into_live(ready: Path, store: Path) -> None:

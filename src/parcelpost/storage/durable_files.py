@@ -7,8 +7,9 @@ import ctypes
 import fcntl
 import os
 import platform
+import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,6 +115,25 @@ def replace(path: Path, content: bytes) -> None:
         file.flush()
         sync_handle(handle)
     partial.replace(path)
+
+
+@contextlib.contextmanager
+def atomic_file(destination: Path) -> Iterator[Path]:
+    """Yields an empty file of mode 600, which replaces `destination` durably if the block ends without an error.
+
+    SQLite's files beside it are deleted in any case. The name tells the process: a crash leaves the file behind.
+    """
+    make_folder(destination.parent)
+    partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    try:
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield partial
+        sync_path(partial)
+        partial.replace(destination)
+        sync_path(destination.parent)
+    finally:
+        for end in ("", "-journal", "-wal", "-shm"):
+            partial.with_name(partial.name + end).unlink(missing_ok=True)
 
 
 RESERVE_BYTES = 4 * 1024 * 1024

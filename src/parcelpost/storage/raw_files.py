@@ -29,6 +29,7 @@ from parcelpost.storage import durable_files, outbox, state
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.raw_journal import PageRecord, RawJournal, read_segment
+from parcelpost.storage.snapshot import open_read_only
 from parcelpost.storage.writer import Batcher
 
 _MAX_BYTES = 120
@@ -374,7 +375,7 @@ def _holder(folder: Path) -> _Holder | None:
 def _read_store_id(store: Path) -> str | None:
     """Returns None if the file is missing, cannot be read, or was never opened for writing."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as db:
+        with contextlib.closing(open_read_only(store)) as db:
             stored = state.get(db, _STORE_ID_STATE, _StoreId)
     except sqlite3.Error:
         return None

@@ -21,7 +21,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
 from parcelpost.storage.raw_files import RawFiles
 from parcelpost.storage.recovery import OpenStore
-from parcelpost.storage.snapshot import copies
+from parcelpost.storage.snapshot import copies, open_read_only
 
 P = ParamSpec("P")
 
@@ -166,7 +166,7 @@ def _replaced_stores(store: Path) -> list[Path]:
 def _unnamed_in(store: Path, names: list[str]) -> list[str]:
     """Returns the pages that the other store does not name; none if it cannot be read."""
     try:
-        with contextlib.closing(sqlite3.connect(f"{store.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        with contextlib.closing(open_read_only(store)) as db:
             named = outbox.named_by_a_result(db, names)
     except sqlite3.Error:
         return []

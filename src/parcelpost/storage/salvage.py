@@ -8,8 +8,6 @@ results from the newest intact backup. The damaged store is only read; no lock o
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +21,7 @@ from msgspec import Struct
 from parcelpost.errors import StoreCorrupt
 from parcelpost.storage import durable_files, migrations, outbox
 from parcelpost.storage.raw_files import file_matches, inside, page_content
-from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems
+from parcelpost.storage.snapshot import DAMAGE_STATE, file_problems, open_read_only
 
 Progress = Callable[[int, int | None], None]
 """Called with the number of rows done, and None because the total is unknown."""
@@ -119,20 +117,11 @@ def salvage(
 
     Raises StoreCorrupt if not even the schema can be read, and Cancelled.
     """
-    durable_files.make_folder(destination.parent)
-    partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-    try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with durable_files.atomic_file(destination) as partial:
         with contextlib.closing(_open_damaged(store)) as old, contextlib.closing(_create_new(old, partial, now)) as new:
             copied = _Copy(old, new, raw_root, progress, is_cancelled).run(backups)
         if problems := file_problems(partial):
             raise StoreCorrupt(f"the copy of {store} is damaged: {problems[0]}")
-        durable_files.sync_path(partial)
-        partial.replace(destination)
-        durable_files.sync_path(destination.parent)
-    finally:
-        for end in ("", "-journal", "-wal", "-shm"):
-            partial.with_name(partial.name + end).unlink(missing_ok=True)
     return msgspec.structs.replace(copied, path=str(destination))
 
 
@@ -208,7 +197,7 @@ class _Copy:
                 self._copy_table(table)
         backup = self._newest_intact(backups) if self._unread else None
         if backup is not None:
-            with contextlib.closing(sqlite3.connect(f"{backup.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            with contextlib.closing(open_read_only(backup)) as db:
                 self._fill(db)
         again = self._repeat_lost_results()
         made = self._restore_missing_tasks()
@@ -410,7 +399,7 @@ class _Copy:
         own = self._new.execute(_STORE_ID).fetchone()
         for path in backups:
             if not file_problems(path):
-                with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+                with contextlib.closing(open_read_only(path)) as db:
                     if own is None or db.execute(_STORE_ID).fetchone() in (None, own):
                         return path
         return None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 import sqlite3
 from collections.abc import Callable
 from datetime import datetime
@@ -23,22 +21,13 @@ def snapshot(source: Path, destination: Path, progress: Callable[[int, int], Non
 
     Safe while other processes write.
     """
-    durable_files.make_folder(destination.parent)
-    partial = destination.with_name(f"{destination.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
     try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        _copy(source, partial, progress)
-        problems = file_problems(partial)
-        if problems:
-            raise BackupFailed(f"the copy of {source} is damaged: {problems[0]}")
-        durable_files.sync_path(partial)
-        partial.replace(destination)
-        durable_files.sync_path(destination.parent)
+        with durable_files.atomic_file(destination) as partial:
+            _copy(source, partial, progress)
+            if problems := file_problems(partial):
+                raise BackupFailed(f"the copy of {source} is damaged: {problems[0]}")
     except (sqlite3.Error, OSError) as error:
         raise BackupFailed(f"cannot copy {source} to {destination}: {error}") from error
-    finally:
-        for leftover in (partial, *(partial.with_name(partial.name + end) for end in ("-journal", "-wal", "-shm"))):
-            leftover.unlink(missing_ok=True)
 
 
 def copies(store: Path) -> str:
@@ -50,7 +39,7 @@ def file_problems(path: Path, *, quick: bool = False) -> list[str]:
     """Returns what SQLite's integrity check finds; empty for an intact file."""
     check = "quick_check" if quick else "integrity_check"
     try:
-        with contextlib.closing(_open_read_only(path)) as db:
+        with contextlib.closing(open_read_only(path)) as db:
             rows = [str(row[0]) for row in db.execute(f"PRAGMA {check}(20)")]
     except sqlite3.DatabaseError as error:
         return [str(error)]
@@ -62,7 +51,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         if progress is not None:
             progress(total - remaining, total)
 
-    with contextlib.closing(_open_read_only(source)) as old, contextlib.closing(sqlite3.connect(partial)) as new:
+    with contextlib.closing(open_read_only(source)) as old, contextlib.closing(sqlite3.connect(partial)) as new:
         # One read transaction: all steps see the same state, and a busy writer cannot restart them.
         old.execute("BEGIN")
         old.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -71,7 +60,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         new.execute("PRAGMA journal_mode = DELETE")
 
 
-def _open_read_only(path: Path) -> sqlite3.Connection:
+def open_read_only(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None)
 
 
