@@ -15,6 +15,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Done, OutboxEntry, Outcome, Page, Result, Target, TaskStatus
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.storage.admin import Selection
 from parcelpost.storage.reparse import Filters, NewRecord
 from parcelpost.storage.results import listed
 from parcelpost.worker import reparse
@@ -77,6 +78,14 @@ async def test_what_changed_is_replaced_and_waits_to_be_sent_again(rig: Rig) -> 
     await rig.settle()
     assert rig.gateway.submissions["t1"][-1]["data"]["owner"] == "ANN"
     assert rig.gateway.count("raw-files") == 0
+
+
+async def test_a_record_that_the_operator_rejected_is_sent_once_it_reads_differently(rig: Rig) -> None:
+    await save(rig.lpm, "t1", b"ann")
+    await rig.lpm.admin.reject_results(Selection(), "its owner is wrong")
+    assert (await again(rig)).changed == 1
+    (entry,) = await rig.lpm.get_unsynced_results()
+    assert (owner(entry), entry.rejected_by, entry.last_error) == ("ANN", None, None)
 
 
 async def test_what_is_the_same_stays_untouched_whatever_the_parsers_version(rig: Rig) -> None:
