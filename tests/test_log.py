@@ -99,7 +99,7 @@ def attempt(outcome: str) -> Event:
 
 
 def away(denied: bool) -> Event:
-    return events.UpstreamAway(loop="sync", reason="503", denied=denied, retry_in_seconds=45.0)
+    return events.UpstreamOffline(loop="sync", reason="503", denied=denied, retry_in_seconds=45.0)
 
 
 def test_the_level_says_whether_somebody_must_look(subtests: pytest.Subtests) -> None:
@@ -144,8 +144,8 @@ def test_a_denial_is_told_with_what_to_do() -> None:
 
 
 def test_numbers_that_json_lacks_become_text() -> None:
-    event = events.UpstreamBack(loop="sync", away_seconds=float("inf"))
-    assert json.loads(written(event), parse_constant=pytest.fail)["away_seconds"] == "inf"
+    event = events.UpstreamOnline(loop="sync", offline_seconds=float("inf"))
+    assert json.loads(written(event), parse_constant=pytest.fail)["offline_seconds"] == "inf"
 
 
 def test_letters_that_the_stream_lacks_are_escaped() -> None:

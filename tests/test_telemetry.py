@@ -54,13 +54,13 @@ def test_what_comes_and_what_is_delivered_is_counted(telemetry: Telemetry) -> No
 def test_each_loop_says_whether_the_upstream_is_there(telemetry: Telemetry) -> None:
     assert value(telemetry, "upstream_up", loop="sync") is None
     telemetry.emit(_started("http://localhost"))
-    telemetry.emit(events.UpstreamAway(loop="sync", reason="401", denied=True, retry_in_seconds=1))
-    telemetry.emit(events.UpstreamAway(loop="heartbeat", reason="503", denied=False, retry_in_seconds=1))
+    telemetry.emit(events.UpstreamOffline(loop="sync", reason="401", denied=True, retry_in_seconds=1))
+    telemetry.emit(events.UpstreamOffline(loop="heartbeat", reason="503", denied=False, retry_in_seconds=1))
     up = {loop: value(telemetry, "upstream_up", loop=loop) for loop in ("collector", "sync", "heartbeat")}
     assert up == {"collector": 1, "sync": 0, "heartbeat": 0}
     assert value(telemetry, "upstream_denied", loop="sync") == 1
     assert value(telemetry, "upstream_denied", loop="heartbeat") == 0
-    telemetry.emit(events.UpstreamBack(loop="sync", away_seconds=5))
+    telemetry.emit(events.UpstreamOnline(loop="sync", offline_seconds=5))
     assert (value(telemetry, "upstream_up", loop="sync"), value(telemetry, "upstream_denied", loop="sync")) == (1, 0)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from bench.store.ours import OPTIONS, store_path
 from bench.store.work import PLATFORM, Work
 from bench.timing import Run
-from parcelpost import __version__
 from parcelpost.clock import SystemClock
 from parcelpost.events import AttemptEnded, Event, LoopFailed
 from parcelpost.model import Done, Task
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import (
     CollectorSettings,
@@ -25,9 +26,10 @@ from parcelpost.settings.schema import (
 )
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.runner import OndemandRunner
-from parcelpost.worker.worker import Context, Worker
+from parcelpost.worker.worker import Tools, Worker
 
 SLOTS = 8
 PLATFORM_SECONDS = 0.020
@@ -65,23 +67,22 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
     """The tasks are in the store already, more of them than can be done in that time."""
     tally, clock, control, wanted = _Tally(), SystemClock(), Control(), settings(url)
     async with (
-        LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=tally.emit) as lpm,
+        LocalPersistenceManager.open(store_path(folder), options=OPTIONS, emit=tally.emit, waits=True) as lpm,
         GatewayClient.open(wanted.gateway, "token", "bench", clock.now) as upstream,
     ):
-        tools = Context(
-            lpm=lpm,
-            upstream=upstream,
-            delivers=True,
-            factory=_factory(work),
-            settings=wanted,
-            worker_id="bench",
-            name="bench",
-            version=__version__,
+        context = Context(
+            lpm,
+            upstream,
+            _factory(work),
+            wanted,
+            control=control,
             clock=clock,
             emit=tally.emit,
-            progress_seconds=60.0,
+            worker_id="bench",
+            name="bench",
         )
-        running = asyncio.create_task(OndemandRunner(Worker(tools, control)).run())
+        tools = Tools(progress_seconds=60.0, ranking=Ranking(), turns=Turns())
+        running = asyncio.create_task(OndemandRunner(Worker(context, tools)).run())
         await asyncio.wait([running], timeout=WARM_UP_SECONDS)
         before, began = tally.done, time.perf_counter()
         await asyncio.wait([running], timeout=seconds)

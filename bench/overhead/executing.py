@@ -1,4 +1,4 @@
-"""An executor at work as in a worker: each slot with its loops, platform code on its stage."""
+"""An executor at work as in a worker: each slot with its loops, platform code in its sandbox thread."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import AttemptEnded, Emit, Event
 from parcelpost.model import Done, Page, Task
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.settings.schema import ExecutorSettings
-from parcelpost.storage.health import Level
+from parcelpost.scrapers.turns import Turns
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import ExecutorSettings, WorkerSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
+from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Loop
 
 SLOTS = 16
@@ -77,18 +82,9 @@ async def execute(lpm: LocalPersistenceManager, scrape: Scrape, tasks: int) -> R
 def _executor(lpm: LocalPersistenceManager, scrape: Scrape, emit: Emit, clock: Clock) -> Executor:
     factory = ScraperFactory(clock)
     factory.register(PLATFORM, scrape)
-    return Executor(
-        lpm,
-        factory,
-        ExecutorSettings(slots=SLOTS),
-        Control(),
-        platforms=lambda: [PLATFORM],
-        level=lambda: Level.FINE,
-        saved=lambda: None,
-        ran_dry=lambda: None,
-        clock=clock,
-        emit=emit,
-    )
+    settings = Settings(worker=WorkerSettings(platforms=(PLATFORM,)), executor=ExecutorSettings(slots=SLOTS))
+    context = Context(lpm, NullUpstream(), factory, settings, control=Control(), clock=clock, emit=emit)
+    return Executor(context, Learning(context, Ranking()), Turns())
 
 
 async def _until(event: asyncio.Event, running: Sequence[asyncio.Task[None]]) -> None:

@@ -12,13 +12,17 @@ from bench.timing import Run, run_coroutines
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
 from parcelpost.protocol import client
-from parcelpost.settings.schema import GatewaySettings, SyncSettings
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import GatewaySettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.upstream.http import open_client
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Control
 from parcelpost.worker.sync import SyncManager
 
-_SETTINGS = SyncSettings()
+_SETTINGS = Settings()
 _TOKEN, _WORKER = "token", "bench"
 _CALLERS = 256
 _RECORDS = 1_000
@@ -40,9 +44,9 @@ async def fill(folder: Path, results: int) -> None:
 async def bodies(folder: Path) -> list[bytes]:
     """What the sync would post, batch by batch, encoded before any clock starts."""
     made: list[bytes] = []
-    after, now = 0, SystemClock().now()
+    after, now, most = 0, SystemClock().now(), _SETTINGS.sync
     async with LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm:
-        while batch := await lpm.get_unsynced_results(_SETTINGS.batch_size, _SETTINGS.batch_bytes, after=after):
+        while batch := await lpm.get_unsynced_results(most.batch_size, most.batch_bytes, after=after):
             made.append(client.results_body(batch, now))
             after = batch[-1].seq
     return made
@@ -60,17 +64,18 @@ async def post(posted: Sequence[bytes], url: str, results: int) -> Run:
 
 
 async def drain(folder: Path, url: str, results: int) -> Run:
-    """The sync itself, from its first turn until it has seen that nothing is left."""
+    """The sync itself, from its first step until it has seen that nothing is left."""
     clock = SystemClock()
     async with (
         LocalPersistenceManager.open(store_path(folder), options=OPTIONS) as lpm,
         GatewayClient.open(GatewaySettings(url=url), _TOKEN, _WORKER, clock.now) as upstream,
     ):
-        sync = SyncManager(lpm, upstream, _SETTINGS, clock, ignore)
+        context = Context(lpm, upstream, ScraperFactory(clock), _SETTINGS, control=Control(), clock=clock, emit=ignore)
+        sync = SyncManager(context)
         start = time.perf_counter()
         while await sync.step() == 0:
             pass
         run = Run(results, time.perf_counter() - start)
         if await lpm.get_unsynced_results(1):
-            raise RuntimeError(f"not everything was delivered: {sync.away}")
+            raise RuntimeError(f"not everything was delivered: {context.upstream_state.outages}")
     return run

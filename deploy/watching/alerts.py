@@ -61,7 +61,7 @@ WORKER = (
         "Run 'parcelpost status' there: the token, the address or the certificate must be mended.",
     ),
     Alert(
-        "ParcelpostUpstreamAway",
+        "ParcelpostUpstreamOffline",
         f"max by (instance) ({series('upstream_up')}) == 0",
         "30m",
         "warning",

@@ -136,7 +136,7 @@ class WorkerStopped(Event, frozen=True):
     """Tasks that were running and went back to the queue."""
 
 
-class WorkStands(Event, frozen=True):
+class WorkProgress(Event, frozen=True):
     """How the work in the store stands: at the start, every minute while it changes, at the end."""
 
     pending: int
@@ -243,6 +243,19 @@ class StoreFound(Event, frozen=True):
     path: str
 
 
+class StoreNotWritable(Event, frozen=True):
+    """The store is full or locked. What was scraped or delivered is kept in memory until it can be written."""
+
+    error: str
+    hint: str
+
+
+class StoreWritable(Event, frozen=True):
+    """The store can be written again."""
+
+    seconds: float
+
+
 class PressureChanged(Event, frozen=True):
     """How much memory is used changed what may go on."""
 
@@ -275,15 +288,6 @@ class ResultsSynced(Event, frozen=True):
     seconds: float
 
 
-class MarksHeld(Event, frozen=True):
-    """Results were delivered and the store cannot take that word (a full disk): it is kept in memory, and nothing more
-    is sent until the store takes it.
-    """
-
-    results: int
-    error: str
-
-
 class EntryRefused(Event, frozen=True):
     """The upstream will not take an entry."""
 
@@ -293,7 +297,7 @@ class EntryRefused(Event, frozen=True):
     """Kept, and sent again only by hand."""
 
 
-class UpstreamAway(Event, frozen=True):
+class UpstreamOffline(Event, frozen=True):
     """A call failed and is tried again later; scraping goes on."""
 
     loop: str
@@ -305,11 +309,11 @@ class UpstreamAway(Event, frozen=True):
     """What that person can do."""
 
 
-class UpstreamBack(Event, frozen=True):
+class UpstreamOnline(Event, frozen=True):
     """The upstream answers again."""
 
     loop: str
-    away_seconds: float
+    offline_seconds: float
 
 
 class CommandReceived(Event, frozen=True):
@@ -341,14 +345,14 @@ class FieldBroken(Event, frozen=True):
     example: str
 
 
-class ExperienceTaken(Event, frozen=True):
+class FleetSelectorsReceived(Event, frozen=True):
     """The fleet's ranked selectors of a platform were taken over."""
 
     platform: str
     selectors: int
 
 
-class FieldMended(Event, frozen=True):
+class FieldFixed(Event, frozen=True):
     """A field that was broken is found again."""
 
     platform: str
@@ -485,7 +489,7 @@ class LedgerLost(Event, frozen=True):
 class LedgerFound(Event, frozen=True):
     """The ledger's database answers again."""
 
-    away_seconds: float
+    offline_seconds: float
 
 
 class RequestPutOff(Event, frozen=True):

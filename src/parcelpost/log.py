@@ -129,7 +129,7 @@ def _started(e: events.WorkerStarted) -> str:
     return f"worker {e.worker_id} is at work: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
 
 
-def _standing(e: events.WorkStands) -> str:
+def _standing(e: events.WorkProgress) -> str:
     not_found = f"{e.not_found:,} not found, " if e.not_found else ""
     ended = f"{e.completed:,} completed, {not_found}{e.failed:,} failed, {e.expired:,} expired"
     rejected = f", {e.rejected:,} rejected" if e.rejected else ""
@@ -213,7 +213,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "info",
         lambda e: f"stopped ({e.reason}); {_count(e.released, 'running task')} went back to the queue",
     ),
-    events.WorkStands: ("info", _standing),
+    events.WorkProgress: ("info", _standing),
     events.TasksReceived: (
         _received_level,
         lambda e: f"{_count(e.new, 'task')} received; {e.known:,} were here already, {e.bad:,} were bad",
@@ -234,8 +234,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "warning",
         lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any way'}",
     ),
-    events.ExperienceTaken: ("debug", lambda e: f"{e.platform}: the fleet ranks {_count(e.selectors, 'selector')}"),
-    events.FieldMended: ("info", lambda e: f"{e.platform} {e.site}: {e.field} is found again"),
+    events.FleetSelectorsReceived: (
+        "debug",
+        lambda e: f"{e.platform}: the fleet ranks {_count(e.selectors, 'selector')}",
+    ),
+    events.FieldFixed: ("info", lambda e: f"{e.platform} {e.site}: {e.field} is found again"),
     events.PlatformPaused: ("warning", lambda e: f"{e.platform} is paused for {_time(e.seconds)}: {e.reason}"),
     events.PageFetched: (
         "debug",
@@ -256,6 +259,11 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.StoreLost: ("error", lambda e: f"nothing is saved any more: {e.reason}"),
     events.StoreFound: ("info", lambda e: f"the store {e.path} is back, the work goes on"),
+    events.StoreNotWritable: (
+        "error",
+        lambda e: f"the store cannot be written: {e.error}; results wait in memory" + (f"; {e.hint}" if e.hint else ""),
+    ),
+    events.StoreWritable: ("info", lambda e: f"the store can be written again, after {_time(e.seconds)}"),
     events.PressureChanged: (
         lambda e: "info" if e.pressure == "fine" else "warning",
         lambda e: f"{e.memory_percent:.0f} % of the memory ({_size(e.memory_limit_bytes)}) is used: {e.meaning}",
@@ -268,22 +276,15 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         ),
     ),
     events.ResultsSynced: ("info", _delivered),
-    events.MarksHeld: (
-        "error",
-        lambda e: (
-            f"{_count(e.results, 'result')} delivered, but the store cannot be told: {e.error}; "
-            "nothing more is sent until it can"
-        ),
-    ),
     events.EntryRefused: (lambda e: "error" if e.rejected else "warning", _refused),
-    events.UpstreamAway: (
+    events.UpstreamOffline: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (
             f"{e.loop}: the upstream {'denies us' if e.denied else 'is away'} ({e.reason}); "
             f"next try in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),
-    events.UpstreamBack: ("info", lambda e: f"{e.loop}: the upstream answers again after {_time(e.away_seconds)}"),
+    events.UpstreamOnline: ("info", lambda e: f"{e.loop}: the upstream answers again after {_time(e.offline_seconds)}"),
     events.CommandReceived: (
         lambda e: "info" if e.known else "warning",
         lambda e: f"the upstream orders: {e.command}" + ("" if e.known else " (unknown, ignored)"),
@@ -344,7 +345,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.LedgerPruned: ("info", lambda e: f"{_count(e.removed, 'old row')} removed from the ledger"),
     events.LedgerLost: ("error", lambda e: f"the ledger is away: {e.reason}"),
-    events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.away_seconds)}"),
+    events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),
     events.RequestPutOff: (
         "warning",
         lambda e: f"{e.path} was answered with 503: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),

@@ -52,7 +52,9 @@ async def without_browser(folder: Path, county: Simulated) -> tuple[str, str]:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while not (error := (await lpm.list_tasks())[-1].error):
                     await asyncio.sleep(0.05)
-            said = await asyncio.to_thread(parcelpost, folder, "status", "--store", "store.db")
+                said = ""
+                while "wait for a browser" not in said:
+                    said = await asyncio.to_thread(parcelpost, folder, "status", "--store", "store.db")
             process.send_signal(signal.SIGINT)
             assert await asyncio.to_thread(process.wait, PATIENCE_SECONDS) == 0
     return error, said

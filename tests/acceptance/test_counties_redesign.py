@@ -82,7 +82,7 @@ async def taken_over(folder: Path, county: Simulated, upstream: str) -> None:
     settings = {**county.settings, "worker.platforms": "leepa", "log.level": "debug"}
     arguments = (*STANDALONE, "--gateway", upstream)
     async with worker(*arguments, folder=folder, settings=settings) as process:
-        await process.said('"event": "ExperienceTaken", "platform": "leepa"')
+        await process.said('"event": "FleetSelectorsReceived", "platform": "leepa"')
         site = f"{county.address}/leepa/Display/DisplayParcel.aspx?STRAP="
         tasks = county.tasks("leepa", first=5)
         await add(folder, [{**task, "county": "elsewhere", "url": site + task["parcel_id"]} for task in tasks])

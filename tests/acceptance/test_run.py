@@ -67,7 +67,7 @@ async def test_until_empty_ends_with_the_reason_when_the_gateway_is_dead_or_does
             lines = (tmp_path / "worker.log").read_text().splitlines()
             assert "0 completed, 0 failed, 0 expired in this run; 0 to deliver, 0 rejected in the store" in lines
             error = [line for line in lines if line.startswith("error: ")][-1]
-            what = "error: nothing is left to do but to wait for the upstream, and it was away for 0.5"
+            what = "error: nothing is left to do but to wait for the upstream, and it was offline for 0.5"
             assert error.startswith(what)
             assert reason in error
             assert any(line.startswith("hint: ") for line in lines)
@@ -90,7 +90,7 @@ async def test_standalone_keeps_its_results_and_a_later_gateway_gets_them(tmp_pa
     async with worker("--mode", "standalone", "--store", "store.db", "--until-empty", folder=tmp_path) as process:
         assert await process.ended() == 0
     assert await counts(tmp_path) == {"pending": 0, "completed": 3, "unsynced": 3}
-    said = [line for line in log(tmp_path) if line["event"] == "WorkStands"]
+    said = [line for line in log(tmp_path) if line["event"] == "WorkProgress"]
     assert {line["level"] for line in said} == {"info"}
     assert sum(said[0][state] for state in ("pending", "running", "completed")) == 3
     assert (said[-1]["pending"], said[-1]["running"], said[-1]["completed"]) == (0, 0, 3)
@@ -301,11 +301,11 @@ async def test_a_refused_token_is_said_and_scraping_goes_on(tmp_path: Path) -> N
         async with worker(*arguments, folder=tmp_path, token="wrong", settings=settings) as process:
             async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:
                 await eventually(lambda: _has_results(lpm, 2))
-            await process.said('"event": "UpstreamAway", "loop": "sync"')
+            await process.said('"event": "UpstreamOffline", "loop": "sync"')
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 ready = await client.get("/readyz")
         assert ready.status_code == 503
-        assert "does not let us in" in ready.text
+        assert "does not accept this worker" in ready.text
     assert (await counts(tmp_path))["unsynced"] == 2
 
 

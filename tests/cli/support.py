@@ -21,12 +21,14 @@ from typing import Any
 from parcelpost.clock import SystemClock, iso
 from parcelpost.model import Claim, Page, Priority, Result, Target, Task
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.status import WorkerStatus, publish
 
 COMMAND = str(Path(sys.executable).with_name("parcelpost"))
 
 _HOLDER = """
 import asyncio, sys
 from parcelpost.storage import LocalPersistenceManager
+from parcelpost.worker.status import WorkerStatus, publish
 
 async def hold():
     async with LocalPersistenceManager.open(sys.argv[1], worker="holder") as lpm:
@@ -145,12 +147,18 @@ def holder(store: Path, claims: int = 1) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def held_here(store: Path, claims: int = 1) -> Iterator[None]:
-    """As `holder`, but by a thread of this process, which starts at once; it closes the store at the end."""
+def held_here(store: Path, claims: int = 1) -> Iterator[str]:
+    """As `holder`, but by a thread of this process, which starts at once; it closes the store at the end.
+
+    Yields its owner id.
+    """
     is_open, end = threading.Event(), threading.Event()
+    owner = ""
 
     async def hold() -> None:
+        nonlocal owner
         async with LocalPersistenceManager.open(store, worker="holder") as lpm:
+            owner = lpm.owner_id
             assert not claims or len(await lpm.claim(claims)) == claims
             is_open.set()
             await asyncio.to_thread(end.wait)
@@ -160,10 +168,35 @@ def held_here(store: Path, claims: int = 1) -> Iterator[None]:
         holding.add_done_callback(lambda _: is_open.set())
         is_open.wait()
         try:
-            yield
+            yield owner
         finally:
             end.set()
             holding.result()
+
+
+GONE = "worker-1-00000000"
+"""The owner id of a process that has ended."""
+
+
+def a_status(owner: str = GONE, **fields: Any) -> WorkerStatus:
+    """As a worker has just published it."""
+    now = SystemClock().now()
+    plain: dict[str, Any] = {
+        "name": "w1",
+        "worker_id": "w1",
+        "published_at": now,
+        "started_at": now,
+        "mode": "ondemand",
+    }
+    return WorkerStatus(owner=owner, **(plain | fields))
+
+
+def publish_status(store: Path, status: WorkerStatus) -> None:
+    async def write() -> None:
+        async with LocalPersistenceManager.open(store) as lpm:
+            await publish(lpm.state, status)
+
+    asyncio.run(write())
 
 
 def leave_a_death(store: Path, claims: int) -> None:

@@ -15,8 +15,8 @@ from parcelpost.cli.browser_profiles import PROFILES_EXAMPLES
 from parcelpost.clock import SystemClock
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.status import BrowserWaits
-from tests.cli.support import Run, holder, run_process, task
+from parcelpost.worker.status import BrowserWaits, publish
+from tests.cli.support import Run, a_status, holder, run_process, task
 
 SESSION = {
     "cookies": [{"name": "terms", "value": "s3cret", "domain": ".county.example.org", "path": "/"}],
@@ -96,7 +96,9 @@ def test_what_keeps_tasks_from_a_browser_is_told(store: Path, run: Run) -> None:
     async def wait() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             await lpm.add_task(task("g1", "grizzly_gis"))
-            await BrowserWaits(lpm, SystemClock()).note(task("g1", "grizzly_gis"), "it cannot start")
+            waits = BrowserWaits(SystemClock())
+            waits.put_off(task("g1", "grizzly_gis"), "it cannot start")
+            await publish(lpm.state, a_status(browser_waits=tuple(waits.current)))
 
     asyncio.run(wait())
     settings = ("--set", "browser.executable=/no/chromium", "--set", "browser.most=0")

@@ -11,8 +11,8 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.status import STATE, BrowserWait, BrowserWaits
-from tests.cli.support import Run, holder, task
+from parcelpost.worker.status import BrowserWait, BrowserWaits, publish
+from tests.cli.support import Run, a_status, held_here, holder, publish_status, task
 from tests.storage.making import save_one
 
 WHY = "no Chromium was found"
@@ -24,10 +24,12 @@ def told(run: Run, store: Path) -> list[dict[str, Any]]:
     return found
 
 
-async def note(lpm: LocalPersistenceManager, *reasons: tuple[str, str]) -> None:
-    waits = BrowserWaits(lpm, SystemClock())
+def put_off(*reasons: tuple[str, str]) -> tuple[BrowserWait, ...]:
+    """What a worker publishes that had to put its task off for these reasons."""
+    waits = BrowserWaits(SystemClock())
     for reason, remedy in reasons:
-        await waits.note(WAITS, reason, remedy)
+        waits.put_off(WAITS, reason, remedy)
+    return tuple(waits.current)
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def waiting(tmp_path: Path) -> Path:
     async def make() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             await lpm.add_task(WAITS)
-            await note(lpm, (WHY, ""))
+            await publish(lpm.state, a_status(browser_waits=put_off((WHY, ""))))
 
     asyncio.run(make())
     return store
@@ -55,11 +57,8 @@ def test_they_are_told_with_the_reason(waiting: Path, run: Run) -> None:
 
 
 def test_the_newest_reason_is_told_with_its_own_remedy(waiting: Path, run: Run) -> None:
-    async def wait() -> None:
-        async with LocalPersistenceManager.open(waiting) as lpm:
-            await note(lpm, ("it cannot start", ""), ("browser.most is 0", "set browser.most to 1 or more"))
-
-    asyncio.run(wait())
+    waits = put_off(("it cannot start", ""), ("browser.most is 0", "set browser.most to 1 or more"))
+    publish_status(waiting, a_status(browser_waits=waits))
     out = run("status", "--store", waiting).out
     assert "wait for a browser: browser.most is 0. What to do: set browser.most to 1 or more.\n" in out
     assert out.count("wait for a browser") == 1
@@ -77,14 +76,19 @@ def test_when_all_is_done_nothing_waits(waiting: Path, run: Run) -> None:
 
 
 def test_what_is_old_is_not_told(waiting: Path, run: Run) -> None:
-    async def wait() -> None:
-        async with LocalPersistenceManager.open(waiting) as lpm:
-            long_ago = SystemClock().now() - timedelta(hours=1)
-            over = BrowserWait(platform="grizzly_gis", reason="over", since=long_ago, at=long_ago)
-            await lpm.state.put(f"{STATE}grizzly_gis", over)
-
-    asyncio.run(wait())
+    long_ago = SystemClock().now() - timedelta(hours=1)
+    over = BrowserWait(platform="grizzly_gis", reason="over", since=long_ago, at=long_ago)
+    publish_status(waiting, a_status(browser_waits=(over,)))
     assert told(run, waiting) == []
+
+
+def test_of_two_processes_the_one_that_put_a_task_off_last_gives_the_reason(waiting: Path, run: Run) -> None:
+    first, second = put_off(("it cannot start", "")), put_off(("it crashed", ""))
+    with held_here(waiting, claims=0) as one, held_here(waiting, claims=0) as other:
+        for waits in ((first, second), (second, first)):
+            for name, owner, wait in zip(("w1", "w1-2"), (one, other), waits, strict=True):
+                publish_status(waiting, a_status(owner, name=name, browser_waits=wait))
+            assert [found["reason"] for found in told(run, waiting)] == ["it crashed"]
 
 
 def test_a_worker_that_says_nothing_counts_for_more_than_one_that_has_gone(waiting: Path, run: Run) -> None:

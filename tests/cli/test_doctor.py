@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -21,13 +22,12 @@ from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import look
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
+from parcelpost.worker.backoff import SYNC, Offline
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
-from parcelpost.worker.loop import SYNC
-from parcelpost.worker.status import PRESENCE_STATE, Presence
+from parcelpost.worker.status import SlowUpstream, WorkerStatus, publish
 from tests import traps
 from tests.cli.doctoring import told
-from tests.cli.support import Run, change, damage, holder, make_full_store, make_store, rows
+from tests.cli.support import Run, a_status, change, damage, holder, make_full_store, make_store, publish_status, rows
 from tests.gateway.served import served
 from tests.hostile import HostileGateway, Trap
 
@@ -94,12 +94,9 @@ def test_what_the_gateway_said_last_and_that_it_is_slow_is_told(here: Path, run:
     store = make_store(here / "local_data" / "parcelpost.db")
     now, said = SystemClock().now(), "POST /internal/results answered 503: the database is down (DB_DOWN)"
 
-    async def write() -> None:
-        async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.state.put("sync", Offline(since=now, until=now, failures=2, reason=said))
-            await lpm.state.put(SLOWNESS_STATE, Slowness(since=now - timedelta(hours=7), batch_size=6))
-
-    asyncio.run(write())
+    offline = Offline(since=now, until=now, failures=2, reason=said)
+    slow = SlowUpstream(since=now - timedelta(hours=7), batch_size=6)
+    publish_status(store, a_status(outages={SYNC: offline}, slow=slow))
     out = " ".join(run("doctor").out.split())
     assert f"; the last try failed: {said}; the gateway is slow: for 7 h results have gone in smaller batches" in out
 
@@ -229,18 +226,13 @@ async def test_a_token_that_is_refused_is_told_without_the_token(here: Path, mon
 async def a_worker(store: Path, url: str = "") -> AsyncIterator[LocalPersistenceManager]:
     """As `parcelpost run --gateway URL` leaves word of itself, or without a URL one that is standalone."""
     async with LocalPersistenceManager.open(store, clock=SystemClock(), worker="worker") as lpm:
-        presence = Presence(
-            worker_id="w",
-            owner=lpm.owner_id,
-            since=SystemClock().now(),
-            mode="ondemand" if url else "standalone",
-            upstream="a gateway" if url else "",
-            slots=8,
-            version="1",
-            gateway_url=url,
-        )
-        await lpm.state.put(f"{PRESENCE_STATE}w", presence)
+        await publish(lpm.state, the_status(lpm, url))
         yield lpm
+
+
+def the_status(lpm: LocalPersistenceManager, url: str, **fields: Any) -> WorkerStatus:
+    mode, upstream = ("ondemand", "a gateway") if url else ("standalone", "")
+    return a_status(lpm.owner_id, name="w", mode=mode, upstream=upstream, gateway_url=url, **fields)
 
 
 async def test_a_gateway_that_only_the_worker_was_told_of_is_asked_and_no_fault(
@@ -284,7 +276,7 @@ async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
     async with HostileGateway() as gateway:
         monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", gateway.token)
         async with a_worker(here / "parcelpost.db", gateway.url) as lpm:
-            await lpm.state.put(SYNC, refusal)
+            await publish(lpm.state, the_status(lpm, gateway.url, outages={SYNC: refusal}))
             working = await examined(here / "parcelpost.db", gateway__url=gateway.url)
         ended = await examined(here / "parcelpost.db", gateway__url=gateway.url)
         monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")

@@ -12,8 +12,8 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.model import Broken, Result
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.status import BROKEN_STATE, BrokenFields
-from tests.cli.support import Run
+from parcelpost.worker.status import publish
+from tests.cli.support import Run, a_status
 from tests.storage.making import a_task
 
 NOW = SystemClock().now()
@@ -64,7 +64,7 @@ def a_store(path: Path) -> Path:
             await ended(lpm, "later", 20, county="union")
             await ended(lpm, "done", 30, platform="vgsi", state="NH", county="grafton")
             await ended(lpm, "later", 40, platform="theirs", county="x")
-            await lpm.state.put(f"{BROKEN_STATE}w1", BrokenFields(at=NOW, fields=(broken, elsewhere)))
+            await publish(lpm.state, a_status(broken=(broken, elsewhere)))
             await lpm.pause_platform("qpublic", reason="it asked whether we are a person")
 
     asyncio.run(fill())

@@ -14,10 +14,10 @@ import pytest
 
 from parcelpost.cli.service import Service
 from parcelpost.cli.service_socket import ServiceSocket, status
-from parcelpost.events import GatewayStopped, WorkerDraining, WorkStands
+from parcelpost.events import GatewayStopped, WorkerDraining, WorkProgress
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command
 
-STANDS = WorkStands(pending=3, running=1, completed=7, not_found=0, failed=0, expired=0, unsynced=2, rejected=0)
+STANDS = WorkProgress(pending=3, running=1, completed=7, not_found=0, failed=0, expired=0, unsynced=2, rejected=0)
 
 
 class Listener:

@@ -17,8 +17,8 @@ from parcelpost.model import Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
-from parcelpost.worker.status import COMMANDS_STATE, SHORTAGE_STATE, Commands, Shortage
-from tests.cli.support import Run, held_here, holder, make_store, task
+from parcelpost.worker.status import MemoryPressure
+from tests.cli.support import GONE, Run, a_status, held_here, holder, make_store, publish_status, task
 from tests.storage.crash.sister import Sister
 from tests.storage.making import claim_one, save_one
 
@@ -85,71 +85,66 @@ def test_nothing_failed_in_a_new_store(tmp_path: Path, run: Run) -> None:
     assert "most often" not in status(run, make_store(tmp_path / "parcelpost.db"))
 
 
-def obey(store: Path, owner: str, *, paused: bool, platforms: tuple[str, ...] = ()) -> None:
-    orders = Commands(worker_id="w 1", owner=owner, since=SystemClock().now(), paused=paused, platforms=platforms)
-
-    async def note() -> None:
-        async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.state.put(f"{COMMANDS_STATE}w 1", orders)
-
-    asyncio.run(note())
+def obey(store: Path, owner: str, *, paused: bool, platforms: tuple[str, ...] = (), name: str = "w 1") -> None:
+    """As a process of the worker `w 1`."""
+    since = SystemClock().now() if paused else None
+    publish_status(store, a_status(owner, name=name, worker_id="w 1", paused_since=since, platforms=platforms))
 
 
 def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run) -> None:
-    with held_here(store):
-        (worker,) = json.loads(status(run, store, "--json"))["workers"]
-        obey(store, worker["id"], paused=True, platforms=("vgsi",))
+    with held_here(store) as worker:
+        obey(store, worker, paused=True, platforms=("vgsi",))
         out = status(run, store)
         assert re.match(r"Attention: the gateway has paused worker w 1, \d+ s ago: it starts no task", out)
         assert "parcelpost gateway order resume --worker" in out
-        assert "ordered        pause and only vgsi, by the gateway for w 1\n" in out
+        assert "commands       pause and only vgsi, by the gateway for w 1\n" in out
         found = json.loads(status(run, store, "--json"))
-        assert (found["well"], found["orders"][0]["paused"]) == (False, True)
-        obey(store, worker["id"], paused=False)
-        assert "paused" not in status(run, store)
+        assert found["well"] is False
+        assert (found["statuses"][0]["paused_since"] is None, found["statuses"][0]["platforms"]) == (False, ["vgsi"])
+        obey(store, worker, paused=False)
+        out = status(run, store)
+        assert "paused" not in out
+        assert "\ncommands " not in out
 
 
-def test_an_order_ends_with_the_process_that_obeyed_it(store: Path, run: Run) -> None:
-    obey(store, "worker-1-00000000", paused=True)
+def test_a_pause_that_only_one_process_of_a_worker_has_heard_of_is_told_once(store: Path, run: Run) -> None:
+    with held_here(store, claims=0) as first, held_here(store, claims=0) as second:
+        obey(store, first, paused=True, name="w 1")
+        obey(store, second, paused=False, name="w 1-2")
+        assert status(run, store).count("has paused worker w 1") == 1
+        obey(store, first, paused=False, name="w 1")
+        obey(store, second, paused=True, name="w 1-2")
+        assert status(run, store).count("has paused worker w 1") == 1
+
+
+def test_a_command_ends_with_the_process_that_followed_it(store: Path, run: Run) -> None:
+    obey(store, GONE, paused=True)
     with held_here(store):
         assert "paused" not in status(run, store)
 
 
 def strain(store: Path, owner: str, *, starts_tasks: bool, summary: str) -> None:
-    shortage = Shortage(
-        worker_id="w 1",
-        owner=owner,
-        since=SystemClock().now(),
-        pressure="any",
-        starts_tasks=starts_tasks,
-        summary=summary,
-    )
-
-    async def note() -> None:
-        async with LocalPersistenceManager.open(store) as lpm:
-            await lpm.state.put(f"{SHORTAGE_STATE}w 1", shortage)
-
-    asyncio.run(note())
+    memory = MemoryPressure(since=SystemClock().now(), starts_tasks=starts_tasks, summary=summary)
+    publish_status(store, a_status(owner, name="w 1", memory=memory))
 
 
 def test_a_worker_that_starts_nothing_for_want_of_memory_is_told_with_what_to_do(store: Path, run: Run) -> None:
-    with held_here(store):
-        (worker,) = json.loads(status(run, store, "--json"))["workers"]
-        strain(store, worker["id"], starts_tasks=False, summary="86 % of the memory is used: no task is started")
+    with held_here(store) as worker:
+        strain(store, worker, starts_tasks=False, summary="86 % of the memory is used: no task is started")
         out = status(run, store)
         what = r"Attention: worker w 1: 86 % of the memory is used: no task is started \(\d+ s ago\)\. What"
         assert re.match(what, out)
         assert "memory         w 1: 86 % of the memory is used: no task is started\n" in out
-        strain(store, worker["id"], starts_tasks=True, summary="76 % of the memory is used: half of the slots work")
+        strain(store, worker, starts_tasks=True, summary="76 % of the memory is used: half of the slots work")
         out = status(run, store)
         assert out.startswith("All is well.\n")
         assert "memory         w 1: 76 %" in out
-        strain(store, worker["id"], starts_tasks=True, summary="")
+        publish_status(store, a_status(worker, name="w 1"))
         assert "of the memory" not in status(run, store)
 
 
 def test_want_of_memory_ends_with_the_process_that_had_it(store: Path, run: Run) -> None:
-    strain(store, "worker-1-00000000", starts_tasks=False, summary="86 % of the memory is used")
+    strain(store, GONE, starts_tasks=False, summary="86 % of the memory is used")
     with held_here(store):
         assert "of the memory" not in status(run, store)
 

@@ -22,10 +22,21 @@ from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
-from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
-from parcelpost.worker.status import BROKEN_STATE, BrokenFields
-from parcelpost.worker.sync import Held, HeldNote
-from tests.cli.support import COMMAND, Run, damage, held_here, holder, make_old, make_store, rows
+from parcelpost.worker.backoff import Offline
+from parcelpost.worker.status import SlowUpstream, publish
+from tests.cli.support import (
+    COMMAND,
+    GONE,
+    Run,
+    a_status,
+    damage,
+    held_here,
+    holder,
+    make_old,
+    make_store,
+    publish_status,
+    rows,
+)
 from tests.storage.making import a_result, a_task, save_one
 
 NOW = SystemClock().now()
@@ -36,18 +47,16 @@ def put(
     *rounds: SyncRound,
     away: Offline | None = None,
     loop: str = "sync",
-    slow: Slowness | None = None,
+    slow: SlowUpstream | None = None,
+    owner: str = GONE,
 ) -> None:
-    """What a sync leaves in the store."""
+    """What a worker that delivers leaves in the store."""
 
     async def write() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             for one in rounds:
                 await lpm.sync_log.record(one)
-            if away is not None:
-                await lpm.state.put(loop, away)
-            if slow is not None:
-                await lpm.state.put(SLOWNESS_STATE, slow)
+            await publish(lpm.state, a_status(owner, outages={loop: away} if away else {}, slow=slow))
 
     asyncio.run(write())
 
@@ -57,9 +66,9 @@ def a_round(*, direction: str = "upload", success: bool = True, count: int = 50)
     return SyncRound(direction=direction, record_type=kind, record_count=count, success=success)  # type: ignore[arg-type]
 
 
-def an_away(*, denied: bool = False, until: timedelta = timedelta(hours=4), failures: int = 3) -> Offline:
+def an_away(*, denied: bool = False, until: timedelta = timedelta(hours=4)) -> Offline:
     reason = "401: who are you?" if denied else "no route to the gateway"
-    return Offline(since=NOW - timedelta(hours=5), until=NOW + until, failures=failures, reason=reason, denied=denied)
+    return Offline(since=NOW - timedelta(hours=5), until=NOW + until, failures=3, reason=reason, denied=denied)
 
 
 def status(run: Run, store: Path, *arguments: object) -> str:
@@ -76,17 +85,24 @@ def test_all_is_well_with_a_worker_and_a_backup(store: Path, run: Run) -> None:
     assert f"(process {process.pid}, since " in out
 
 
-def test_receipts_that_the_store_does_not_take_are_told_while_a_worker_holds_them(store: Path, run: Run) -> None:
-    since = SystemClock().now() - timedelta(hours=7)
-    held = Held(since=since, results=120, error="StoreFull: no room", remedy="free disk space")
-    HeldNote(store).write(held)
-    with held_here(store):
+def test_a_running_worker_that_cannot_write_to_the_store_is_told(store: Path, run: Run) -> None:
+    with held_here(store) as worker:
+        publish_status(store, a_status(worker, published_at=SystemClock().now() - timedelta(hours=7)))
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
-    assert "Attention: for 7 h the store has taken no word of what was delivered (120 results), and nothing" in out
-    assert "sent: StoreFull: no room. What to do: free disk space.\n" in out
-    assert (found["well"], found["sync"]["held"]["results"]) == (False, 120)
-    assert "no word" not in status(run, store), "without the worker there is nothing to mark: it is sent again"
+        assert out.startswith(
+            "Attention: worker w1 could not write to the store for 7 h. What to do: see its log and the other problems"
+        )
+        assert (found["well"], found["problems"][0]["about"]) == (False, "space")
+        publish_status(store, a_status(worker, published_at=SystemClock().now() - timedelta(seconds=60)))
+        assert "could not write" not in status(run, store), "a status is published every 30 s, or a little later"
+
+
+def test_a_worker_that_has_ended_need_not_write_to_the_store(store: Path, run: Run) -> None:
+    publish_status(store, a_status(GONE, published_at=SystemClock().now() - timedelta(hours=7)))
+    assert "could not write" not in status(run, store)
+    with held_here(store):
+        assert "could not write" not in status(run, store)
 
 
 def test_the_first_line_says_that_work_waits_for_a_worker(store: Path, run: Run) -> None:
@@ -147,12 +163,12 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     found = run("status", "--json", "--store", full_store).document
     assert set(found) == {
         "well", "problems", "store", "queue", "platforms", "outbox", "sync", "storage", "used_percent", "paused",
-        "workers", "commands", "backup", "broken", "failures", "orders", "shortages", "left_by_dead",
+        "workers", "commands", "backup", "broken", "failures", "statuses", "left_by_dead",
         "browser_waits",
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "held", "slow"}
+    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "slow"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
@@ -171,8 +187,8 @@ def test_backing_off_is_shown_and_is_no_fault(tmp_path: Path, run: Run) -> None:
 
 def test_the_first_line_says_that_the_gateway_is_away_while_a_worker_tries(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
-    put(store, away=an_away())
-    with held_here(store, claims=0):
+    with held_here(store, claims=0) as worker:
+        put(store, away=an_away(), owner=worker)
         out = status(run, store)
         found = json.loads(status(run, store, "--json"))
     assert out.startswith(
@@ -192,10 +208,11 @@ def test_a_gateway_that_stores_nothing_of_what_it_is_sent_is_a_problem_at_once(t
 
 def test_a_slow_gateway_is_told(tmp_path: Path, run: Run) -> None:
     store = make_store(tmp_path / "parcelpost.db")
-    put(store, slow=Slowness(since=NOW - timedelta(hours=7), batch_size=6))
-    with held_here(store, claims=0):
+    slow = SlowUpstream(since=NOW - timedelta(hours=7), batch_size=6)
+    with held_here(store, claims=0) as worker:
+        put(store, slow=slow, owner=worker)
         out = status(run, store)
-        put(store, away=an_away())
+        put(store, slow=slow, away=an_away(), owner=worker)
         later = " ".join(status(run, store).split())
     told = "the gateway is slow: for 7 h results have gone in smaller batches, of 6 or so"
     assert out.startswith(f"All is well; {told}.\n")
@@ -217,12 +234,15 @@ def test_a_backoff_that_is_over_says_when_it_is_tried(tmp_path: Path, run: Run) 
     store = make_store(tmp_path / "parcelpost.db")
     put(store, away=an_away(until=timedelta(minutes=-1)))
     assert "backing off    next try when a worker runs; 3 failures" in status(run, store)
-    with held_here(store, claims=0):
+    with held_here(store, claims=0) as worker:
+        put(store, away=an_away(until=timedelta(minutes=-1)), owner=worker)
         assert "backing off    next try now; 3 failures" in status(run, store)
 
 
 def test_a_gateway_that_came_back_is_not_away(store: Path, run: Run) -> None:
-    put(store, away=an_away(failures=0))
+    put(store, away=an_away())
+    assert "backing off" in status(run, store)
+    put(store)
     assert "backing off" not in status(run, store)
 
 
@@ -317,8 +337,8 @@ def test_a_full_disk_comes_before_all_else(full_store: Path, run: Run) -> None:
 
 def test_a_gateway_that_has_been_away_for_long_is_worth_a_word(store: Path, run: Run) -> None:
     away = structs.replace(an_away(), since=NOW - timedelta(days=3))
-    put(store, away=away)
-    with held_here(store, claims=0):
+    with held_here(store, claims=0) as worker:
+        put(store, away=away, owner=worker)
         out = status(run, store)
     assert out.startswith("Attention: the gateway has not been there for 3 days: no route to the gateway. What to do: ")
     assert "'parcelpost doctor'" in out.splitlines()[0]
@@ -383,7 +403,7 @@ def test_a_field_that_a_site_no_longer_shows_is_named_with_its_selectors_and_a_p
     async def write() -> None:
         async with LocalPersistenceManager.open(store) as lpm:
             await save_one(lpm, a_task("seen", platform="made_up"), a_result(body=b"<p>"))
-            await lpm.state.put(f"{BROKEN_STATE}w1", BrokenFields(at=NOW, fields=(field, other)))
+            await publish(lpm.state, a_status(broken=(field, other)))
 
     asyncio.run(write())
     out = status(run, store)

@@ -33,7 +33,7 @@ CASES: Mapping[str, Case] = {
         "12m",
         "16m",
     ),
-    "ParcelpostUpstreamAway": Case(
+    "ParcelpostUpstreamOffline": Case(
         {
             f'parcelpost_upstream_up{W},loop="sync"}}': "1x9 0x90",
             f'parcelpost_upstream_up{W},loop="collector"}}': "1x19 0x90",

@@ -13,7 +13,7 @@ import pytest
 from parcelpost import __version__
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
-from parcelpost.worker.loop import LAST_WORDS_SECONDS
+from parcelpost.worker.loop import AFTER_DRAIN_SECONDS
 from tests.deploy.files import DEPLOY, container_settings, documents, manifest, manifests
 
 NOT_KUBERNETES = {"ScaledObject"}
@@ -125,7 +125,7 @@ def test_a_worker_has_time_to_drain_and_keeps_its_store() -> None:
     worker = manifest("worker.yaml", "StatefulSet")
     spec, settings = worker["spec"], settings_of(worker)
     grace = spec["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace >= settings.worker.drain_seconds + LAST_WORDS_SECONDS + CLOSING_SECONDS
+    assert grace >= settings.worker.drain_seconds + AFTER_DRAIN_SECONDS + CLOSING_SECONDS
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenScaled": "Retain", "whenDeleted": "Retain"}
     (container,) = spec["template"]["spec"]["containers"]
     mount = next(one["mountPath"] for one in container["volumeMounts"] if one["name"] == "store")

@@ -91,7 +91,6 @@ async def page_of_a_worker(folder: Path) -> str:
 
             async def has_all() -> bool:
                 nonlocal page
-                await worker._observe()
                 page = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
                 shown = (*(f'outcome="{end}"' for end in ends), "results_synced_total{", "platform_paused{")
                 return all(text in page for text in shown)

@@ -2,55 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from parcelpost.clock import Clock
-from parcelpost.errors import StoreBusy
 from parcelpost.model import TaskStatus
-from parcelpost.settings.schema import CollectorSettings, HeartbeatSettings, ResourcesSettings, SyncSettings
-from parcelpost.storage.health import Level
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.turns import Turns
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.firestore.client import FirestoreClient
-from parcelpost.worker.collector import Collector
-from parcelpost.worker.control import Control
-from parcelpost.worker.heartbeat import HeartbeatLoop
-from parcelpost.worker.resources import Resources
+from parcelpost.worker.worker import Tools, Worker
 from tests.firestore.conftest import Open, ServersClock
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
 from tests.storage.making import a_result
 from tests.upstream.making import an_end
-from tests.worker.rig import SOON_BUSY
+from tests.worker.rig import SOON_BUSY, a_context
 
 MINUTE = timedelta(minutes=1)
 
 
-def _heartbeat(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock, active: int = 1) -> HeartbeatLoop:
-    resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=lambda _: None)
-    return HeartbeatLoop(
-        lpm,
-        client,
-        HeartbeatSettings(),
-        SyncSettings(),
-        Control(),
-        worker_id="w-1",
-        name="w-1",
-        version="1",
-        platforms=lambda: ["echo"],
-        known_platforms=lambda: ["echo"],
-        active=lambda: active,
-        disk_free=lambda: 1,
-        load=lambda: resources.load,
-        broken=lambda: (),
-        sync_now=lambda: None,
-        clock=clock,
-        emit=lambda _: None,
-    )
+def _worker(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Worker:
+    return Worker(a_context(lpm, client, clock), Tools(progress_seconds=60, ranking=Ranking(), turns=Turns()))
 
 
 async def test_what_the_store_believes_to_hold_is_held(
@@ -62,7 +38,7 @@ async def test_what_the_store_believes_to_hold_is_held(
         async with open_worker("w-1") as client:
             await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, granted=True)
         async with open_worker("w-1") as client, open_worker("w-2") as other:  # it was started again
-            heartbeat = _heartbeat(lpm, client, clock)
+            heartbeat = _worker(lpm, client, clock).heartbeat
             lost = await lpm.get_task("lost")
             assert lost is not None
             await client.report_end(an_end("lost", TaskStatus.EXPIRED, lease_id=lost.task.lease_id))
@@ -97,21 +73,6 @@ async def test_a_task_that_is_ordered_again_is_done_again(
             assert task(server, "t1")["status"] == "done", "though the record is the same as before"
 
 
-def _collector(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Collector:
-    return Collector(
-        lpm,
-        client,
-        CollectorSettings(),
-        SyncSettings(),
-        Control(),
-        platforms=lambda: ["echo"],
-        level=lambda: Level.FINE,
-        arrived=lambda: None,
-        clock=clock,
-        emit=lambda _: None,
-    )
-
-
 async def test_a_task_that_the_store_refuses_is_failed_at_once(
     server: FirestoreServer, client: FirestoreClient, tmp_path: Path
 ) -> None:
@@ -120,7 +81,7 @@ async def test_a_task_that_the_store_refuses_is_failed_at_once(
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
         add_tasks(server, "good")
         add_tasks(server, "large", target=large)
-        await _collector(lpm, client, clock).step()
+        await _worker(lpm, client, clock).collector.step()
         assert [claim.task.task_id for claim in await lpm.claim(2)] == ["good"]
     found = task(server, "large")
     assert (found["status"], found["attempts"]) == ("failed", 1)
@@ -133,17 +94,20 @@ async def test_what_the_store_cannot_take_yet_is_no_other_workers(
     add_tasks(server, "t1")
     clock = ServersClock(server)
     async with (
-        LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=SOON_BUSY) as lpm,
+        LocalPersistenceManager.open(tmp_path / "store.db", clock=clock, options=SOON_BUSY, waits=True) as lpm,
         open_worker("w-1") as client,
         open_worker("w-2") as other,
     ):
-        collector, heartbeat = _collector(lpm, client, clock), _heartbeat(lpm, client, clock, active=0)
+        worker = _worker(lpm, client, clock)
         with closing(sqlite3.connect(lpm.path, isolation_level=None)) as holder:
             holder.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreBusy):
-                await collector.step()
-        server.documents.ahead = 2 * MINUTE
-        await heartbeat.step()
-        assert not (await other.get_work(5, ["echo"])).tasks
-        await collector.step()
+            collecting = asyncio.create_task(worker.collector.step())
+            async with asyncio.timeout(60):
+                while not lpm.backpressure.waiting:
+                    await asyncio.sleep(0.01)
+            server.documents.ahead = 2 * MINUTE
+            await worker.heartbeat.step()
+            assert not (await other.get_work(5, ["echo"])).tasks
+            assert not await lpm.get_task("t1")
+        await asyncio.wait_for(collecting, 60)
         assert [claim.task.task_id for claim in await lpm.claim()] == ["t1"]

@@ -100,9 +100,9 @@ async def test_a_worker_of_today_goes_on_with_an_earlier_store(old: Path) -> Non
         environment = {"PARCELPOST_GATEWAY_TOKEN": gateway.token}
         async with working(settings(old, gateway), environment, Control(), progress_seconds=60) as worker:
             await OndemandRunner(worker, until_empty=True).run()
-            depth = await worker.tools.lpm.queue_depth()
+            depth = await worker.context.lpm.queue_depth()
             assert (depth.pending, depth.processing, depth.unsynced, depth.rejected) == (0, 0, 0, 1)
-            assert worker.tools.worker_id == "hartford-1"
+            assert worker.context.worker_id == "hartford-1"
         assert set(gateway.submissions) == waiting | set(OPEN)
         assert [task_id for task_id, _ in gateway.failed] == ["failing"]
         assert gateway.named_too_early == []

@@ -9,21 +9,27 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from parcelpost.clock import Clock, ManualClock
-from parcelpost.events import Event
-from parcelpost.model import Signal, Task, TaskStatus
+from parcelpost.events import Emit, Event, StoreNotWritable
+from parcelpost.model import Task, TaskStatus
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.scrapers.turns import Turns
+from parcelpost.settings import Settings
 from parcelpost.settings.schema import ExecutorSettings
 from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
+from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
+from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Loop
-from parcelpost.worker.status import Pressure
 from tests.storage.making import the_task
+from tests.worker.rig import a_context
 
 E = TypeVar("E", bound=Event)
 
@@ -39,41 +45,43 @@ class Works:
         settings: ExecutorSettings,
         *,
         grace: float,
-        max_left_behind: int,
+        max_abandoned: int,
         turns: Turns,
     ) -> None:
         self.lpm = lpm
         self.clock = clock
-        self.control = Control()
         self.factory = factory
-        self.level = Level.FINE
-        self.pressure = Pressure.FINE
-        self.feel: Callable[[], Pressure] = lambda: self.pressure
-        self.look: Callable[[], Level] = lambda: self.level
-        self.platforms: frozenset[str] | None = None
+        self.control = Control()
         self.events: list[Event] = []
         self.reported = asyncio.Event()
         """Set by every event."""
-        self.saved = 0
-        self.ran_dry = 0
-        self.learned: list[Signal] = []
-        self.executor = Executor(
+        self.woken: list[str] = []
+        self.control.wake = lambda *names: self.woken.extend(names)
+        context = a_context(
             lpm,
-            self.factory,
-            settings,
-            self.control,
-            platforms=lambda: self.platforms,
-            level=self._level,
-            saved=lambda: self._count("saved"),
-            ran_dry=lambda: self._count("ran_dry"),
-            clock=clock,
-            emit=self._emit,
-            pressure=self._pressure,
-            turns=turns,
-            learn=self.learned.extend,
-            grace=grace,
-            max_left_behind=max_left_behind,
+            NullUpstream(),
+            clock,
+            self._emit,
+            Settings(executor=settings),
+            factory=factory,
+            control=self.control,
         )
+        self.learning = Learning(context, Ranking())
+        self.executor = Executor(context, self.learning, turns, grace=grace, max_abandoned=max_abandoned)
+
+    async def set_level(self, level: Level) -> None:
+        usage = await self.lpm.maintenance.usage()
+        self.control.usage = replace(usage, level=level)
+
+    @property
+    def saved(self) -> int:
+        """How often there was something new to deliver."""
+        return self.woken.count("sync")
+
+    @property
+    def ran_dry(self) -> int:
+        """How often there was nothing to claim."""
+        return self.woken.count("collector")
 
     async def add(self, task: Task, scrape: Scrape | None = None) -> None:
         """A task, and how its platform works if that is not known yet."""
@@ -112,18 +120,13 @@ class Works:
                 task.cancel()
             await asyncio.wait(running)
 
+    def _emit_trouble(self, event: Event) -> None:
+        if isinstance(event, StoreNotWritable):
+            self._emit(event)
+
     def _emit(self, event: Event) -> None:
         self.events.append(event)
         self.reported.set()
-
-    def _level(self) -> Level:
-        return self.look()
-
-    def _pressure(self) -> Pressure:
-        return self.feel()
-
-    def _count(self, what: str) -> None:
-        setattr(self, what, getattr(self, what) + 1)
 
 
 @asynccontextmanager
@@ -134,15 +137,23 @@ async def at_work(
     options: StoreOptions = StoreOptions(),
     installed: Callable[[], Iterable[EntryPoint]] = list,
     grace: float = 0.05,
-    max_left_behind: int = 32,
+    max_abandoned: int = 32,
     turns: Turns = Turns(),  # noqa: B008 - nobody fetches
     **settings: Any,
 ) -> AsyncIterator[Works]:
     clock = clock or ManualClock()
-    async with LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options) as lpm:
+    listeners: list[Emit] = []
+
+    def emit(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    store = LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options, emit=emit, waits=True)
+    async with store as lpm:
         factory = ScraperFactory(clock, installed=installed)
         of_ours = ExecutorSettings(**settings)
-        works = Works(lpm, clock, factory, of_ours, grace=grace, max_left_behind=max_left_behind, turns=turns)
+        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, turns=turns)
+        listeners.append(works._emit_trouble)
         try:
             yield works
         finally:

@@ -7,19 +7,57 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
-from parcelpost.clock import ManualClock
-from parcelpost.events import Event
+from parcelpost.clock import Clock, ManualClock
+from parcelpost.events import Emit, Event, ignore
 from parcelpost.model import Claim, Page, Result, Source, Target, Task
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.settings import Settings
 from parcelpost.settings.schema import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
+from parcelpost.upstream.base import Upstream
 from parcelpost.upstream.gateway import GatewayClient
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.backoff import SYNC, Offline
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Control
+from parcelpost.worker.janitor import Janitor
+from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
+from parcelpost.worker.status import Publisher, WorkerStatus, publish
 from parcelpost.worker.sync import SyncManager
 from tests.hostile import HostileGateway
 
 TIMEOUT_SECONDS = 3.0
+DEFAULTS = Settings()
 SOON_BUSY = StoreOptions(busy_timeout_seconds=0.01)
 """For `nobody_writes`."""
+
+
+def a_context(
+    lpm: LocalPersistenceManager,
+    upstream: Upstream,
+    clock: Clock,
+    emit: Emit = ignore,
+    settings: Settings = DEFAULTS,
+    *,
+    factory: ScraperFactory | None = None,
+    control: Control | None = None,
+    name: str = "worker-1",
+) -> Context:
+    """Of a worker with the id `worker-1`; the only platform is `echo`, unless a factory knows others."""
+    return Context(
+        lpm,
+        upstream,
+        factory or ScraperFactory(clock, installed=list),
+        settings,
+        control=control or Control(),
+        clock=clock,
+        emit=emit,
+        worker_id="worker-1",
+        name=name,
+    )
 
 
 class Rig:
@@ -31,11 +69,36 @@ class Rig:
         self.client = client
         self.clock = clock
         self.events: list[Event] = []
-        self.sync = self.new_sync()
+        self.context = self.new_context()
+        self.sync = SyncManager(self.context)
+
+    def new_context(self, settings: Settings = DEFAULTS) -> Context:
+        return a_context(self.lpm, self.client, self.clock, self.events.append, settings)
 
     def new_sync(self, **settings: float | int) -> SyncManager:
         """As after a restart, with nothing remembered but what the store holds."""
-        return SyncManager(self.lpm, self.client, SyncSettings(**settings), self.clock, self.events.append)  # type: ignore[arg-type]
+        self.context = self.new_context(Settings(sync=SyncSettings(**settings)))  # type: ignore[arg-type]
+        return SyncManager(self.context)
+
+    async def publish(self, name: str = "worker-1") -> None:
+        """As the janitor does it."""
+        now = self.clock.now()
+        status = WorkerStatus(
+            name=name,
+            worker_id="worker-1",
+            owner=self.lpm.owner_id,
+            published_at=now,
+            started_at=now,
+            mode="ondemand",
+            outages=self.context.upstream_state.outages,
+            slow=self.sync.batch_size.slow,
+        )
+        await publish(self.lpm.state, status)
+
+    @property
+    def offline(self) -> Offline | None:
+        """Why nothing is delivered."""
+        return self.context.upstream_state.offline(SYNC)
 
     def seen(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -68,7 +131,7 @@ class Rig:
             if not await self.lpm.get_unsynced_results(1):
                 return
         waiting = [(entry.task_id, entry.last_error) for entry in await self.lpm.get_unsynced_results(20)]
-        raise AssertionError(f"still waiting after {turns} turns: {waiting}, away: {self.sync.away}")
+        raise AssertionError(f"still waiting after {turns} turns: {waiting}, offline: {self.offline}")
 
 
 @contextmanager
@@ -87,11 +150,32 @@ async def rigged(
     options: StoreOptions = StoreOptions(),
     *,
     timeout_seconds: float = TIMEOUT_SECONDS,
+    waits: bool = False,
 ) -> AsyncIterator[Rig]:
     clock = ManualClock()
     settings = GatewaySettings(url=gateway.url, timeout_seconds=timeout_seconds)
     async with (
-        LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options) as lpm,
+        LocalPersistenceManager.open(folder / "store.db", clock=clock, options=options, waits=waits) as lpm,
         GatewayClient.open(settings, gateway.token, "worker-1", clock.now) as client,
     ):
         yield Rig(lpm, gateway, client, clock)
+
+
+def a_janitor(lpm: LocalPersistenceManager, clock: Clock, emit: Emit, settings: Settings = DEFAULTS) -> Janitor:
+    """Of a worker that publishes nothing but its name."""
+    context = a_context(lpm, NullUpstream(), clock, emit, settings)
+    resources = Resources(context, browsers=None, most_browsers=0)
+    started_at = clock.now()
+
+    def status() -> WorkerStatus:
+        return WorkerStatus(
+            name=context.name,
+            worker_id=context.worker_id,
+            owner=lpm.owner_id,
+            published_at=clock.now(),
+            started_at=started_at,
+            mode="standalone",
+        )
+
+    learning, publisher = Learning(context, Ranking()), Publisher(context, status)
+    return Janitor(context, resources, learning, publisher, progress_seconds=60.0)

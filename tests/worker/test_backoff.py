@@ -20,12 +20,12 @@ INSTANT = 0.000_002  # times are whole microseconds
 
 seconds = st.floats(0.01, 100_000)
 failures = st.integers(1, 60)
-wishes = st.floats(0.0, allow_nan=False) | st.sampled_from([0.0, 1.0, AN_HOUR, 1e300])
+requestedes = st.floats(0.0, allow_nan=False) | st.sampled_from([0.0, 1.0, AN_HOUR, 1e300])
 
 
-def fail(backoff: Backoff, times: int, now: datetime = NOW, *, wish: float = 0.0) -> Offline:
+def fail(backoff: Backoff, times: int, now: datetime = NOW, *, requested: float = 0.0) -> Offline:
     assert times > 0
-    return [backoff.failed(Unavailable("away", retry_after=wish), now) for _ in range(times)][-1]
+    return [backoff.failed(Unavailable("away", retry_after=requested), now) for _ in range(times)][-1]
 
 
 def pause(away: Offline, now: datetime = NOW) -> float:
@@ -33,7 +33,7 @@ def pause(away: Offline, now: datetime = NOW) -> float:
 
 
 @given(seconds, seconds, failures)
-def test_without_a_wish_the_pause_is_between_the_least_and_the_most(least: float, most: float, times: int) -> None:
+def test_without_a_requested_the_pause_is_between_the_least_and_the_most(least: float, most: float, times: int) -> None:
     found = pause(fail(Backoff(least, most), times))
     assert least - INSTANT <= found <= max(least, most) + INSTANT
 
@@ -50,18 +50,18 @@ def test_pauses_are_spread_over_the_whole_range() -> None:
     assert 140 < sum(found) / len(found) < 190
 
 
-@given(seconds, seconds, failures, wishes)
-def test_the_pause_is_never_shorter_than_the_wish_up_to_an_hour(
-    least: float, most: float, times: int, wish: float
+@given(seconds, seconds, failures, requestedes)
+def test_the_pause_is_never_shorter_than_the_requested_up_to_an_hour(
+    least: float, most: float, times: int, requested: float
 ) -> None:
-    found = pause(fail(Backoff(least, most), times, wish=wish))
-    assert found >= min(wish, AN_HOUR) - INSTANT
+    found = pause(fail(Backoff(least, most), times, requested=requested))
+    assert found >= min(requested, AN_HOUR) - INSTANT
     assert found <= max(least, most, AN_HOUR) + INSTANT
 
 
-@pytest.mark.parametrize("wish", [float("nan"), float("-inf"), -5.0])
-def test_a_wish_that_makes_no_sense_is_none(wish: float) -> None:
-    assert 30 <= pause(fail(Backoff(30, 300), 1, wish=wish)) <= 60
+@pytest.mark.parametrize("requested", [float("nan"), float("-inf"), -5.0])
+def test_a_requested_that_makes_no_sense_is_none(requested: float) -> None:
+    assert 30 <= pause(fail(Backoff(30, 300), 1, requested=requested)) <= 60
 
 
 @given(seconds, seconds, st.integers(0, 20))
@@ -123,10 +123,10 @@ def time_until_the_next_try(backoff: Backoff, now: datetime, set_back: list[time
     raise AssertionError(f"still waiting after {total} s")
 
 
-@given(failures, st.timedeltas(timedelta(0), timedelta(days=1_000)), wishes)
-def test_a_clock_that_is_set_back_costs_one_more_pause_at_most(times: int, back: timedelta, wish: float) -> None:
+@given(failures, st.timedeltas(timedelta(0), timedelta(days=1_000)), requestedes)
+def test_a_clock_that_is_set_back_costs_one_more_pause_at_most(times: int, back: timedelta, requested: float) -> None:
     backoff = Backoff(30, 300)
-    promised = pause(fail(backoff, times, wish=wish))
+    promised = pause(fail(backoff, times, requested=requested))
     waited = time_until_the_next_try(backoff, NOW, [back])
     assert promised - INSTANT <= waited <= 2 * promised + INSTANT
 
@@ -143,7 +143,7 @@ def test_a_clock_that_was_set_back_while_the_worker_was_off_costs_an_hour_at_mos
     before = Backoff(30, 300)
     fail(before, 5)
     after = Backoff(30, 300)
-    after.away = before.away
+    after.offline = before.offline
     assert time_until_the_next_try(after, NOW - back, []) <= AN_HOUR
 
 
@@ -160,7 +160,7 @@ async def test_what_is_known_of_an_absence_outlives_the_process(tmp_path: Path, 
         kept = await lpm.state.get("sync", Offline)
     assert kept == away
     resumed = Backoff(30, 300)
-    resumed.away = kept
+    resumed.offline = kept
     clock.advance(100)
     assert resumed.remaining(clock.now()) == 200
     assert resumed.failed(Unavailable(reason), clock.now()).failures == 3

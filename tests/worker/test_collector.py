@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from parcelpost.errors import StoreBusy
-from parcelpost.events import LoopFailed, TaskSkipped, TasksReceived, UpstreamAway, UpstreamBack
-from parcelpost.settings.schema import CollectorSettings, SyncSettings
+from parcelpost.events import TaskSkipped, TasksReceived, UpstreamOffline, UpstreamOnline
+from parcelpost.model import NotFound
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import CollectorSettings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.health import Level
 from parcelpost.worker.collector import Collector
-from parcelpost.worker.control import Control
 from tests import traps
 from tests.hostile import HostileGateway, Trap, a_task
 from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged
@@ -27,25 +30,23 @@ async def ready(lpm: LocalPersistenceManager, most: int) -> int:
 class Scene:
     def __init__(self, rig: Rig, low: int = 5, high: int = 20) -> None:
         self.rig = rig
-        self.control = Control()
-        self.level = Level.FINE
-        self.arrivals = 0
-        self.platforms = ["echo"]
-        self.collector = Collector(
-            rig.lpm,
-            rig.client,
-            CollectorSettings(low_water=low, high_water=high, poll_seconds=5),
-            SyncSettings(),
-            self.control,
-            platforms=lambda: self.platforms,
-            level=lambda: self.level,
-            arrived=self._arrived,
-            clock=rig.clock,
-            emit=rig.events.append,
-        )
+        settings = Settings(collector=CollectorSettings(low_water=low, high_water=high, poll_seconds=5))
+        self.context = rig.new_context(settings)
+        self.control = self.context.control
+        self.woken: list[str] = []
+        self.control.wake = self.woken.append
+        self.collector = Collector(self.context)
 
-    def _arrived(self) -> None:
-        self.arrivals += 1
+    @property
+    def arrivals(self) -> int:
+        return self.woken.count("slots")
+
+    async def add_platform(self, name: str) -> None:
+        self.context.factory.register(name, lambda task: NotFound("no"))
+
+    async def set_level(self, level: Level) -> None:
+        usage = await self.rig.lpm.maintenance.usage()
+        self.control.usage = replace(usage, level=level)
 
     async def fill(self, turns: int = 100) -> float:
         """Turns without a pause between them; the first pause ends it."""
@@ -58,7 +59,7 @@ class Scene:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    async with HostileGateway() as gateway, rigged(tmp_path, gateway, SOON_BUSY) as rig:
+    async with HostileGateway() as gateway, rigged(tmp_path, gateway, SOON_BUSY, waits=True) as rig:
         yield rig
 
 
@@ -157,8 +158,8 @@ async def test_a_gateway_that_is_away_is_a_state_and_said_once(scene: Scene, rig
     rig.clock.advance(first)
     rig.clock.advance(await scene.collector.step())
     assert await scene.collector.step() == 0
-    assert len(rig.seen(UpstreamAway)) == 1
-    assert len(rig.seen(UpstreamBack)) == 1
+    assert len(rig.seen(UpstreamOffline)) == 1
+    assert len(rig.seen(UpstreamOnline)) == 1
     assert await ready(rig.lpm, 10) == 1
 
 
@@ -169,10 +170,10 @@ async def test_a_refused_token_waits_for_the_longest_time(scene: Scene, rig: Rig
 
 @pytest.mark.parametrize("level", [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS])
 async def test_it_asks_for_nothing_at_the_storage_cap(scene: Scene, rig: Rig, level: Level) -> None:
-    scene.level = level
+    await scene.set_level(level)
     assert await scene.collector.step() == 5
     assert rig.gateway.requests == []
-    scene.level = Level.FINE
+    await scene.set_level(Level.FINE)
     await scene.fill()
     assert rig.gateway.count("work") == 1
 
@@ -207,7 +208,7 @@ async def test_it_rests_when_its_last_allowed_call_was_answered_with_tasks(scene
 
 
 async def test_a_paused_platform_fills_no_place_and_is_not_asked_for(scene: Scene, rig: Rig) -> None:
-    scene.platforms = ["echo", "vgsi"]
+    await scene.add_platform("vgsi")
     rig.gateway.many_at_once = True
     rig.gateway.offer(*(a_task(f"e{number}") for number in range(20)))
     await scene.fill()
@@ -219,7 +220,7 @@ async def test_a_paused_platform_fills_no_place_and_is_not_asked_for(scene: Scen
 
 
 async def test_a_platform_whose_tasks_all_wait_for_another_try_gets_no_more_of_them(scene: Scene, rig: Rig) -> None:
-    scene.platforms = ["echo", "vgsi"]
+    await scene.add_platform("vgsi")
     rig.gateway.many_at_once = True
     rig.gateway.offer(*(a_task(f"t{number:03}") for number in range(300)))
     for _ in range(30):
@@ -232,34 +233,31 @@ async def test_a_platform_whose_tasks_all_wait_for_another_try_gets_no_more_of_t
     assert (await rig.lpm.supply(100))["vgsi"].ready == 1
 
 
-async def test_tasks_that_could_not_be_stored_are_an_offer(scene: Scene, rig: Rig) -> None:
-    """Or a run until empty would end before they are in the store."""
+async def test_tasks_wait_in_hand_while_the_store_is_locked_and_are_stored_after(scene: Scene, rig: Rig) -> None:
+    """Meanwhile they are an offer, or a run until empty would end without them; and the heartbeat counts them."""
     await scene.fill()
     assert scene.collector.offers_nothing
     rig.clock.advance(30)
     rig.gateway.offer(a_task("t1"))
-    with nobody_writes(rig), pytest.raises(StoreBusy):
-        await scene.collector.step()
-    assert not scene.collector.offers_nothing
-
-
-async def test_tasks_that_could_not_be_stored_are_in_hand(scene: Scene, rig: Rig) -> None:
-    """So says the heartbeat, or their leases would be taken for lost ones."""
-    rig.gateway.offer(a_task("t1"))
-    with nobody_writes(rig), pytest.raises(StoreBusy):
-        await scene.collector.step()
-    found = [(scene.collector.unstored, await ready(rig.lpm, 100))]
-    await scene.collector.step()
-    found += [(scene.collector.unstored, await ready(rig.lpm, 100))]
-    assert found == [(1, 0), (0, 1)]
+    with nobody_writes(rig):
+        step = asyncio.create_task(scene.collector.step())
+        while not scene.collector.in_hand:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        assert not step.done()
+        assert (scene.collector.offers_nothing, scene.collector.is_requesting) == (False, True)
+    await step
+    assert (scene.collector.in_hand, await ready(rig.lpm, 100)) == (0, 1)
 
 
 async def test_a_store_that_takes_no_task_does_not_keep_the_worker_from_leaving(scene: Scene, rig: Rig) -> None:
     rig.gateway.offer(a_task("t1"))
     with nobody_writes(rig):
+        step = asyncio.create_task(scene.collector.step())
+        while not rig.lpm.backpressure.waiting:
+            await asyncio.sleep(0.001)
+        await scene.collector.settle(1)
+        rig.lpm.backpressure.stop_waiting()
         with pytest.raises(StoreBusy):
-            await scene.collector.step()
-        await scene.collector.settled(1)
-    assert [event.loop for event in rig.seen(LoopFailed) if isinstance(event, LoopFailed)] == ["collector"]
-    await scene.collector.settled(1)
-    assert await ready(rig.lpm, 100) == 1
+            await step
+    assert (rig.lpm.backpressure.waiting, rig.lpm.backpressure.problem) == (0, "")

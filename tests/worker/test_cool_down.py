@@ -19,16 +19,16 @@ def test_an_attempt_from_before_the_pause_neither_lengthens_nor_ends_it() -> Non
     assert downs.blocked("vgsi", started=20.0, now=21.0) == 20
 
 
-def test_an_attempt_from_before_the_pause_may_wish_for_a_longer_one() -> None:
+def test_an_attempt_from_before_the_pause_may_request_a_longer_one() -> None:
     downs = CoolDowns(10.0, 80.0)
     assert downs.blocked("vgsi", started=0.0, now=5.0) == 10
-    assert downs.blocked("vgsi", started=4.0, now=6.0, wish=5.0) == 0
-    assert downs.blocked("vgsi", started=4.0, now=6.0, wish=60.0) == 60
+    assert downs.blocked("vgsi", started=4.0, now=6.0, requested=5.0) == 0
+    assert downs.blocked("vgsi", started=4.0, now=6.0, requested=60.0) == 60
     assert downs.blocked("vgsi", started=100.0, now=101.0) == 20
 
 
-def test_no_wish_is_granted_for_more_than_a_day() -> None:
-    assert CoolDowns(10.0, 80.0).blocked("vgsi", started=0.0, now=0.0, wish=1e9) == 86_400
+def test_no_request_is_granted_for_more_than_a_day() -> None:
+    assert CoolDowns(10.0, 80.0).blocked("vgsi", started=0.0, now=0.0, requested=1e9) == 86_400
 
 
 def test_it_starts_anew_after_an_attempt_that_worked() -> None:

@@ -222,13 +222,13 @@ async def test_nothing_is_started_while_it_may_not(works: Works) -> None:
     works.control.paused = True
     assert await works.step() == 1.0
     works.control.paused = False
-    works.level = Level.EXECUTOR_STOPS
+    await works.set_level(Level.EXECUTOR_STOPS)
     assert await works.step() == 1.0
-    works.level = Level.COLLECTOR_STOPS
-    works.platforms = frozenset({"other"})
+    await works.set_level(Level.COLLECTOR_STOPS)
+    works.control.platforms = frozenset({"other"})
     assert await works.step() == 1.0
     assert await works.status() is TaskStatus.PENDING
-    works.platforms = frozenset({"other", "vgsi"})
+    works.control.platforms = frozenset({"other", "vgsi"})
     assert await works.step() == 0
     works.control.leave("asked to")
     assert await works.step() == 1.0

@@ -121,12 +121,12 @@ async def test_a_slot_whose_thread_is_held_for_too_long_goes_on_with_another(
         assert await hasty.step() == 0
         assert ended(hasty, "held") == ("retry", "took longer than 0.4 s and did not stop")
         assert hasty.seen(AttemptAbandoned) == [AttemptAbandoned(task_id="held", platform="vgsi", left_behind=1)]
-        assert hasty.executor.left_behind == 1
+        assert hasty.executor.abandoned.count == 1
         await work_beside(hasty, slot=0)
     finally:
         release.set()
     async with asyncio.timeout(LONG):
-        while hasty.executor.left_behind:
+        while hasty.executor.abandoned.count:
             await asyncio.sleep(0)
 
 
@@ -145,7 +145,7 @@ async def test_a_helper_thread_left_behind_by_one_task_does_not_stand_in_the_way
 async def test_a_platform_that_keeps_too_many_threads_is_paused_and_others_go_on(tmp_path: Path) -> None:
     release = threading.Event()
     clock = ManualClock()
-    async with at_work(tmp_path, clock, max_left_behind=3, grace=0.01, task_timeout_seconds=0.3) as works:
+    async with at_work(tmp_path, clock, max_abandoned=3, grace=0.01, task_timeout_seconds=0.3) as works:
         try:
             await works.lpm.add_tasks(a_task(f"t{n}") for n in range(5))
             works.factory.register("vgsi", blocks_its_loop(release))
@@ -159,7 +159,7 @@ async def test_a_platform_that_keeps_too_many_threads_is_paused_and_others_go_on
         finally:
             release.set()
         async with asyncio.timeout(LONG):
-            while works.executor.left_behind:
+            while works.executor.abandoned.count:
                 await asyncio.sleep(0)
         clock.advance(3_600)
         for _ in range(5):

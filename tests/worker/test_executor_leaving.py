@@ -13,11 +13,9 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock, SystemClock
-from parcelpost.errors import StoreBusy
-from parcelpost.events import AttemptEnded, LoopFailed
-from parcelpost.model import Done, TaskStatus
+from parcelpost.events import AttemptEnded, StoreNotWritable
+from parcelpost.model import Busy, Done, TaskStatus
 from parcelpost.storage.admin import Selection
-from parcelpost.storage.health import Level
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
 from tests.storage.making import a_task, look, the_result
@@ -30,7 +28,7 @@ BUSY = StoreOptions(busy_timeout_seconds=0.02)
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Another program writes, and takes its time."""
-    with contextlib.closing(sqlite3.connect(folder / "store.db", isolation_level=None)) as db:
+    with contextlib.closing(sqlite3.connect(folder / "store.db", isolation_level=None, check_same_thread=False)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
         db.execute("ROLLBACK")
@@ -46,26 +44,19 @@ async def begun(works: Works, many: int = 1) -> None:
 
 
 async def test_a_task_that_the_store_would_not_take_back_goes_back_later(tmp_path: Path) -> None:
-    looks = 0
-
     async with at_work(tmp_path, options=BUSY) as works:
-        await works.add(a_task(), answering(DONE))
         with contextlib.ExitStack() as trouble:
-
-            def no_room_after_the_claim() -> Level:
-                nonlocal looks
-                looks += 1
-                if looks == 2:
-                    trouble.enter_context(locked(tmp_path))
-                return Level.FINE if looks == 1 else Level.EXECUTOR_STOPS
-
-            works.look = no_room_after_the_claim
-            assert await works.step() > 0
-            with pytest.raises(StoreBusy):
-                await works.step()
+            await works.add(a_task(), lambda _: lock_and_put_off(trouble, tmp_path))
+            attempt = works.start()
+            await works.until_seen(StoreNotWritable)
             assert await works.status() is TaskStatus.PROCESSING
-        assert await works.step() > 0
+        assert await attempt == 0
         assert await works.status() is TaskStatus.PENDING
+
+
+def lock_and_put_off(trouble: contextlib.ExitStack, folder: Path) -> Busy:
+    trouble.enter_context(locked(folder))
+    return Busy("others are before it", 60.0)
 
 
 async def test_what_was_scraped_is_kept_until_the_store_takes_it(tmp_path: Path) -> None:
@@ -76,8 +67,7 @@ async def test_what_was_scraped_is_kept_until_the_store_takes_it(tmp_path: Path)
         await begun(works)
         with locked(tmp_path):
             release.set()
-            trouble = await works.until_seen(LoopFailed)
-            assert (trouble.loop, trouble.in_a_row) == ("slot 1", 1)
+            trouble = await works.until_seen(StoreNotWritable)
             assert trouble.error.startswith("StoreBusy: ")
             assert not attempt.done()
             assert works.executor.active == 1
@@ -96,7 +86,7 @@ async def test_a_worker_that_leaves_does_not_wait_for_the_store(tmp_path: Path) 
             await begun(works)
             with locked(tmp_path):
                 release.set()
-                await works.until_seen(LoopFailed)
+                await works.until_seen(StoreNotWritable)
                 assert await works.executor.drain(0) == 0
                 assert works.executor.active == 0
     async with LocalPersistenceManager.open(tmp_path / "store.db") as lpm:

@@ -7,51 +7,59 @@ from datetime import timedelta
 
 import pytest
 
+from parcelpost import __version__
 from parcelpost.clock import iso
-from parcelpost.events import CommandReceived, UpstreamAway, UpstreamBack
-from parcelpost.model import Broken, Target, Task
-from parcelpost.settings.schema import HeartbeatSettings, ResourcesSettings, SyncSettings
+from parcelpost.events import CommandReceived, UpstreamOffline, UpstreamOnline
+from parcelpost.model import Broken, NotFound, Target, Task
+from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.ways import Css
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import HeartbeatSettings, WorkerSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.worker.backoff import share_state
+from parcelpost.worker.backoff import HEARTBEAT, Offline
+from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
+from parcelpost.worker.executor import Executor
 from parcelpost.worker.heartbeat import HeartbeatLoop
 from parcelpost.worker.identity import process_name
+from parcelpost.worker.learning import Learning
 from parcelpost.worker.resources import Resources
-from parcelpost.worker.status import COMMANDS_STATE, Commands
+from parcelpost.worker.sync import SyncManager
 from tests import traps
-from tests.worker.rig import Rig
+from tests.worker.rig import Rig, a_context
 
 
 class Scene:
     def __init__(self, rig: Rig, lpm: LocalPersistenceManager | None = None, name: str = "worker-1") -> None:
         self.control = Control()
-        self.syncs = 0
-        self.broken: list[Broken] = []
-        self.resources = Resources(
-            ResourcesSettings(), browsers=None, most_browsers=0, clock=rig.clock, emit=rig.events.append
-        )
-        self.heartbeat = HeartbeatLoop(
+        factory = ScraperFactory(rig.clock, installed=list)
+        for platform in ("qpublic", "vgsi"):
+            factory.register(platform, lambda _: NotFound("no"))
+        self.context = a_context(
             lpm or rig.lpm,
             rig.client,
-            HeartbeatSettings(seconds=30),
-            SyncSettings(),
-            self.control,
-            worker_id="worker-1",
+            rig.clock,
+            rig.events.append,
+            Settings(heartbeat=HeartbeatSettings(seconds=30), worker=WorkerSettings(platforms=("echo", "vgsi"))),
+            factory=factory,
+            control=self.control,
             name=name,
-            version="1.2.3",
-            platforms=lambda: ["echo", "vgsi"],
-            known_platforms=lambda: ["echo", "vgsi", "qpublic"],
-            active=lambda: 3,
-            disk_free=lambda: 12_345,
-            load=lambda: self.resources.load,
-            broken=lambda: self.broken,
-            sync_now=self._sync_now,
-            clock=rig.clock,
-            emit=rig.events.append,
+        )
+        self.woken: list[str] = []
+        self.control.wake = self.woken.append
+        self.learning = Learning(self.context, Ranking())
+        self.executor = Executor(self.context, self.learning, Turns())
+        self.resources = Resources(self.context, browsers=None, most_browsers=0)
+        self.sync = SyncManager(self.context)
+        self.heartbeat = HeartbeatLoop(
+            self.context, self.executor, Collector(self.context), self.sync, self.resources, self.learning
         )
 
-    def _sync_now(self) -> None:
-        self.syncs += 1
+    @property
+    def offline(self) -> Offline | None:
+        return self.context.upstream_state.offline(HEARTBEAT)
 
 
 @pytest.fixture
@@ -62,15 +70,17 @@ def scene(rig: Rig) -> Scene:
 async def test_it_tells_how_the_worker_is(scene: Scene, rig: Rig) -> None:
     await rig.save("t1", "t2")
     await rig.lpm.give_up(await rig.claim("t3"), "no")
-    await rig.claim("t4")
+    scene.executor.running.claims[1] = await rig.claim("t4")
+    scene.control.usage = await rig.lpm.maintenance.usage()
     scene.control.paused = True
     assert await scene.heartbeat.step() == 30
     (beat,) = rig.gateway.beats
-    assert beat["active_tasks"] == 3
+    assert beat["active_tasks"] == 1
     assert beat["platforms"] == ["echo", "vgsi"]
     assert (beat["completed_last_minute"], beat["failed_last_minute"]) == (2, 1)
     assert (beat["queue"]["completed"], beat["queue"]["failed"], beat["queue"]["unsynced"]) == (2, 1, 3)
-    assert (beat["version"], beat["paused"], beat["disk_free_bytes"]) == ("1.2.3", True, 12_345)
+    assert (beat["version"], beat["paused"]) == (__version__, True)
+    assert beat["disk_free_bytes"] == scene.control.usage.disk_free
     assert 0 <= beat["cpu_percent"] <= 100
     assert 0 < beat["memory_percent"] <= 100
 
@@ -104,7 +114,7 @@ async def test_it_names_the_platforms_that_are_left_alone_until_they_are_not(sce
 
 
 async def test_it_names_the_fields_that_sites_no_longer_show(scene: Scene, rig: Rig) -> None:
-    scene.broken = [
+    scene.learning.broken = [
         Broken(
             platform="vgsi",
             state="NH",
@@ -125,7 +135,7 @@ COMMANDS: list[tuple[str, Callable[[Scene], bool]]] = [
     ("pause", lambda scene: scene.control.paused),
     ("drain", lambda scene: scene.control.leaving.is_set() and not scene.control.stopping.is_set()),
     ("stop", lambda scene: scene.control.stopping.is_set()),
-    ("sync-now", lambda scene: scene.syncs == 1),
+    ("sync-now", lambda scene: "sync" in scene.woken),
     ("Platforms:echo, qpublic,nonsense", lambda scene: scene.control.platforms == frozenset({"echo", "qpublic"})),
 ]
 
@@ -153,28 +163,22 @@ async def test_an_unknown_command_is_reported_and_ignored(scene: Scene, rig: Rig
     await scene.heartbeat.step()
     assert scene.control.may_start
     assert scene.control.platforms is None
-    assert all(isinstance(event, CommandReceived) and not event.known for event in rig.events)
+    assert rig.seen(CommandReceived) == [CommandReceived(command=command, known=False)] * bool(command)
 
 
-async def test_others_who_look_at_the_store_find_what_was_ordered(scene: Scene, rig: Rig) -> None:
-    async def noted() -> list[Commands]:
-        return await rig.lpm.state.list(COMMANDS_STATE, Commands)
-
+async def test_it_knows_since_when_the_worker_is_paused(scene: Scene, rig: Rig) -> None:
     await scene.heartbeat.step()
-    assert await noted() == []
-    rig.gateway.commands = ["pause", "platforms:vgsi,echo"]
+    assert scene.heartbeat.paused_since is None
+    rig.gateway.commands = ["pause"]
     await scene.heartbeat.step()
     paused_at = rig.clock.now()
     rig.clock.advance(30)
     rig.gateway.commands = ["pause"]
     await scene.heartbeat.step()
-    (orders,) = await noted()
-    assert (orders.worker_id, orders.owner) == ("worker-1", rig.lpm.owner_id)
-    assert (orders.paused, orders.platforms, orders.since) == (True, ("echo", "vgsi"), paused_at)
-    rig.gateway.commands = ["resume", "platforms:"]
+    assert scene.heartbeat.paused_since == paused_at
+    rig.gateway.commands = ["resume"]
     await scene.heartbeat.step()
-    (orders,) = await noted()
-    assert (orders.paused, orders.platforms) == (False, ())
+    assert scene.heartbeat.paused_since is None
 
 
 async def test_the_last_beat_says_that_the_worker_leaves_and_how_its_queue_stands(scene: Scene, rig: Rig) -> None:
@@ -206,18 +210,16 @@ async def test_it_beats_on_when_the_gateway_is_away(scene: Scene, rig: Rig) -> N
         assert 30 <= await scene.heartbeat.step() <= 240
     await scene.heartbeat.step()
     assert len(rig.gateway.beats) == 1
-    assert len(rig.seen(UpstreamAway)) == 1
-    assert len(rig.seen(UpstreamBack)) == 1
+    assert len(rig.seen(UpstreamOffline)) == 1
+    assert len(rig.seen(UpstreamOnline)) == 1
 
 
 async def test_it_beats_soon_after_a_delivery_that_worked(scene: Scene, rig: Rig) -> None:
-    woken: list[str] = []
-    share_state([rig.sync.absence, scene.heartbeat.absence], woken.append)
     await rig.save("t1")
     rig.gateway.play("heartbeat", traps.status(503))
     assert await scene.heartbeat.step() >= 30
-    await rig.sync.step()
-    assert woken == ["heartbeat"]
+    await scene.sync.step()
+    assert scene.woken == ["heartbeat"]
     wait = await scene.heartbeat.step()
     assert 0 < wait <= 5
     assert rig.gateway.beats == []
@@ -241,13 +243,13 @@ async def test_a_token_that_is_refused_is_tried_again_at_the_longest_backoff_and
     rig.gateway.play("heartbeat", traps.status(401), times=3)
     await scene.heartbeat.step()
     assert [await scene.heartbeat.step() for _ in range(3)] == [300, 300, 300]
-    denied = scene.heartbeat.away
+    denied = scene.offline
     assert denied is not None
     assert denied.denied
-    assert [event.denied for event in rig.seen(UpstreamAway) if isinstance(event, UpstreamAway)] == [False, True]
+    assert [event.denied for event in rig.seen(UpstreamOffline) if isinstance(event, UpstreamOffline)] == [False, True]
     assert await scene.heartbeat.step() == 30
-    assert scene.heartbeat.away is None
-    assert len(rig.seen(UpstreamBack)) == 1
+    assert scene.offline is None
+    assert len(rig.seen(UpstreamOnline)) == 1
 
 
 async def test_of_several_processes_on_a_store_one_beats_and_all_obey(scene: Scene, rig: Rig) -> None:
@@ -261,14 +263,13 @@ async def test_of_several_processes_on_a_store_one_beats_and_all_obey(scene: Sce
         await peer.heartbeat.step()
         assert len(rig.gateway.beats) == 2, "the peer has not beaten"
         assert (peer.control.paused, peer.control.platforms) == (True, frozenset({"vgsi"}))
-        assert {one.worker_id for one in await rig.lpm.state.list(COMMANDS_STATE, Commands)} == {"worker-1"}
         rig.gateway.commands = ["resume"]
         await scene.heartbeat.step()
         rig.lpm.leader_locks.release()
         await peer.heartbeat.step()
         assert not peer.control.paused
         assert len(rig.gateway.beats) == 4, "it goes on where the other has ended"
-        assert rig.gateway.beats[-1]["active_tasks"] == 3 + 1, "what a peer works on counts, too"
+        assert rig.gateway.beats[-1]["active_tasks"] == 1, "what a peer works on counts, too"
 
 
 async def test_only_the_last_process_of_a_store_says_goodbye(scene: Scene, rig: Rig) -> None:
@@ -280,3 +281,49 @@ async def test_only_the_last_process_of_a_store_says_goodbye(scene: Scene, rig: 
         assert [beat["leaving"] for beat in rig.gateway.beats if beat.get("leaving")] == []
         await peer.heartbeat.goodbye()
         assert [beat["leaving"] for beat in rig.gateway.beats if beat.get("leaving")] == [True]
+
+
+SITE = ("echo", "CT", "hartford")
+
+
+async def test_the_fleet_is_asked_for_every_platform(scene: Scene, rig: Rig) -> None:
+    rig.gateway.selectors = [
+        {
+            "platform": "echo",
+            "field": "owner",
+            "selector": ".new",
+            "selector_type": "css",
+            "success_rate": 0.9,
+            "samples": 50,
+        },
+        {
+            "platform": "echo",
+            "field": "owner",
+            "selector": ".old",
+            "selector_type": "css",
+            "success_rate": 0.1,
+            "samples": 50,
+        },
+    ]
+    await scene.heartbeat.step()
+    order = scene.learning.ranking.order(SITE).ways("owner", (Css(".old"), Css(".new")))
+    assert [way.selector for way in order] == [".new", ".old"]
+
+
+async def test_a_gateway_without_ranked_selectors_is_asked_once(scene: Scene, rig: Rig) -> None:
+    rig.gateway.extras = False
+    for _ in range(3):
+        await scene.heartbeat.step()
+        rig.clock.advance(3_600)
+    assert rig.gateway.count("selectors") == 1
+
+
+async def test_a_fleet_that_cannot_be_asked_is_asked_again_before_long(scene: Scene, rig: Rig) -> None:
+    rig.gateway.play("selectors", traps.status(503))
+    for _ in range(2):
+        await scene.heartbeat.step()
+    assert rig.gateway.count("selectors") == 1
+    rig.clock.advance(600)
+    for _ in range(3):
+        await scene.heartbeat.step()
+    assert rig.gateway.count("selectors") == 3, "one of each platform"

@@ -23,7 +23,7 @@ async def test_who_has_lost_the_leader_lock_in_the_middle_of_a_round_sends_nothi
     rig.gateway.play("raw-files", taken_over)
     assert await rig.sync.step() > 0
     assert (rig.gateway.count("raw-files"), rig.gateway.count("results")) == (1, 0)
-    assert rig.sync.away is None, "the gateway is not to blame"
+    assert rig.offline is None, "the gateway is not to blame"
     rig.gateway.play("results", traps.status(503))
     await rig.settle()
     assert set(rig.gateway.submissions) == {"t1", "t2", "t3"}, "once the peer has gone, this one delivers again"

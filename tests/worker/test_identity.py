@@ -15,14 +15,16 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import AnotherGateway, InvalidSettings
 from parcelpost.events import Event, WorkerIdChanged, ignore
 from parcelpost.model import Result, Source, Target, Task
-from parcelpost.settings.schema import GatewaySettings, SyncSettings
+from parcelpost.settings.schema import GatewaySettings
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.upstream.http import base_url
+from parcelpost.worker.backoff import SYNC
 from parcelpost.worker.identity import GATEWAY_STATE, KnownGateway, process_name, settle_worker_id
 from parcelpost.worker.sync import SyncManager
 from tests.gateway.served import Served, served
 from tests.hostile import HostileGateway
+from tests.worker.rig import a_context
 
 CLOCK = SystemClock()
 
@@ -82,10 +84,11 @@ class Place:
             await self.lpm.add_task(Task(task_id=task_id, platform="echo", target=target, source=Source.CLI))
             (claim,) = await self.lpm.claim(1)
             await self.lpm.save_result(claim, Result(data={"parcel_id": task_id}, scraped_at=CLOCK.now()))
-        sync = SyncManager(self.lpm, client, SyncSettings(), CLOCK, ignore)
-        await sync.step()
-        assert bool(sync.away) == bool(await self.lpm.get_unsynced_results(1))
-        return sync.away.reason if sync.away else ""
+        context = a_context(self.lpm, client, CLOCK)
+        await SyncManager(context).step()
+        offline = context.upstream_state.offline(SYNC)
+        assert bool(offline) == bool(await self.lpm.get_unsynced_results(1))
+        return offline.reason if offline else ""
 
 
 @asynccontextmanager

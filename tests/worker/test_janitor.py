@@ -16,16 +16,18 @@ from msgspec.structs import replace
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreFailed
-from parcelpost.events import BackupMade, Event, LoopFailed, StoreCleaned
+from parcelpost.events import BackupMade, Event, LoopFailed, StorageLevelChanged, StoreCleaned
 from parcelpost.model import BrowserState, TaskStatus
-from parcelpost.settings.schema import ExecutorSettings, JanitorSettings, ResourcesSettings
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import ExecutorSettings, JanitorSettings
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
 from parcelpost.storage.health import Level
 from parcelpost.storage.locks import live_folder
-from parcelpost.worker.janitor import STATE, JanitorLoop, LastRuns, StorageWatch
-from parcelpost.worker.resources import Resources
+from parcelpost.worker.janitor import STATE, Janitor, LastRuns
+from parcelpost.worker.status import read_statuses
 from tests.storage.crash.sister import Sister
 from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
+from tests.worker.rig import a_janitor
 
 HOUR = 3_600
 DAY = 24 * HOUR
@@ -39,21 +41,18 @@ class House:
         self.lpm = lpm
         self.clock = clock
         self.log: list[tuple[datetime, Event]] = []
-        self.level = Level.FINE
-        self.resources = Resources(ResourcesSettings(), browsers=None, most_browsers=0, clock=clock, emit=self.note)
         self.janitor = self.new_janitor()
 
-    def new_janitor(self, settings: JanitorSettings | None = None, *, max_task_age_hours: float = 0.0) -> JanitorLoop:
+    def new_janitor(self, settings: JanitorSettings | None = None, *, max_task_age_hours: float = 0.0) -> Janitor:
         """As after a restart."""
-        return JanitorLoop(
-            self.lpm,
-            settings or JanitorSettings(),
-            ExecutorSettings(max_task_age_hours=max_task_age_hours),
-            level=lambda: self.level,
-            load=lambda: self.resources.load,
-            clock=self.clock,
-            emit=self.note,
+        executor = ExecutorSettings(max_task_age_hours=max_task_age_hours)
+        return a_janitor(
+            self.lpm, self.clock, self.note, Settings(janitor=settings or JanitorSettings(), executor=executor)
         )
+
+    async def set_level(self, level: Level) -> None:
+        usage = await self.lpm.maintenance.usage()
+        self.janitor.context.control.usage = replace(usage, level=level)
 
     def note(self, event: Event) -> None:
         self.log.append((self.clock.now(), event))
@@ -65,7 +64,7 @@ class House:
         """Turns of the janitor at the given distance, the first of them now."""
         end = self.clock.now() + timedelta(seconds=seconds)
         while self.clock.now() <= end:
-            await self.janitor.step()
+            await self.janitor.do_chores()
             self.clock.advance(every)
 
 
@@ -113,7 +112,7 @@ async def house(store: Path, clock: ManualClock) -> AsyncIterator[House]:
 
 
 async def test_the_first_start_of_a_new_store_has_missed_nothing(house: House) -> None:
-    assert await house.janitor.step() == 15
+    assert await house.janitor.do_chores() == 15
     await house.pass_time(13 * HOUR)
     assert house.log == []
 
@@ -190,7 +189,7 @@ async def test_a_backup_that_fails_is_tried_again_after_ten_minutes_and_holds_up
     assert str(in_the_way) in failure.error
     in_the_way.unlink()
     house.clock.advance(600)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert len(house.times(BackupMade)) == 1
     await house.pass_time(2 * HOUR, every=300)
     assert len(house.times(BackupMade)) == 1
@@ -198,14 +197,14 @@ async def test_a_backup_that_fails_is_tried_again_after_ten_minutes_and_holds_up
 
 async def test_a_backup_whose_moment_cannot_be_kept_is_not_made_again_and_again(house: House, store: Path) -> None:
     """Every further one would push out an older one."""
-    await house.janitor.step()
+    await house.janitor.do_chores()
     with contextlib.closing(sqlite3.connect(store)) as db:
         db.execute("CREATE TRIGGER no BEFORE UPDATE ON worker_state BEGIN SELECT raise(ABORT, 'no'); END")
     house.clock.advance(14.5 * HOUR)
     with pytest.raises(sqlite3.IntegrityError):
-        await house.janitor.step()
-    await house.janitor.step()
-    await house.janitor.step()
+        await house.janitor.do_chores()
+    await house.janitor.do_chores()
+    await house.janitor.do_chores()
     assert house.times(BackupMade) == ["02 02:30"]
 
 
@@ -221,7 +220,7 @@ async def test_a_task_that_a_clock_put_off_by_ten_years_is_due_when_it_was_meant
     house.clock.advance(3_650 * DAY)
     await house.lpm.retry_later(await claim_one(house.lpm), "timeout", timedelta(hours=1))
     house.clock.advance(-3_650 * DAY)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     house.clock.advance(HOUR)
     assert len(await house.lpm.claim()) == 1
 
@@ -246,7 +245,7 @@ async def test_a_full_vacuum_is_made_once_a_week_if_it_pays(house: House, store:
         await house.lpm.cache.put("k", os.urandom(1_000_000))
         await house.lpm.cache.delete()
         house.clock.advance(DAY - 1_800)
-        await house.janitor.step()
+        await house.janitor.do_chores()
         house.clock.advance(1_800)
         if look(store, "PRAGMA schema_version") != before:
             rebuilt.append(f"{house.clock.now():%d}")
@@ -258,10 +257,10 @@ async def test_a_full_vacuum_is_made_once_a_week_if_it_pays(house: House, store:
 async def test_tasks_whose_lease_is_over_end_expired_and_are_reported(house: House) -> None:
     lease = house.clock.now() + timedelta(minutes=5)
     await house.lpm.add_tasks([a_task("leased", lease_expires_at=lease), a_task("free")])
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert (await house.lpm.queue_depth()).pending == 2
     house.clock.advance(300)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert (await the_task(house.lpm, "leased")).status is TaskStatus.EXPIRED
     assert (await the_task(house.lpm, "free")).status is TaskStatus.PENDING
     (report,) = await house.lpm.get_unsynced_results()
@@ -271,13 +270,13 @@ async def test_tasks_whose_lease_is_over_end_expired_and_are_reported(house: Hou
 async def test_tasks_wait_for_as_long_as_it_takes_unless_an_age_is_set(house: House) -> None:
     await house.lpm.add_task(a_task())
     house.clock.advance(30 * DAY)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert (await the_task(house.lpm)).status is TaskStatus.PENDING
     house.janitor = house.new_janitor(max_task_age_hours=30 * 24)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert (await the_task(house.lpm)).status is TaskStatus.PENDING
     house.clock.advance(1)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert (await the_task(house.lpm)).status is TaskStatus.EXPIRED
     assert len(await house.lpm.get_unsynced_results()) == 1
 
@@ -287,7 +286,7 @@ async def test_a_task_that_is_worked_on_does_not_expire(house: House) -> None:
     claim = await claim_one(house.lpm, a_task(lease_expires_at=lease))
     house.janitor = house.new_janitor(max_task_age_hours=1)
     house.clock.advance(DAY)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert await house.lpm.save_result(claim, a_result()) is not None
 
 
@@ -297,27 +296,27 @@ async def test_what_a_dead_process_held_comes_back(store: Path) -> None:
         await house.lpm.add_task(a_task())
         with Sister(store) as sister:
             assert sister.ask("claim", "1") == ["t1"]
-            await house.janitor.step()
+            await house.janitor.do_chores()
             assert (await the_task(house.lpm)).status is TaskStatus.PROCESSING
             sister.kill()
-            await house.janitor.step()
+            await house.janitor.do_chores()
         assert (await the_task(house.lpm)).status is TaskStatus.PENDING
 
 
 async def test_at_the_cap_what_is_delivered_goes_at_most_once_a_minute(house: House) -> None:
     """I8"""
-    house.level = Level.COLLECTOR_STOPS
+    await house.set_level(Level.COLLECTOR_STOPS)
     waiting = await save_one(house.lpm, "waiting")
     await deliver(house.lpm, (await save_one(house.lpm, "t1")).result_id)
     await house.pass_time(59, every=15)
     assert len(house.times(StoreCleaned)) == 1
     assert [entry.task_id for entry in await house.lpm.list_results()] == ["waiting"]
     await deliver(house.lpm, (await save_one(house.lpm, "t2")).result_id)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     assert len(house.times(StoreCleaned)) == 2
     assert await the_result(house.lpm, "waiting") == waiting
     assert len(await house.lpm.list_results()) == 1
-    house.level = Level.FINE
+    await house.set_level(Level.FINE)
     await house.pass_time(600, every=15)
     assert len(house.times(StoreCleaned)) == 2
 
@@ -326,18 +325,18 @@ async def test_the_worker_goes_on_after_the_cap_without_a_restart(store: Path, c
     """I8: delivered pages, and the journals that were kept for speed, make room."""
     options = StoreOptions(max_bytes=3_000_000, min_free_bytes=0)
     async with housed(store, clock, options) as house:
-        watch = StorageWatch(house.lpm, house.note)
+        control = house.janitor.context.control
         for _ in range(3):
-            while watch.level() is not Level.EXECUTOR_STOPS:
+            while control.level is not Level.EXECUTOR_STOPS:
                 entry = await save_one(house.lpm, f"t{clock.now()}", a_result(body=os.urandom(100_000)))
                 await deliver(house.lpm, entry.result_id)
-                await watch.step()
+                await house.janitor.watch_storage()
                 clock.advance(1)
-            house.level = watch.level()
             clock.advance(60)
-            await house.janitor.step()
-            await watch.step()
-            assert watch.level() is Level.FINE
+            await house.janitor.do_chores()
+            await house.janitor.watch_storage()
+            assert await house.lpm.list_results() == []
+        assert [event.level for _, event in house.log if isinstance(event, StorageLevelChanged)][-1] == "fine"
         assert len(await house.lpm.list_results()) == 0
 
 
@@ -345,41 +344,57 @@ async def test_relief_at_the_cap_waits_for_nothing_that_may_fail(house: House, s
     gate = live_folder(store) / "gate"
     gate.unlink()
     gate.mkdir()
-    house.level = Level.EXECUTOR_STOPS
+    await house.set_level(Level.EXECUTOR_STOPS)
     with pytest.raises(StoreFailed):
-        await house.janitor.step()
+        await house.janitor.do_chores()
     assert len(house.times(StoreCleaned)) == 1
     gate.rmdir()
-    assert await house.janitor.step() == 15
+    assert await house.janitor.do_chores() == 15
 
 
 async def test_of_two_openers_one_keeps_house_until_it_leaves(house: House, store: Path) -> None:
-    await house.janitor.step()
+    await house.janitor.do_chores()
     async with housed(store, house.clock) as sister:
         house.clock.advance(15 * HOUR)
-        assert await sister.janitor.step() == 5
+        assert await sister.janitor.do_chores() == 5
         assert sister.log == []
-        await house.janitor.step()
+        await house.janitor.do_chores()
         assert [type(event) for _, event in house.log] == [BackupMade, StoreCleaned]
         house.lpm.leader_locks.release()
-        assert await sister.janitor.step() == 15
+        assert await sister.janitor.do_chores() == 15
         assert sister.log == [], "what the other has done is done"
         house.clock.advance(DAY)
-        await sister.janitor.step()
+        await sister.janitor.do_chores()
         assert [type(event) for _, event in sister.log] == [BackupMade, StoreCleaned]
 
 
 async def test_at_the_cap_an_opener_without_the_duty_gives_back_its_own_journal(house: House, store: Path) -> None:
-    await house.janitor.step()
+    await house.janitor.do_chores()
     async with housed(store, house.clock) as sister:
         await save_one(sister.lpm, "t1", a_result(body=os.urandom(100_000)))
         assert (await house.lpm.maintenance.usage()).journal >= 100_000
-        sister.level = Level.COLLECTOR_STOPS
-        assert await sister.janitor.step() == 5
+        await sister.set_level(Level.COLLECTOR_STOPS)
+        assert await sister.janitor.do_chores() == 5
         assert (await house.lpm.maintenance.usage()).journal == 0
         assert sister.log == []
         entry = await the_result(sister.lpm)
         assert sister.lpm.raw_path(str(entry.html_path)).exists()
+
+
+async def test_a_long_chore_holds_up_neither_the_watch_over_the_store_nor_what_is_published(house: House) -> None:
+    """Another program has the store locked, so that the chores and the records wait."""
+    control = house.janitor.context.control
+    with contextlib.closing(sqlite3.connect(house.lpm.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for seconds in (0, 5, 5):
+            control.usage = None
+            house.clock.advance(seconds)
+            assert await house.janitor.step() == 0.5
+            assert control.usage is not None
+        assert house.janitor.chores_seconds == 10
+        other.execute("ROLLBACK")
+    await house.janitor.close()
+    assert [status.name for status in await read_statuses(house.lpm.state)] == ["worker-1"]
 
 
 async def test_a_sample_is_taken_every_minute(house: House) -> None:
@@ -395,7 +410,7 @@ async def test_a_sample_tells_of_the_last_minute(house: House) -> None:
     house.clock.advance(90)
     await save_one(house.lpm, "done", a_result(execution_time_ms=40))
     await house.lpm.give_up(await claim_one(house.lpm, "failed"), "no")
-    await house.janitor.step()
+    await house.janitor.do_chores()
     (timed,) = await house.lpm.metrics.since(start)
     sample = timed.sample
     assert (sample.tasks_completed, sample.tasks_failed, sample.average_execution_time_ms) == (1, 1, 40)
@@ -411,6 +426,6 @@ async def test_a_sample_counts_the_browsers_of_all_processes_on_the_store(house:
     for number, status in enumerate(("idle", "busy", "crashed", "restarting", "busy")):
         await house.lpm.browsers.put(replace(browser, browser_id=number, status=status))
     house.clock.advance(60)
-    await house.janitor.step()
+    await house.janitor.do_chores()
     (timed,) = await house.lpm.metrics.since(start)
     assert timed.sample.browsers_active == 3

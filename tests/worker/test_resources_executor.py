@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.events import AttemptEnded
 from parcelpost.model import Done, Outcome, Task, TaskStatus
-from parcelpost.worker.status import Pressure
+from parcelpost.worker.control import Pressure
 from tests.storage.making import a_task, the_task
 from tests.worker.executing import at_work
 
@@ -21,12 +21,12 @@ DONE = Done(data={})
 async def test_nothing_is_claimed_and_nothing_is_lost(tmp_path: Path, pressure: Pressure) -> None:
     async with at_work(tmp_path, idle_seconds=2.0) as works:
         await works.add(a_task(), lambda _: DONE)
-        works.pressure = pressure
+        works.control.pressure = pressure
         assert [await works.step(slot) for slot in range(4)] == [2, 2, 2, 2]
         task = await the_task(works.lpm)
         assert (task.status, task.retries) == (TaskStatus.PENDING, 0)
         assert works.ran_dry == 0
-        works.pressure = Pressure.FINE
+        works.control.pressure = Pressure.FINE
         assert await works.step() == 0
         assert await works.status() is TaskStatus.COMPLETED
 
@@ -36,7 +36,7 @@ async def test_when_slow_half_of_the_slots_take_tasks(tmp_path: Path, slots: int
     async with at_work(tmp_path, slots=slots) as works:
         for number in range(slots):
             await works.add(a_task(f"t{number}"), (lambda _: DONE) if number == 0 else None)
-        works.pressure = Pressure.SLOW
+        works.control.pressure = Pressure.SLOW
         waits = [await works.step(slot) for slot in range(slots)]
         assert sum(wait == 0 for wait in waits) == working
         assert len(works.seen(AttemptEnded)) == working
@@ -54,7 +54,7 @@ async def test_a_task_that_runs_goes_on(tmp_path: Path) -> None:
         running = works.start(3)
         while not works.executor.active:
             await asyncio.sleep(0)
-        works.pressure = Pressure.STOP_BROWSERS
+        works.control.pressure = Pressure.STOP_BROWSERS
         may_end.set()
         assert await asyncio.wait_for(running, 60) == 0
         assert await works.status() is TaskStatus.COMPLETED
@@ -63,8 +63,9 @@ async def test_a_task_that_runs_goes_on(tmp_path: Path) -> None:
 async def test_memory_that_ran_out_while_a_task_was_claimed_gives_it_back(tmp_path: Path) -> None:
     async with at_work(tmp_path) as works:
         await works.add(a_task(), lambda _: DONE)
-        felt = iter([Pressure.FINE, Pressure.NO_NEW_TASKS])
-        works.feel = lambda: next(felt)
-        assert await works.step() > 0
+        step = works.start()
+        await asyncio.sleep(0)
+        works.control.pressure = Pressure.NO_NEW_TASKS
+        assert await step > 0
         task = await the_task(works.lpm)
         assert (task.status, task.retries) == (TaskStatus.PENDING, 0)

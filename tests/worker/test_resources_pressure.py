@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from parcelpost.settings.schema import ResourcesSettings
+from parcelpost.worker.control import Pressure
 from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, Memory, allowed_browsers, next_pressure, safe_browsers
-from parcelpost.worker.status import Pressure
 from tests.worker.machine import GIB, MIB
 
 DEFAULTS = ResourcesSettings()

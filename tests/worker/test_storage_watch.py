@@ -14,8 +14,8 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StorageLevelChanged, StoreFound, StoreLost
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
-from parcelpost.worker.janitor import StorageWatch
 from tests.storage.making import a_result, deliver, save_one, the_result
+from tests.worker.rig import a_janitor
 
 PAGE_BYTES = 50_000
 CAP = 4_000_000
@@ -37,13 +37,14 @@ def levels(events: list[Event]) -> list[str]:
 async def test_a_store_with_room_is_fine_and_says_nothing(tmp_path: Path) -> None:
     events: list[Event] = []
     async with opened(tmp_path) as lpm:
-        watch = StorageWatch(lpm, events.append)
-        assert watch.level() is Level.FINE, "before the first look"
-        assert 0 < await watch.step() <= 1
-        assert watch.level() is Level.FINE
+        janitor = a_janitor(lpm, ManualClock(), events.append)
+        control = janitor.context.control
+        assert control.level is Level.FINE, "before the first look"
+        await janitor.watch_storage()
+        assert control.level is Level.FINE
         usage = await lpm.maintenance.usage()
-        assert watch.usage is not None
-        assert watch.usage == replace(usage, disk_free=watch.usage.disk_free, free_inodes=watch.usage.free_inodes)
+        assert control.usage is not None
+        assert control.usage == replace(usage, disk_free=control.usage.disk_free, free_inodes=control.usage.free_inodes)
     assert events == []
 
 
@@ -51,20 +52,21 @@ async def test_the_level_follows_the_bytes_up_to_the_cap_and_back(tmp_path: Path
     """I8: the collector stops first, then the executor; each change is told once, and nothing unsynced is dropped."""
     events: list[Event] = []
     async with opened(tmp_path) as lpm:
-        watch = StorageWatch(lpm, events.append)
+        janitor = a_janitor(lpm, ManualClock(), events.append)
+        control = janitor.context.control
         waiting = await save_one(lpm, "waiting", a_result(body=os.urandom(PAGE_BYTES)))
         number = 0
-        while watch.level() is not Level.EXECUTOR_STOPS:
+        while control.level is not Level.EXECUTOR_STOPS:
             entry = await save_one(lpm, f"t{number}", a_result(body=os.urandom(PAGE_BYTES)))
             await deliver(lpm, entry.result_id)
-            await watch.step()
-            await watch.step()
+            await janitor.watch_storage()
+            await janitor.watch_storage()
             number += 1
             assert number < 100
         assert levels(events) == [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS]
         await lpm.maintenance.relieve()
-        await watch.step()
-        await watch.step()
+        await janitor.watch_storage()
+        await janitor.watch_storage()
         assert levels(events) == [Level.COLLECTOR_STOPS, Level.EXECUTOR_STOPS, Level.FINE]
         assert await the_result(lpm, "waiting") == waiting
     for event in events:
@@ -81,9 +83,10 @@ async def test_a_store_that_is_full_from_the_start_is_told_at_the_first_look(tmp
         await save_one(lpm, "t1", a_result(body=os.urandom(PAGE_BYTES)))
     events: list[Event] = []
     async with opened(tmp_path, max_bytes=PAGE_BYTES) as lpm:
-        watch = StorageWatch(lpm, events.append)
-        await watch.step()
-        assert watch.level() is Level.EXECUTOR_STOPS
+        janitor = a_janitor(lpm, ManualClock(), events.append)
+        control = janitor.context.control
+        await janitor.watch_storage()
+        assert control.level is Level.EXECUTOR_STOPS
     assert levels(events) == [Level.EXECUTOR_STOPS]
 
 
@@ -91,26 +94,28 @@ async def test_a_disk_without_room_counts_like_a_full_store(tmp_path: Path) -> N
     events: list[Event] = []
     free = shutil.disk_usage(tmp_path).free
     async with opened(tmp_path, min_free_bytes=free * 3 // 4) as lpm:
-        watch = StorageWatch(lpm, events.append)
-        await watch.step()
-        assert watch.level() is Level.COLLECTOR_STOPS
-        assert watch.usage is not None
-        assert watch.usage.total < CAP * 0.9
+        janitor = a_janitor(lpm, ManualClock(), events.append)
+        control = janitor.context.control
+        await janitor.watch_storage()
+        assert control.level is Level.COLLECTOR_STOPS
+        assert control.usage is not None
+        assert control.usage.total < CAP * 0.9
     assert levels(events) == [Level.COLLECTOR_STOPS]
 
 
 async def test_files_that_are_gone_stop_all_work_until_they_are_back(tmp_path: Path) -> None:
     events: list[Event] = []
     async with opened(tmp_path / "there") as lpm:
-        watch = StorageWatch(lpm, events.append)
+        janitor = a_janitor(lpm, ManualClock(), events.append)
+        control = janitor.context.control
         (tmp_path / "there").rename(tmp_path / "away")
         for _ in range(2):
-            assert 0 < await watch.step() <= 1
-            assert watch.level() is Level.EXECUTOR_STOPS
-            assert watch.fill_level() is Level.FINE, "nothing is to be cleaned away for it"
+            await janitor.watch_storage()
+            assert control.level is Level.EXECUTOR_STOPS
+            assert control.fill_level is Level.FINE, "nothing is to be cleaned away for it"
         (tmp_path / "away").rename(tmp_path / "there")
-        await watch.step()
-        assert watch.level() is Level.FINE
+        await janitor.watch_storage()
+        assert control.level is Level.FINE
     lost, found = events
     assert isinstance(lost, StoreLost)
     assert "deleted or moved" in lost.reason

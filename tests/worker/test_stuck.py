@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from parcelpost.cli.working import working
 from parcelpost.clock import ManualClock
@@ -31,16 +30,16 @@ async def test_a_turn_that_lasts_too_long_is_overdue_and_a_rest_is_not() -> None
         return 1e6
 
     loop = Loop("sync", step, clock, events.append, longest=60.0)
-    assert not loop.is_in_a_turn
-    turn = asyncio.create_task(loop._turn())
+    overdue = [loop.is_overdue]
+    turn = asyncio.create_task(loop._take_step())
     await begun.wait()
-    clock.advance(60)
-    assert (loop.is_in_a_turn, loop.is_overdue) == (True, False)
-    clock.advance(1)
-    assert loop.is_overdue
+    for seconds in (60, 1):
+        clock.advance(seconds)
+        overdue.append(loop.is_overdue)
     may_end.set()
     await turn
-    assert (loop.is_in_a_turn, loop.is_overdue) == (False, False), "though it rests for longer"
+    overdue.append(loop.is_overdue)
+    assert overdue == [False, False, True, False], "though it rests for longer"
 
 
 async def test_a_turn_that_fails_is_over() -> None:
@@ -49,8 +48,8 @@ async def test_a_turn_that_fails_is_over() -> None:
 
     events: list[Event] = []
     loop = Loop("sync", step, ManualClock(), events.append, longest=0.0)
-    await loop._turn()
-    assert (loop.is_in_a_turn, loop.is_overdue) == (False, False)
+    await loop._take_step()
+    assert not loop.is_overdue
 
 
 async def never_ends() -> float:
@@ -66,41 +65,24 @@ async def a_worker(folder: Path, *stuck: str, port: int = 0) -> AsyncIterator[Wo
     control = Control()
     async with working(settings, {}, control, progress_seconds=60) as worker:
         for name in stuck:
-            worker.crew.add(name, never_ends, longest=0.0 if name != "janitor" else 60.0)
+            worker.supervisor.add(name, never_ends, longest=0.0)
         running = asyncio.create_task(worker.run("standalone"))
         yield worker
         control.leave("the end of the test", at_once=True)
         await running
 
 
-@pytest.mark.parametrize(
-    ("hanging", "found"), [(["sync"], ["sync"]), (["sync", "slot-1"], ["sync", "slot-1"]), (["sync", "janitor"], [])]
-)
-async def test_loops_that_hang_are_named_unless_the_janitor_has_the_store(
-    tmp_path: Path, hanging: list[str], found: list[str]
-) -> None:
-    async with a_worker(tmp_path, *hanging) as worker:
-
-        async def all_hang() -> bool:
-            return all(worker.crew.is_in_a_turn(name) for name in hanging) and "sync" in worker.crew.overdue()
-
-        await eventually(all_hang)
-        await eventually(lambda: same(worker.stuck(), found))
-
-
 async def same(one: list[str], other: list[str]) -> bool:
     return one == other
 
 
-async def test_a_slot_whose_result_the_store_does_not_take_is_not_stuck(tmp_path: Path) -> None:
-    async with a_worker(tmp_path) as worker:
-        name = next(iter(worker.executor.slots[0].loops))
-        hanging = worker.crew.add(name, never_ends, longest=0.0)
-        turn = asyncio.create_task(hanging.run())
-        await eventually(lambda: same(worker.stuck(), [name]))
-        worker.executor._ending.unstored += 1
-        assert worker.stuck() == []
-        turn.cancel()
+async def test_loops_that_hang_are_named_unless_chores_or_a_full_store_hold_them_up(tmp_path: Path) -> None:
+    async with a_worker(tmp_path, "sync", "slot-1") as worker:
+        await eventually(lambda: same(worker.stuck(), ["sync", "slot-1"]))
+        worker.context.lpm.backpressure.waiting = 1
+        assert worker.stuck() == [], "they may wait for the store"
+        worker.context.lpm.backpressure.waiting = 0
+        await eventually(lambda: same(worker.stuck(), ["sync", "slot-1"]))
 
 
 async def test_the_health_page_says_which_loop_does_not_turn(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import iso
-from parcelpost.events import EntryRefused, UpstreamAway, UpstreamBack
+from parcelpost.events import EntryRefused, UpstreamOffline, UpstreamOnline
 from parcelpost.model import Page, Result, TaskStatus
 from parcelpost.storage.admin import Delivery, Selection
-from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
 from tests import traps
 from tests.hostile import HostileGateway, Trap
 from tests.lengths import short_and_long
@@ -75,7 +74,6 @@ async def test_when_it_is_over_every_result_is_upstream_once(
     for name, (trap, times) in PASSING_TRAPS.items():
         with subtests.test(name):
             rig.gateway.behave()
-            await rig.lpm.state.put(SLOWNESS_STATE, Slowness(since=rig.clock.now(), batch_size=0))
             rig.sync = rig.new_sync(batch_size=batch_size)
             some = [f"{name} {place:03}" for place in range(number)]
             saved += some
@@ -234,7 +232,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     await rig.settle()
     (rejected,) = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
     assert rejected.task_id == "t1"
-    assert "is missing on disk" in (rejected.last_error or "")
+    assert "gone" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
 
 
@@ -348,9 +346,9 @@ async def test_a_gateway_that_refuses_everything_is_at_fault_itself(tmp_path: Pa
             calls = len(gateway.requests)
             for _ in range(steps):
                 rig.clock.advance(await rig.sync.step())
-            assert rig.sync.away is not None, name
-            assert rig.sync.away.takes_nothing, name
-            assert "as the test wants" in rig.sync.away.reason or "could not be stored" in rig.sync.away.reason, name
+            assert rig.offline is not None, name
+            assert rig.offline.takes_nothing, name
+            assert "as the test wants" in rig.offline.reason or "could not be stored" in rig.offline.reason, name
             assert len(gateway.requests) - calls < steps * 12, name
             assert rig.seen(EntryRefused) == [], name
             assert await rejected(rig) == set(), name
@@ -408,7 +406,7 @@ async def test_an_outage_between_two_batches_is_no_fault_of_any_entry(rig: Rig) 
     rig.gateway.play("results", trap, times=None)
     for _ in range(10):
         rig.clock.advance(await rig.sync.step())
-    assert rig.sync.away is not None
+    assert rig.offline is not None
     rig.gateway.behave()
     await rig.settle()
     assert sorted(rig.gateway.submissions) == MANY
@@ -424,10 +422,11 @@ async def test_at_a_slow_gateway_batches_shrink_until_they_are_answered_in_time(
         sizes = [len(request.json()) for request in gateway.requests if request.name == "results"]
         assert sizes[:2] == [12, 6]
         assert sorted(gateway.submissions) == MANY[:24]
-        slow = await rig.lpm.state.get(SLOWNESS_STATE, Slowness)
+        slow = rig.sync.batch_size.slow
         assert slow is not None
         assert 0 < slow.batch_size <= 6
         gateway.behave()
+        await rig.publish()
         rig.sync = rig.new_sync(batch_size=12)
         await rig.save(*MANY[24:36])
         await rig.sync.step()
@@ -436,9 +435,7 @@ async def test_at_a_slow_gateway_batches_shrink_until_they_are_answered_in_time(
         for number in range(30):
             await rig.save(f"later-{number}")
             await rig.settle()
-        slow = await rig.lpm.state.get(SLOWNESS_STATE, Slowness)
-        assert slow is not None
-        assert slow.batch_size == 0
+        assert rig.sync.batch_size.slow is None
 
 
 async def test_a_batch_that_timed_out_is_halved_at_once_and_the_gateway_is_not_away(rig: Rig) -> None:
@@ -451,7 +448,7 @@ async def test_a_batch_that_timed_out_is_halved_at_once_and_the_gateway_is_not_a
     sizes = [len(request.json()) for request in rig.gateway.requests if request.name == "results"]
     assert sizes == [16, 8, 4, 5, 2, 3, 4, 4, 4, 4, 4, 1], "what was too large is not tried again soon"
     assert sorted(rig.gateway.submissions) == MANY[:30]
-    assert (rig.sync.away, rig.seen(UpstreamAway)) == (None, [])
+    assert (rig.offline, rig.seen(UpstreamOffline)) == (None, [])
 
 
 async def test_a_time_out_is_backed_off_from_where_it_met_one_entry_or_a_wait_is_asked_for(rig: Rig) -> None:
@@ -513,6 +510,7 @@ async def test_backing_off_is_remembered_over_a_restart(rig: Rig) -> None:
     rig.gateway.play("results", traps.slow_down(seconds=200), times=1)
     delay = await rig.sync.step()
     assert delay >= 200
+    await rig.publish()
     again = rig.new_sync()
     remaining = await again.step()
     assert delay - 1 <= remaining <= delay
@@ -520,10 +518,24 @@ async def test_backing_off_is_remembered_over_a_restart(rig: Rig) -> None:
     rig.clock.advance(remaining)
     await again.step()
     assert sorted(rig.gateway.submissions) == ["t1"]
-    kept = await rig.lpm.state.get("sync", Offline)
-    assert kept is not None
-    assert kept.failures == 0
+    assert rig.offline is None
+    await rig.publish()
     assert await rig.new_sync().step() > 0
+
+
+async def test_a_pause_that_the_gateway_asked_a_peer_for_is_kept_by_the_next_leader(rig: Rig) -> None:
+    await rig.save("t1")
+    rig.gateway.play("results", traps.slow_down(seconds=200))
+    await rig.sync.step()
+    await rig.publish()
+    async with rigged(Path(rig.lpm.path).parent, rig.gateway) as peer:
+        peer.clock.advance((rig.clock.now() - peer.clock.now()).total_seconds() + 1)
+        assert await peer.sync.step() == 5, "the other delivers"
+        await peer.publish("worker-1-2")
+        rig.lpm.leader_locks.release()
+        assert await peer.sync.step() > 100
+        assert await rig.sync.step() == 5
+        assert rig.offline is None, "what it knew is out of date"
 
 
 async def test_delays_stay_between_thirty_seconds_and_five_minutes(rig: Rig) -> None:
@@ -542,21 +554,21 @@ async def test_a_refused_token_waits_for_the_longest_time_and_is_said(rig: Rig) 
     await rig.save("t1")
     rig.gateway.play("results", traps.status(401), times=1)
     assert await rig.sync.step() == 300
-    assert rig.sync.away is not None
-    assert rig.sync.away.denied
-    (event,) = rig.seen(UpstreamAway)
-    assert isinstance(event, UpstreamAway)
+    assert rig.offline is not None
+    assert rig.offline.denied
+    (event,) = rig.seen(UpstreamOffline)
+    assert isinstance(event, UpstreamOffline)
     assert event.denied
     assert "PARCELPOST_GATEWAY_TOKEN" in event.remedy
     await rig.settle()
-    assert len(rig.seen(UpstreamBack)) == 1
+    assert len(rig.seen(UpstreamOnline)) == 1
 
 
-async def test_an_urged_sync_does_not_wait(rig: Rig) -> None:
+async def test_a_sync_that_is_told_to_try_now_does_not_wait(rig: Rig) -> None:
     await rig.save("t1")
     rig.gateway.play("results", traps.status(500), times=1)
     assert await rig.sync.step() >= 30
-    rig.sync.urge()
+    rig.sync.try_now()
     await rig.sync.step()
     assert sorted(rig.gateway.submissions) == ["t1"]
 
@@ -600,18 +612,15 @@ async def test_what_has_no_page_is_not_asked_for_one(rig: Rig) -> None:
     assert sorted(rig.gateway.submissions) == ["t1", "t2"]
 
 
-async def test_what_the_last_process_was_denied_is_forgotten_when_this_one_gets_through(rig: Rig) -> None:
+async def test_a_denial_of_the_last_process_does_not_hold_up_this_one(rig: Rig) -> None:
     await rig.save("t1")
     rig.gateway.play("results", traps.status(401))
     await rig.sync.step()
-    denied = await rig.lpm.state.get("sync", Offline)
-    assert denied is not None
-    assert denied.denied
+    assert rig.offline is not None
+    assert rig.offline.denied
+    await rig.publish()
     rig.sync = rig.new_sync()
-    await rig.settle()
-    now = await rig.lpm.state.get("sync", Offline)
-    assert now is not None
-    assert (now.denied, now.failures) == (False, 0)
+    await rig.settle(1)
 
 
 async def test_an_entry_whose_page_cannot_be_named_harms_no_other(rig: Rig) -> None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from parcelpost.clock import ManualClock
+from parcelpost.errors import Unauthorized
+from parcelpost.model import Claim
+from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.turns import Turns
+from parcelpost.settings import Settings
+from parcelpost.settings.schema import WorkerSettings
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.worker.backoff import Offline
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
+from parcelpost.worker.collector import Collector
 from parcelpost.worker.control import Control
-from parcelpost.worker.loop import SYNC
+from parcelpost.worker.executor import Executor
+from parcelpost.worker.learning import Learning
+from parcelpost.worker.status import WorkerStatus, publish
 from parcelpost.worker.worker import UntilEmpty
 from tests.storage.making import a_result, a_task, claim_one, deliver, save_one, the_result
+from tests.worker.rig import a_context
 
 
 async def ready(lpm: LocalPersistenceManager, most: int) -> int:
@@ -25,9 +36,10 @@ class Scene:
     def __init__(self, lpm: LocalPersistenceManager, clock: ManualClock) -> None:
         self.lpm = lpm
         self.clock = clock
-        self.active = 0
-        self.offers_nothing = True
-        self.away: Offline | None = None
+        self.context = a_context(lpm, NullUpstream(), clock)
+        self.executor = Executor(self.context, Learning(self.context, Ranking()), Turns())
+        self.collector = Collector(self.context)
+        self.collector.offers_nothing = True
 
     async def ends(self, *, delivers: bool = True) -> bool:
         """Whether a run would end now."""
@@ -36,17 +48,11 @@ class Scene:
         assert not control.stopping.is_set()
         return control.leaving.is_set()
 
-    def until_empty(self, control: Control, *, delivers: bool = True) -> UntilEmpty:
-        return UntilEmpty(
-            self.lpm,
-            control,
-            active=lambda: self.active,
-            offers_nothing=lambda: self.offers_nothing,
-            delivers=delivers,
-            away=lambda: self.away,
-            give_up_seconds=300,
-            clock=self.clock,
-        )
+    def until_empty(self, control: Control, *, delivers: bool = True, platforms: Sequence[str] = ()) -> UntilEmpty:
+        settings = Settings(worker=WorkerSettings(give_up_seconds=300, platforms=tuple(platforms)))
+        context = a_context(self.lpm, NullUpstream(), self.clock, settings=settings, control=control)
+        self.state = context.upstream_state
+        return UntilEmpty(context, self.executor, self.collector, delivers=delivers)
 
 
 @pytest.fixture
@@ -64,16 +70,17 @@ async def test_an_empty_store_and_an_upstream_with_nothing_to_offer_end_the_run(
 
 
 async def test_it_waits_for_the_upstreams_word_that_there_is_no_more(scene: Scene) -> None:
-    scene.offers_nothing = False
+    scene.collector.offers_nothing = False
     assert not await scene.ends()
-    scene.offers_nothing = True
+    scene.collector.offers_nothing = True
     assert await scene.ends()
 
 
 async def test_it_waits_for_what_runs(scene: Scene) -> None:
-    scene.active = 1
-    assert not await scene.ends()
-    scene.active = 0
+    with scene.executor.running.step() as step:
+        scene.executor.running.claims[step] = await claim_one(scene.lpm)
+        await scene.lpm.mark_synced([await save(scene, scene.executor.running.claims[step])])
+        assert not await scene.ends()
     assert await scene.ends()
 
 
@@ -144,48 +151,63 @@ async def test_a_worker_that_leaves_already_is_not_told_again(scene: Scene) -> N
     assert not control.stopping.is_set()
 
 
-async def test_it_gives_up_on_an_upstream_that_is_away_once_nothing_else_is_left_to_do(scene: Scene) -> None:
-    now = scene.clock.now()
-    away = Offline(since=now, until=now, failures=1, reason="401", denied=True, remedy="set a token")
+async def test_it_gives_up_on_an_upstream_that_is_offline_once_nothing_else_is_left_to_do(scene: Scene) -> None:
     control = Control()
-    end = scene.until_empty(control)
+    until_empty = scene.until_empty(control)
+    denied = Unauthorized("401", hint="set a token")
 
     async def wait(seconds: float) -> bool:
-        await end.step()
+        await until_empty.step()
         scene.clock.advance(seconds)
-        await end.step()
+        await until_empty.step()
         return control.leaving.is_set()
 
-    scene.offers_nothing, scene.away = False, away
-    scene.active = 1
+    scene.collector.offers_nothing = False
+    scene.state.failed(COLLECTOR, denied)
+    claim = await claim_one(scene.lpm)
     assert not await wait(3_600), "there is something to do"
-    scene.active = 0
+    await scene.lpm.mark_synced([await save(scene, claim)])
     assert not await wait(299)
-    scene.away = None
+    scene.state.worked(COLLECTOR)
     assert not await wait(3_600), "it answers"
-    scene.offers_nothing = True
-    await save_one(scene.lpm, a_task("t1"))
-    assert not await wait(3_600), "a result waits, and nobody says that the upstream is away"
-    await scene.lpm.state.put(SYNC, away)
+    scene.collector.offers_nothing = True
+    await save_one(scene.lpm, "t2")
+    assert not await wait(3_600), "a result waits, and nobody says that the upstream is offline"
+    scene.state.failed(SYNC, denied)
     assert not await wait(299)
     assert await wait(2)
-    assert end.gave_up == away
+    assert until_empty.gave_up is not None
+    assert (until_empty.gave_up.reason, until_empty.gave_up.remedy) == ("401", "set a token")
+
+
+async def test_it_gives_up_when_the_peer_that_delivers_is_offline(scene: Scene) -> None:
+    await save_one(scene.lpm, "t1")
+    control = Control()
+    until_empty = scene.until_empty(control)
+    now = scene.clock.now()
+    outage = Offline(since=now, until=now, failures=1, reason="no route")
+    async with LocalPersistenceManager.open(scene.lpm.path, clock=scene.clock, worker="worker") as peer:
+        status = WorkerStatus(
+            name="w-2", worker_id="w", owner=peer.owner_id, published_at=now, started_at=now, mode="ondemand",
+            outages={SYNC: outage},
+        )  # fmt: skip
+        await publish(peer.state, status)
+        await until_empty.step()
+        scene.clock.advance(301)
+        await until_empty.step()
+    assert until_empty.gave_up == outage
 
 
 async def test_it_does_not_wait_for_tasks_that_this_worker_does_not_take(scene: Scene) -> None:
     await scene.lpm.add_task(a_task("other", platform="vgsi"))
     control = Control()
-    end = UntilEmpty(
-        scene.lpm,
-        control,
-        active=lambda: 0,
-        offers_nothing=lambda: True,
-        delivers=True,
-        away=lambda: None,
-        give_up_seconds=300,
-        clock=scene.clock,
-        platforms=lambda: frozenset({"echo"}),
-    )
-    await end.step()
+    await scene.until_empty(control, platforms=["echo"]).step()
     assert control.leaving.is_set()
     assert not await scene.ends()
+
+
+async def save(scene: Scene, claim: Claim) -> str:
+    result_id = await scene.lpm.save_result(claim, a_result())
+    assert result_id is not None
+    await scene.lpm.mark_raw_synced([result_id])
+    return result_id

@@ -9,21 +9,27 @@ from parcelpost.cli.status_report import Problem, is_worker
 from parcelpost.clock import iso
 from parcelpost.storage import queries
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.status import STATE, BrowserWait, still
+from parcelpost.worker.status import BrowserWait, is_current, read_statuses
 
 _WAITING = frozenset({"pending", "delayed", "processing"})
 
 
 async def browser_waits(store: Path) -> list[BrowserWait]:
-    """Not long ago, of tasks that are still to do. While a worker is there, what others said before it is over."""
-    async with looking(store) as database:
-        told = still(await WorkerState(database, CLOCK).list(STATE, BrowserWait), CLOCK.now())
-        counts = await database.read(queries.counts, iso(CLOCK.now())) if told else {}
-    waiting = [one for one in told if any(counts.get(one.platform, {}).get(state) for state in _WAITING)]
-    if not waiting:
-        return []
+    """Recent ones, of platforms that have tasks to do. While a worker runs, only what the running ones published."""
+    now = CLOCK.now()
     workers = {one.id for one in (await openers(store))[0] if is_worker(one)}
-    return [one for one in waiting if not workers or one.owner in workers]
+    async with looking(store) as database:
+        statuses = await read_statuses(WorkerState(database, CLOCK))
+        counts = await database.read(queries.counts, iso(now)) if statuses else {}
+    waits = [
+        wait
+        for status in statuses
+        if not workers or status.owner in workers
+        for wait in status.browser_waits
+        if is_current(wait, now) and any(counts.get(wait.platform, {}).get(state) for state in _WAITING)
+    ]
+    newest = {wait.platform: wait for wait in sorted(waits, key=lambda wait: wait.at)}
+    return list(newest.values())
 
 
 def wait_problems(waits: list[BrowserWait]) -> list[Problem]:

@@ -25,22 +25,13 @@ from parcelpost.storage.queries import Failures
 from parcelpost.storage.raw_files import raw_folder
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.backoff import SLOWNESS_STATE, Offline, Slowness
-from parcelpost.worker.loop import COLLECTOR, HEARTBEAT, SYNC
-from parcelpost.worker.status import (
-    BROKEN_STATE,
-    COMMANDS_STATE,
-    SHORTAGE_STATE,
-    BrokenFields,
-    BrowserWait,
-    Commands,
-    Shortage,
-)
-from parcelpost.worker.sync import Held, read_held
+from parcelpost.worker.backoff import COLLECTOR, HEARTBEAT, SYNC, Offline
+from parcelpost.worker.status import BrowserWait, SlowUpstream, WorkerStatus, read_statuses
 
 _LOOK_BACK = (50, 10_000)
 _BROKEN_COUNTS_FOR = timedelta(days=1)
 _LONG_AWAY = timedelta(days=1)
+_LONG_SILENT_SECONDS = 120.0
 
 
 class Delivered(Struct, frozen=True):
@@ -60,10 +51,8 @@ class Sync(Struct, frozen=True, kw_only=True):
     """Why the gateway does not let us in, '' while it does."""
     remedy: str
     """What to do about that."""
-    held: Held | None
-    """Why what was delivered cannot be marked, and nothing more is sent."""
-    slow: Slowness | None = None
-    """The gateway took longer for a batch than it is waited for, so fewer results go at once."""
+    slow: SlowUpstream | None = None
+    """Batches timed out, so fewer results are sent at once."""
 
 
 class Outbox(Struct, frozen=True, kw_only=True):
@@ -98,10 +87,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     paused: dict[str, Pause]
     failures: Failures
     """Of the last 24 hours."""
-    orders: list[Commands]
-    """Of the gateway, that workers obey."""
-    shortages: list[Shortage]
-    """Of workers whose memory runs out."""
+    statuses: list[WorkerStatus]
+    """What the running workers have published about themselves."""
     broken: list[BrokenField]
     browser_waits: list[BrowserWait]
     """Platforms whose tasks wait because there is no browser."""
@@ -118,10 +105,11 @@ async def gather(store: Path) -> Overview:
     status = await status_report.gather(store)
     workers = [one for one in status.open_in if status_report.is_worker(one)]
     commands = [one for one in status.open_in if one not in workers]
-    sync = await _sync(store, read_held(store) if workers else None)
+    async with looking(store) as database:
+        every_status = await read_statuses(WorkerState(database, CLOCK))
+    statuses = [one for one in every_status if one.owner in {worker.id for worker in workers}]
+    sync = await _sync(store, statuses or every_status[:1])
     broken = await broken_fields(store)
-    orders = await _orders(store, workers)
-    shortages = await _shortages(store, workers)
     waits = await browser_waits(store)
     damage = await _damage_problems(store)
     room = [one for one in status.problems if one.about == "space"]
@@ -129,14 +117,14 @@ async def gather(store: Path) -> Overview:
         (
             *damage,
             *room,
-            *_held_problems(sync),
+            *_not_writable(statuses),
             *denials(sync),
             *_refusals_of_all(sync),
             *_idleness(status, workers),
             *wait_problems(waits),
             *pause_problems(status),
-            *_pause_problems(orders),
-            *_memory_problems(shortages),
+            *_pause_problems(statuses),
+            *_memory_problems(statuses),
             *_absence(sync, workers),
             *(one for one in status.problems if one not in room),
             *_broken_problems(broken),
@@ -159,8 +147,7 @@ async def gather(store: Path) -> Overview:
         used_percent=status.used_percent,
         paused=status.paused,
         failures=status.failures,
-        orders=orders,
-        shortages=shortages,
+        statuses=statuses,
         broken=broken,
         browser_waits=waits,
         workers=workers,
@@ -178,22 +165,18 @@ async def _damage_problems(store: Path) -> list[Problem]:
     return [damage_problem(store, "a page of the database file is damaged: results on it are not delivered")]
 
 
-async def _sync(store: Path, held: Held | None) -> Sync:
+async def _sync(store: Path, statuses: list[WorkerStatus]) -> Sync:
+    outages = [one.outages[loop] for loop in (SYNC, COLLECTOR, HEARTBEAT) for one in statuses if loop in one.outages]
+    denied = next((one for one in outages if one.denied), None)
     async with looking(store) as database:
         log = SyncLog(database, CLOCK)
-        state = WorkerState(database, CLOCK)
-        noted = [await state.get(name, Offline) for name in (SYNC, COLLECTOR, HEARTBEAT)]
-        aways = [one for one in noted if one and one.failures]
-        denied = next((one for one in aways if one.denied), None)
-        slow = await state.get(SLOWNESS_STATE, Slowness)
         return Sync(
             denied=denied.reason if denied else "",
             remedy=(denied.remedy or Unauthorized.hint) if denied else "",
             last_upload=await _last(log, "upload", "results"),
             last_download=await _last(log, "download", "tasks"),
-            away=aways[0] if aways else None,
-            held=held,
-            slow=slow if slow and slow.batch_size else None,
+            away=outages[0] if outages else None,
+            slow=next((one.slow for one in statuses if one.slow), None),
         )
 
 
@@ -213,7 +196,7 @@ def remark(found: Overview, now: datetime) -> str:
     return ""
 
 
-def slow_text(slow: Slowness, now: datetime) -> str:
+def slow_text(slow: SlowUpstream, now: datetime) -> str:
     since = age((now - slow.since).total_seconds())
     return f"{upstream_name()} is slow: for {since} results have gone in smaller batches, of {slow.batch_size:,} or so"
 
@@ -234,55 +217,57 @@ def _delivered(one: LoggedRound) -> Delivered:
     return Delivered(one.created_at, one.round.record_type, one.round.record_count)
 
 
-async def _orders(store: Path, workers: list[Opener]) -> list[Commands]:
-    alive = {one.id for one in workers}
-    async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).list(COMMANDS_STATE, Commands)
-    return [one for one in told if one.owner in alive and (one.paused or one.platforms)]
+def _not_writable(statuses: list[WorkerStatus]) -> list[Problem]:
+    """A worker publishes its status every 30 s, if the store can be written."""
+    ages = {one.name: (CLOCK.now() - one.published_at).total_seconds() for one in statuses}
+    remedy = "see its log and the other problems here; what it has scraped and delivered meanwhile is in its memory"
+    return [
+        Problem(f"worker {name} could not write to the store for {age(seconds)}", remedy, "space")
+        for name, seconds in ages.items()
+        if seconds > _LONG_SILENT_SECONDS
+    ]
 
 
-def _pause_problems(orders: list[Commands]) -> list[Problem]:
+def _pause_problems(statuses: list[WorkerStatus]) -> list[Problem]:
     return [
         Problem(
-            f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - one.since).total_seconds())} ago: it"
+            f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - since).total_seconds())} ago: it"
             " starts no task, and delivers what there is",
             f"where the gateway runs, 'parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}' or its"
             " dashboard; a worker that is started anew is not paused",
             command=f"parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}",
             warning=True,
         )
-        for one in {one.worker_id: one for one in orders if one.paused}.values()  # its processes are one worker there
+        # its processes are one worker there
+        for one in {one.worker_id: one for one in statuses if one.paused_since}.values()
+        if (since := one.paused_since)
     ]
 
 
-async def _shortages(store: Path, workers: list[Opener]) -> list[Shortage]:
-    alive = {one.id for one in workers}
-    async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).list(SHORTAGE_STATE, Shortage)
-    return [one for one in told if one.owner in alive and one.summary]
-
-
-def _memory_problems(shortages: list[Shortage]) -> list[Problem]:
-    """One that is only slower does its work."""
+def _memory_problems(statuses: list[WorkerStatus]) -> list[Problem]:
+    """A worker that is only slower does its work."""
     remedy = "end other programs or give it more memory; it goes on by itself. See also the settings under 'resources'"
     return [
         Problem(
-            f"worker {one.worker_id}: {one.summary} ({age((CLOCK.now() - one.since).total_seconds())} ago)",
+            f"worker {one.name}: {memory.summary} ({age((CLOCK.now() - memory.since).total_seconds())} ago)",
             remedy,
             warning=True,
         )
-        for one in shortages
-        if not one.starts_tasks
+        for one in statuses
+        if (memory := one.memory) and not memory.starts_tasks
     ]
 
 
 async def broken_fields(store: Path) -> list[BrokenField]:
     """As the workers said it, not long ago."""
     async with looking(store) as database:
-        told = await WorkerState(database, CLOCK).list(BROKEN_STATE, BrokenFields)
+        statuses = await read_statuses(WorkerState(database, CLOCK))
         oldest = CLOCK.now() - _BROKEN_COUNTS_FOR
         fields = {
-            (one.platform, one.state, one.county, one.field): one for by in told for one in by.fields if by.at > oldest
+            (one.platform, one.state, one.county, one.field): one
+            for status in reversed(statuses)  # what was published last counts
+            if status.published_at > oldest
+            for one in status.broken
         }
         pages = [await database.read(outbox.get, one.example) for one in fields.values()]
     folder = raw_folder(store)
@@ -341,18 +326,6 @@ def _absence(sync: Sync, workers: list[Opener]) -> list[Problem]:
     remedy = "'parcelpost doctor' says what is wrong; everything is kept here and sent when it is back"
     what = f"{upstream_name()} has not been there for {since}: {away.reason}"
     return [Problem(what, remedy, "delivery", warning=True)]
-
-
-def _held_problems(sync: Sync) -> list[Problem]:
-    if sync.held is None:
-        return []
-    held = sync.held
-    since = age((CLOCK.now() - held.since).total_seconds())
-    what = (
-        f"for {since} the store has taken no word of what was delivered ({count(held.results, 'result')}), and nothing"
-        f" more is sent: {held.error}"
-    )
-    return [Problem(what, held.remedy, "delivery")]
 
 
 def _idleness(status: Status, workers: list[Opener]) -> list[Problem]:

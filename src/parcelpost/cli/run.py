@@ -134,20 +134,20 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
                 runner = WorkerRunner(worker, until_empty=until_empty)
             case "standalone":
                 runner = StandaloneRunner(worker, until_empty=until_empty)
-        started_at = worker.tools.clock.now()
+        started_at = worker.context.clock.now()
         await runner.run()
-        worker.tools.lpm.check_files()
+        worker.context.lpm.check_files()
         if until_empty:
-            ended = await worker.tools.lpm.ended_since(started_at)
-            depth = await worker.tools.lpm.queue_depth()
+            ended = await worker.context.lpm.ended_since(started_at)
+            depth = await worker.context.lpm.queue_depth()
             statuses = ("completed", *(["not_found"] if ended.get("not_found") else []), "failed", "expired")
             counts = ", ".join(f"{ended.get(status, 0):,} {status.replace('_', ' ')}" for status in statuses)
             print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
-            failures = await worker.tools.lpm.failures_since(started_at)
+            failures = await worker.context.lpm.failures_since(started_at)
             if failures.failed:
-                remedy = failures_remedy(worker.tools.lpm.path)
+                remedy = failures_remedy(worker.context.lpm.path)
                 print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))
-        if worker.end is not None and (away := worker.end.gave_up):
+        if worker.until_empty is not None and (away := worker.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds
-            what = f"nothing is left to do but to wait for the upstream, and it was away for {seconds:g} s"
+            what = f"nothing is left to do but to wait for the upstream, and it was offline for {seconds:g} s"
             raise UpstreamLost(f"{what}: {away.reason}", hint=away.remedy)

@@ -13,7 +13,7 @@ from parcelpost.log import LINES
 _CLOSING_SECONDS = 60.0
 """Within which the next word comes, or the end."""
 
-_TOLD = (events.WorkerStarted, events.WorkStands, events.GatewayStarted, events.LedgerLost, events.LedgerFound)
+_TOLD = (events.WorkerStarted, events.WorkProgress, events.GatewayStarted, events.LedgerLost, events.LedgerFound)
 _END = (events.WorkerStopped, events.GatewayStopped)
 
 

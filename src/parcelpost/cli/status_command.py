@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from parcelpost.cli.overview import BrokenField, Delivered, Overview
     from parcelpost.cli.status_report import Problem
-    from parcelpost.worker.status import Commands
+    from parcelpost.worker.status import WorkerStatus
 
 EXAMPLES = """
 Examples:
@@ -166,8 +166,9 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "worker", ", ".join(map(opener_text, found.workers)) or "no worker is running"
     yield "died", ", ".join(map(opener_text, found.left_by_dead)) or None
     yield "also open in", ", ".join(map(opener_text, found.commands)) or None
-    yield "ordered", "; ".join(map(_order, found.orders)) or None
-    yield "memory", "; ".join(printable(f"{one.worker_id}: {one.summary}") for one in found.shortages) or None
+    yield "commands", "; ".join(filter(None, map(_commands, found.statuses))) or None
+    short = [(one.name, one.memory.summary) for one in found.statuses if one.memory]
+    yield "memory", "; ".join(printable(f"{name}: {summary}") for name, summary in short) or None
     yield "failed", failed_text(found.failures)
     yield "outbox", outbox_text(found.queue)
     yield "last delivery", _round(found.sync.last_upload, now)
@@ -179,10 +180,10 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "store", found.store
 
 
-def _order(one: Commands) -> str:
-    pause = ["pause"] if one.paused else []
+def _commands(one: WorkerStatus) -> str:
+    pause = ["pause"] if one.paused_since else []
     only = [f"only {', '.join(one.platforms)}"] if one.platforms else []
-    return printable(f"{' and '.join(pause + only)}, by the gateway for {one.worker_id}")
+    return printable(f"{' and '.join(pause + only)}, by the gateway for {one.name}") if pause or only else ""
 
 
 def _round(one: Delivered | None, now: datetime) -> str:

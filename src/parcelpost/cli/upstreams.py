@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings, extra_hint
@@ -53,14 +52,6 @@ async def upstream_of(
             yield gateway
     else:
         yield NullUpstream()
-
-
-def upstream_host(settings: Settings) -> str:
-    """For people: without what else an address may hold."""
-    if settings.worker.upstream == "firestore":
-        return "Firestore"
-    address = urlsplit(settings.gateway.url)
-    return f"{address.hostname or ''}{f':{address.port}' if address.port else ''}"
 
 
 def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from parcelpost import __version__
 from parcelpost.cli.browser_lending import lent
 from parcelpost.cli.failing import failures_text
 from parcelpost.cli.fetch_options import fetch_options
@@ -19,21 +17,18 @@ from parcelpost.cli.known_platforms import factory, sites
 from parcelpost.cli.readiness import check_ready
 from parcelpost.cli.service import Service
 from parcelpost.cli.store_options import store_options
-from parcelpost.cli.upstreams import secret_warnings, upstream_host, upstream_of
+from parcelpost.cli.upstreams import secret_warnings, upstream_of
 from parcelpost.clock import SystemClock
-from parcelpost.errors import StoreError
 from parcelpost.events import Emit, Event
 from parcelpost.log import make_log
 from parcelpost.scrapers.fetcher import PageFetcher
 from parcelpost.settings import Settings
 from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.upstream.base import Upstream
-from parcelpost.upstream.null import NullUpstream
 from parcelpost.worker import probes
+from parcelpost.worker.context import Context
 from parcelpost.worker.control import Control
 from parcelpost.worker.identity import process_name, settle_worker_id
-from parcelpost.worker.status import PRESENCE_STATE, Presence
-from parcelpost.worker.worker import Context, Worker
+from parcelpost.worker.worker import Tools, Worker
 
 if TYPE_CHECKING:
     from parcelpost.telemetry import Telemetry
@@ -58,7 +53,12 @@ async def working(
     async with AsyncExitStack() as stack:
         lpm = await stack.enter_async_context(
             LocalPersistenceManager.open(
-                Path(settings.storage.path), options=store_options(settings), clock=clock, emit=emit, worker="worker"
+                Path(settings.storage.path),
+                options=store_options(settings),
+                clock=clock,
+                emit=emit,
+                worker="worker",
+                waits=True,
             )
         )
         pool, browsing = await stack.enter_async_context(lent(settings, lpm, clock, emit))
@@ -69,52 +69,33 @@ async def working(
         worker_id = await settle_worker_id(lpm, settings.worker.id, emit)
         name = process_name(lpm, worker_id)
         upstream = await stack.enter_async_context(upstream_of(settings, environment, worker_id, clock, lpm))
-        await _present(lpm, settings, name, upstream, clock)
-        worker = Worker(
-            Context(
-                lpm=lpm,
-                upstream=upstream,
-                delivers=not isinstance(upstream, NullUpstream),
-                factory=factory(settings, replace(known, sessions=fetcher.session)),
-                ranking=known.ranking,
-                turns=fetcher.turns,
-                browsers=pool,
-                most_browsers=settings.browser.most,
-                emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
-                settings=settings,
-                worker_id=worker_id,
-                name=name,
-                version=__version__,
-                clock=clock,
-                emit=emit,
-                progress_seconds=progress_seconds,
-                observe=telemetry.observe if telemetry else None,
-            ),
-            control,
+        context = Context(
+            lpm,
+            upstream,
+            factory(settings, replace(known, sessions=fetcher.session)),
+            settings,
+            control=control,
+            clock=clock,
+            emit=emit,
+            worker_id=worker_id,
+            name=name,
         )
+        tools = Tools(
+            progress_seconds=progress_seconds,
+            ranking=known.ranking,
+            turns=fetcher.turns,
+            browsers=pool,
+            most_browsers=settings.browser.most,
+            emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
+            observe=telemetry.observe if telemetry else None,
+        )
+        worker = Worker(context, tools)
         if service.is_watched:
             service.stuck, service.problems = worker.stuck, worker.problems
-            worker.crew.add("service", service.step)
+            worker.supervisor.add("service", service.step)
         if telemetry:
             await stack.enter_async_context(probes.served(settings.http, _pages(worker, telemetry), emit))
         yield worker
-
-
-async def _present(
-    lpm: LocalPersistenceManager, settings: Settings, name: str, upstream: Upstream, clock: SystemClock
-) -> None:
-    presence = Presence(
-        worker_id=name,
-        owner=lpm.owner_id,
-        since=clock.now(),
-        mode=settings.worker.mode,
-        upstream="" if isinstance(upstream, NullUpstream) else upstream_host(settings),
-        slots=settings.executor.slots,
-        version=__version__,
-        gateway_url="" if isinstance(upstream, NullUpstream) else settings.gateway.url,
-    )
-    with contextlib.suppress(StoreError):  # a worker starts on a full disk, too
-        await lpm.state.put(f"{PRESENCE_STATE}{name}", presence)
 
 
 def _telemetry(settings: Settings) -> Telemetry | None:
@@ -143,7 +124,7 @@ def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, probes.Page]:
 
 def _warnings(worker: Worker) -> list[str]:
     """What a person should look at though the worker does its work."""
-    failures = worker.failures
+    failures = worker.janitor.failures
     lately = [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
     return worker.warnings() + lately
 

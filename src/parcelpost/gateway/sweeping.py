@@ -124,5 +124,5 @@ class Sweeper:
 
     def _found(self) -> None:
         if self._away_since is not None:
-            self._parts.emit(LedgerFound(away_seconds=self._parts.clock.monotonic() - self._away_since))
+            self._parts.emit(LedgerFound(offline_seconds=self._parts.clock.monotonic() - self._away_since))
             self._away_since = None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Concatenate, ParamSpec
@@ -18,6 +18,7 @@ from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Resu
 from parcelpost.storage import admin, claims, locks, outbox, queries, raw_files, recovery, rows, tasks, validation
 from parcelpost.storage.admin import Admin, Flags, Selection
 from parcelpost.storage.artifacts import Artifacts
+from parcelpost.storage.backpressure import RETRY_SECONDS, Backpressure
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
@@ -37,7 +38,6 @@ from parcelpost.storage.tasks import Added
 P = ParamSpec("P")
 
 _MAX_CLAIMS = 10_000
-_GIVE_BACK_AGAIN_SECONDS = 0.2
 
 
 class LocalPersistenceManager:
@@ -48,7 +48,9 @@ class LocalPersistenceManager:
     processes may have the same store open.
     """
 
-    def __init__(self, store: recovery.OpenStore, options: StoreOptions, clock: Clock, emit: Emit) -> None:
+    def __init__(
+        self, store: recovery.OpenStore, options: StoreOptions, clock: Clock, emit: Emit, *, waits: bool
+    ) -> None:
         database = store.database
         self.path = database.path
         self.owner_id = store.owner.id
@@ -59,6 +61,7 @@ class LocalPersistenceManager:
         self._clock = clock
         self._emit = emit
         self._saving = Saving(database, store.raw, options)
+        self.backpressure = Backpressure(store, options, clock, emit, waits=waits)
         self._claim_numbers = itertools.count(1)
         self._unmarkable: set[str] = set()
         self._is_damage_noted = False
@@ -92,15 +95,17 @@ class LocalPersistenceManager:
         worker: str = "",
         create: bool = True,
         migrate: bool = True,
+        waits: bool = False,
     ) -> AsyncIterator[LocalPersistenceManager]:
         """Opens the store at `path`, created if missing, and recovers the tasks of crashed processes (I9).
 
-        On exit, remaining claims are released.
+        On exit, remaining claims are released. `waits`: writes that must not be lost wait while the store is full or
+        locked, instead of raising (`backpressure`).
         """
         async with recovery.open_store(
             Path(path), options, clock, emit, worker=worker, create=create, migrate=migrate
         ) as store:
-            self = cls(store, options, clock, emit)
+            self = cls(store, options, clock, emit, waits=waits)
             self._beat()
             try:
                 yield self
@@ -161,9 +166,12 @@ class LocalPersistenceManager:
 
         About a thousand go into one transaction: after a crash the first ones are stored, and adding all again is safe.
         `granted`: an upstream has just leased them (`tasks.add_leased`)."""
-        return await tasks.add_in_chunks(
-            self._db, new_tasks, self._clock, self._options.max_target_bytes, granted=granted
-        )
+        insert = tasks.add_leased if granted else tasks.add
+
+        def store(chunk: Sequence[tuple[object, ...]]) -> Awaitable[int]:
+            return self.backpressure.write(lambda: self._db.write(insert, chunk))
+
+        return await tasks.add_in_chunks(store, new_tasks, self._clock, self._options.max_target_bytes)
 
     async def claim(
         self, limit: int = 1, *, platforms: Collection[str] | None = None, exclude_sites: Sites = ()
@@ -202,12 +210,12 @@ class LocalPersistenceManager:
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, and reports it. Returns False for a stale claim (I4)."""
         end = (claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), validation.message(reason) or None)
-        return await self._db.write(tasks.end_with_report, *end)
+        return await self.backpressure.write(lambda: self._db.write(tasks.end_with_report, *end))
 
     async def give_up(self, claim: Claim, error: str) -> bool:
         """Fails the task, and reports it. Returns False for a stale claim (I4)."""
         end = (claim.seq, claim.token, TaskStatus.FAILED, self._now(), validation.message(error))
-        return await self._db.write(tasks.end_with_report, *end)
+        return await self.backpressure.write(lambda: self._db.write(tasks.end_with_report, *end))
 
     async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
         """Retries after a delay (by default doubling, with jitter), or fails the task if its retries are used up.
@@ -217,14 +225,15 @@ class LocalPersistenceManager:
         wait = self._options.backoff(claim.retries) if delay is None else min(delay, LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
-        return await self._db.write(tasks.retry, claim.seq, claim.token, iso(now), due, validation.message(error))
+        retry = (claim.seq, claim.token, iso(now), due, validation.message(error))
+        return await self.backpressure.write(lambda: self._db.write(tasks.retry, *retry))
 
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
         """Releases the task without counting a retry, and stores the `reason`. Returns False for a stale claim (I4)."""
         now = self._clock.now()
         due = None if delay is None else iso(now + min(delay, LONGEST_DELAY))
-        held, why = [(claim.seq, claim.token)], validation.message(reason) or None
-        return await self._db.write_lossy(tasks.release, held, iso(now), due, why) == 1
+        release = ([(claim.seq, claim.token)], iso(now), due, validation.message(reason) or None)
+        return await self.backpressure.write(lambda: self._db.write_lossy(tasks.release, *release)) == 1
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Expires and reports pending tasks whose lease has ended, or that are older than `max_age`."""
@@ -261,7 +270,8 @@ class LocalPersistenceManager:
         """Stops claims from the platform until then, or until it is resumed, for all processes on the store."""
         validation.text("platform", platform)
         due = iso(until) if until else None
-        await self._db.write(claims.pause, platform, due, validation.message(reason), self._now())
+        pause = (platform, due, validation.message(reason), self._now())
+        await self.backpressure.write(lambda: self._db.write(claims.pause, *pause))
 
     async def resume_platform(self, platform: str) -> bool:
         return await self._db.write(claims.resume, platform)
@@ -321,7 +331,8 @@ class LocalPersistenceManager:
         None for a stale claim: then nothing changed (I4). When this has returned, the results survive kill -9 and, with
         synchronous=FULL, power loss (I2).
         """
-        if (result_id := await self._saving.save(claim, result, self._clock.now())) is not None:
+        result_id = await self.backpressure.write(lambda: self._saving.save(claim, result, self._clock.now()))
+        if result_id is not None:
             await self.artifacts.discard_superseded(claim)
         return result_id
 
@@ -448,7 +459,7 @@ class LocalPersistenceManager:
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs
     ) -> int:
-        return await self._store.even_if_full(lambda: self._db.write(change, *args, **kwargs), self._emit)
+        return await self.backpressure.write_receipts(lambda: self._db.write(change, *args, **kwargs))
 
     async def _give_back(self, claiming: asyncio.Future[list[Claim]]) -> None:
         """Releases what was claimed for a caller that is gone, however long the store cannot be written."""
@@ -461,7 +472,7 @@ class LocalPersistenceManager:
                 await self._db.write_lossy(tasks.release, held, self._now(), None)
                 return
             except StoreError:
-                await self._clock.sleep(_GIVE_BACK_AGAIN_SECONDS)
+                await self._clock.sleep(RETRY_SECONDS)
 
     async def _release_all(self) -> None:
         for giving_back in self._giving_back:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from operator import itemgetter
@@ -235,10 +235,12 @@ class Added(Struct, frozen=True, kw_only=True):
 
 
 async def add_in_chunks(
-    database: LocalDatabase, new_tasks: Iterable[Task], clock: Clock, max_target_bytes: int, *, granted: bool = False
+    store: Callable[[Sequence[tuple[Any, ...]]], Awaitable[int]],
+    new_tasks: Iterable[Task],
+    clock: Clock,
+    max_target_bytes: int,
 ) -> Added:
     """Prepares the next chunk while the writer stores the previous one."""
-    insert = add_leased if granted else add
     refusals: list[tuple[str, str]] = []
     refused = new = total = 0
 
@@ -255,13 +257,17 @@ async def add_in_chunks(
     now = iso(clock.now())
     source = stored_rows()
     storing: asyncio.Future[int] | None = None
-    while chunk := _next_chunk(source):
+    try:
+        while chunk := _next_chunk(source):
+            new += await storing if storing else 0
+            storing = asyncio.ensure_future(store(chunk))
+            total += len(chunk)
+            await clock.sleep(0)  # lets the writer start
+            now = iso(clock.now())
         new += await storing if storing else 0
-        storing = database.start(insert, chunk)
-        total += len(chunk)
-        await clock.sleep(0)  # lets the writer start
-        now = iso(clock.now())
-    new += await storing if storing else 0
+    finally:
+        if storing is not None:
+            storing.cancel()
     return Added(new=new, known=total - new, refused=refused, refusals=tuple(refusals))
 
 

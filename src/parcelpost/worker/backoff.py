@@ -1,197 +1,188 @@
-"""When to try an upstream again, and its state: online, offline since when and why."""
+"""Whether the upstream can be used, and when a loop tries it again."""
 
 from __future__ import annotations
 
-import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.clock import Clock
-from parcelpost.errors import StoreError, Unauthorized, Unavailable
-from parcelpost.events import Emit, UpstreamAway, UpstreamBack
+from parcelpost.errors import Unauthorized, Unavailable
+from parcelpost.events import Emit, UpstreamOffline, UpstreamOnline
 from parcelpost.settings.schema import SyncSettings
-from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker.control import Control
 
-SLOWNESS_STATE = "slowness"
+COLLECTOR = "collector"
+SYNC = "sync"
+HEARTBEAT = "heartbeat"
 
-_LONGEST_WISH_SECONDS = 3_600.0
+_LONGEST_REQUEST_SECONDS = 3_600.0
 
 
 class Offline(Struct, frozen=True, kw_only=True):
-    """Since when and why an upstream cannot be used, and when it is tried next. Kept over restarts."""
+    """Since when and why a loop cannot use the upstream, and when it tries again. Kept over restarts."""
 
     since: datetime
     until: datetime
     failures: int
     reason: str
     denied: bool = False
-    """It does not want us: a person must look."""
+    """The upstream does not accept this worker: an operator must act."""
     remedy: str = ""
-    """What that person can do."""
+    """What the operator can do."""
     takes_nothing: bool = False
     """It answers, and stores nothing of what it is sent."""
     asked: bool = False
-    """It asked not to be called before: nothing shortens that."""
-
-
-class Slowness(Struct, frozen=True, kw_only=True):
-    """Kept in the store, for a restart and for those who look."""
-
-    since: datetime
-    """When a batch first took longer than the gateway is waited for."""
-    batch_size: int
-    """How many results go at once since then; 0: it is over."""
+    """It asked for this pause: nothing shortens it."""
 
 
 class Backoff:
-    """Doubles from `least` to `most` seconds, spread by chance between `least` and the doubled value.
+    """Doubles from `least` to `most` seconds, with jitter between `least` and the doubled value.
 
-    Never shorter than what the upstream asked for (up to an hour); always the longest where it denies us.
+    Never shorter than the upstream asked for (up to an hour); always `most` while it denies us.
     """
 
     def __init__(self, least: float, most: float) -> None:
         self._least = least
         self._most = max(least, most)
         self._seen_at = datetime.min.replace(tzinfo=UTC)
-        self.away: Offline | None = None
+        self.offline: Offline | None = None
 
     def failed(self, error: Unavailable | Unauthorized, now: datetime) -> Offline:
         self._seen_at = now
-        failures = self.away.failures + 1 if self.away else 1
-        wish = 0.0
+        failures = self.offline.failures + 1 if self.offline else 1
+        requested = 0.0
         if isinstance(error, Unauthorized):
             seconds = self._most
         else:
             seconds = random.uniform(self._least, min(self._most, self._least * 2 ** min(failures, 30)))  # noqa: S311 - jitter
-            wish = min(error.retry_after, _LONGEST_WISH_SECONDS)
-        self.away = Offline(
-            since=self.away.since if self.away else now,
-            until=now + timedelta(seconds=max(seconds, wish)),
+            requested = min(error.retry_after, _LONGEST_REQUEST_SECONDS)
+        self.offline = Offline(
+            since=self.offline.since if self.offline else now,
+            until=now + timedelta(seconds=max(seconds, requested)),
             failures=failures,
             reason=str(error),
             denied=isinstance(error, Unauthorized),
             remedy=error.hint if isinstance(error, Unauthorized) else "",
             takes_nothing=isinstance(error, Unavailable) and error.takes_nothing,
-            asked=wish > 0,
+            asked=requested > 0,
         )
-        return self.away
+        return self.offline
 
     def worked(self) -> Offline | None:
-        """Starts over. Answers what has ended by this, if anything."""
-        ended, self.away = self.away, None
+        """Starts over. Returns the outage that this ends, if there was one."""
+        ended, self.offline = self.offline, None
         return ended
 
-    def hasten(self, seconds: float, now: datetime) -> bool:
-        """The next try comes in that time, if it would come later. False: it is not away, or asked for its wait."""
+    def retry_within(self, seconds: float, now: datetime) -> bool:
+        """Brings the next try forward. Returns False if it is online, or asked for this pause."""
         remaining = self.remaining(now)
-        if self.away is None or self.away.asked:
+        if self.offline is None or self.offline.asked:
             return False
-        self.away = replace(self.away, until=now + timedelta(seconds=min(seconds, remaining)))
+        self.offline = replace(self.offline, until=now + timedelta(seconds=min(seconds, remaining)))
         return True
 
     def remaining(self, now: datetime) -> float:
-        """Seconds until the next try. They go by, and the next try comes, wherever the clock was set back to."""
-        if self.away is None:
+        """Seconds until the next try, which comes in time even if the clock was set back."""
+        if self.offline is None:
             return 0.0
-        latest = now + timedelta(seconds=max(self._most, _LONGEST_WISH_SECONDS))
+        latest = now + timedelta(seconds=max(self._most, _LONGEST_REQUEST_SECONDS))
         set_back = max(self._seen_at - now, timedelta(0))
-        self.away = replace(self.away, until=min(self.away.until - set_back, latest))
+        self.offline = replace(self.offline, until=min(self.offline.until - set_back, latest))
         self._seen_at = now
-        return max(0.0, (self.away.until - now).total_seconds())
+        return max(0.0, (self.offline.until - now).total_seconds())
 
 
-_SOON_SECONDS = (1.0, 5.0)  # spread: a fleet that hears of an upstream's return must not come all at once
+_EARLY_SECONDS = (1.0, 5.0)  # spread: a fleet must not return to a recovered upstream all at once
+
+
+class _LoopState:
+    def __init__(self, backoff: Backoff) -> None:
+        self.backoff = backoff
+        self.brought_forward_by = ""
+        """The loop whose success brought the next try forward. Once: if that try fails, the success proves nothing."""
+        self.retries_early = False
+        """The next try was brought forward and has not been made."""
 
 
 class UpstreamState:
-    """`loop` is also the name under which the store keeps it, for a restart and for those who look."""
+    """One for all loops of a worker. Each loop has a backoff of its own, as one path of a gateway can fail alone.
 
-    def __init__(
-        self, loop: str, lpm: LocalPersistenceManager, settings: SyncSettings, clock: Clock, emit: Emit
-    ) -> None:
-        self._loop = loop
-        self._lpm = lpm
+    A loop that reaches the upstream brings the next try of the others forward, once.
+    """
+
+    def __init__(self, settings: SyncSettings, control: Control, clock: Clock, emit: Emit) -> None:
+        self._control = control
         self._clock = clock
         self._emit = emit
-        self._backoff = Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds)
-        self._is_noted = True
-        """The store may say that it is away: the last process may have left that word."""
-        self._others: Sequence[UpstreamState] = ()
-        self._wake: Callable[[str], None] = lambda _: None
-        self._hastened_by: UpstreamState | None = None
-        """Whose success brought the next try forward. Once: should the try fail, that success says nothing about it."""
-        self.is_hastened = False
-        """The next try was brought forward and has not come yet."""
+        self._loops = {
+            loop: _LoopState(Backoff(settings.backoff_min_seconds, settings.backoff_max_seconds))
+            for loop in (SYNC, COLLECTOR, HEARTBEAT)
+        }
 
     @property
-    def away(self) -> Offline | None:
-        return self._backoff.away
+    def outages(self) -> dict[str, Offline]:
+        """By loop; empty while the upstream is online."""
+        return {loop: offline for loop, state in self._loops.items() if (offline := state.backoff.offline)}
 
-    @property
-    def remaining(self) -> float:
-        """Seconds until the next try."""
-        return self._backoff.remaining(self._clock.now())
+    def offline(self, loop: str) -> Offline | None:
+        return self._loops[loop].backoff.offline
 
-    async def load(self) -> None:
-        """Goes on where the last process was, unless that was denied: this one may have another token or address."""
-        away = await self._lpm.state.get(self._loop, Offline)
-        self._backoff.away = away if away and away.failures and not away.denied else None
+    def remaining(self, loop: str) -> float:
+        """Seconds until the loop's next try."""
+        return self._loops[loop].backoff.remaining(self._clock.now())
 
-    async def failed(self, error: Unavailable | Unauthorized) -> float:
-        """Seconds until the next try."""
-        is_news = self.away is None or self.away.reason != str(error)
-        self.is_hastened = False
-        for other in self._others:
-            if other._hastened_by is self:
-                other._hastened_by = None  # by now it is away for both
-        away = self._backoff.failed(error, self._clock.now())
-        remaining = self.remaining
-        if is_news:
+    def retries_early(self, loop: str) -> bool:
+        """Whether its next try was brought forward, and is still to come."""
+        return self._loops[loop].retries_early
+
+    def restore(self, outages: Mapping[str, Offline]) -> None:
+        """Continues an earlier process's backoff. Not after a denial: this process may have another token."""
+        for loop, offline in outages.items():
+            if loop in self._loops and not offline.denied:
+                self._loops[loop].backoff.offline = offline
+
+    def leave(self, loop: str) -> None:
+        """A peer process makes this loop's calls from now on: what this process knew is out of date."""
+        self._loops[loop].backoff.worked()
+
+    def failed(self, loop: str, error: Unavailable | Unauthorized) -> float:
+        """Returns the seconds until the next try."""
+        state = self._loops[loop]
+        before = state.backoff.offline
+        state.retries_early = False
+        for other in self._loops.values():
+            if other.brought_forward_by == loop:
+                other.brought_forward_by = ""  # by now it is offline for both
+        offline = state.backoff.failed(error, self._clock.now())
+        remaining = self.remaining(loop)
+        if before is None or before.reason != offline.reason:
             self._emit(
-                UpstreamAway(
-                    loop=self._loop,
-                    reason=away.reason,
-                    denied=away.denied,
+                UpstreamOffline(
+                    loop=loop,
+                    reason=offline.reason,
+                    denied=offline.denied,
                     retry_in_seconds=remaining,
-                    remedy=away.remedy,
+                    remedy=offline.remedy,
                 )
             )
-        self._is_noted = True
-        await self._remember(away)
         return remaining
 
-    async def worked(self) -> None:
-        now = self._clock.now()
-        ended = self._backoff.worked()
-        self._hastened_by, self.is_hastened = None, False
-        for other in self._others:
-            other._hasten(self)
+    def worked(self, loop: str) -> None:
+        state = self._loops[loop]
+        ended = state.backoff.worked()
+        state.brought_forward_by, state.retries_early = "", False
+        for name, other in self._loops.items():
+            if name != loop and other.backoff.offline is not None and not other.brought_forward_by:
+                self._retry_early(name, other, loop)
         if ended is not None:
-            self._emit(UpstreamBack(loop=self._loop, away_seconds=max(0.0, (now - ended.since).total_seconds())))
-        if self._is_noted:
-            self._is_noted = not await self._remember(Offline(since=now, until=now, failures=0, reason=""))
+            seconds = (self._clock.now() - ended.since).total_seconds()
+            self._emit(UpstreamOnline(loop=loop, offline_seconds=max(0.0, seconds)))
 
-    def _hasten(self, witness: UpstreamState) -> None:
-        if self.away is None or self._hastened_by is not None:
-            return
-        if self._backoff.hasten(random.uniform(*_SOON_SECONDS), self._clock.now()):  # noqa: S311 - jitter
-            self._hastened_by, self.is_hastened = witness, True
-            self._wake(self._loop)
-
-    async def _remember(self, away: Offline) -> bool:
-        """Whether the store could take it."""
-        with contextlib.suppress(StoreError):
-            await self._lpm.state.put(self._loop, away)
-            return True
-        return False
-
-
-def share_state(absences: Sequence[UpstreamState], wake: Callable[[str], None]) -> None:
-    """Of one worker. `wake` is called with the name of a loop that now has less long to wait."""
-    for absence in absences:
-        absence._others = [other for other in absences if other is not absence]
-        absence._wake = wake
+    def _retry_early(self, name: str, state: _LoopState, because_of: str) -> None:
+        if state.backoff.retry_within(random.uniform(*_EARLY_SECONDS), self._clock.now()):  # noqa: S311 - jitter
+            state.brought_forward_by, state.retries_early = because_of, True
+            self._control.wake(name)

@@ -190,9 +190,9 @@ class Delivery:
         """Not sent, or their page or report met a fault that others did not. Another pass tries them again."""
         self._failed_at: dict[str, int] = {}
         """By result id: the pass's evidence when an entry failed first, alone or among others."""
-        self._forgotten: set[str | None] = set()
-        """Pages that a person has removed with their results, since the entries were read."""
-        self.not_now: Unavailable | None = None
+        self._deleted: set[str | None] = set()
+        """Pages that an operator deleted with their results since the entries were read."""
+        self.unavailable: Unavailable | None = None
         """Why the waiting ones wait."""
 
     async def send(self, entries: Sequence[OutboxEntry]) -> None:
@@ -206,8 +206,8 @@ class Delivery:
         for group in _one_of_each_parcel(records, self._unresolved):
             await self._send_records(group)
         await self._each(reports, self._report, Kind.REPORT)
-        if self.not_now is not None and not self.stored and not self.raw_stored:
-            raise self.not_now  # nothing worked: it is not these entries
+        if self.unavailable is not None and not self.stored and not self.raw_stored:
+            raise self.unavailable  # nothing worked: it is not these entries
 
     async def decide(self) -> None:
         """Sends again, alone, what failed before something was stored. What fails once more is at fault."""
@@ -231,7 +231,7 @@ class Delivery:
             self._failed_alone(entry, failure.kind, str(error))
 
     @property
-    def in_vain(self) -> bool:
+    def is_fruitless(self) -> bool:
         """Whether something was sent, and nothing taken."""
         return bool(self.undecided) and not self.stored and not self.raw_stored
 
@@ -255,7 +255,7 @@ class Delivery:
         await self._each(self._shared.one_of_each(pages), self._upload, Kind.PAGE)
         self._take_down_shared(pages)
         stuck = self._unresolved()
-        return [entry for entry in entries if parcel(entry) not in stuck and entry.html_path not in self._forgotten]
+        return [entry for entry in entries if parcel(entry) not in stuck and entry.html_path not in self._deleted]
 
     async def _upload(self, entry: OutboxEntry) -> None:
         html_path = entry.html_path or ""
@@ -269,7 +269,7 @@ class Delivery:
             if not await asyncio.to_thread(top.is_dir):
                 raise Unavailable(f"the folder of pages {top} is not there")  # a volume that is not mounted?
             if not await self._is_kept(entry):
-                self._forgotten.add(html_path)
+                self._deleted.add(html_path)
                 return
             if not await self._lpm.restore_page(entry):
                 self.refused.append((entry, problem))
@@ -295,7 +295,7 @@ class Delivery:
         failed = (entry for entry, _ in (*self.refused, *self.undecided))
         told = {entry.result_id for entry in (*self.raw_stored, *self.waiting, *failed)}
         for entry in shared:
-            if entry.result_id in told or entry.html_path in self._forgotten:
+            if entry.result_id in told or entry.html_path in self._deleted:
                 continue
             if entry.html_path in self._shared:
                 self.raw_stored.append(entry)
@@ -321,7 +321,7 @@ class Delivery:
             nonlocal failures
             async with self._parallel:
                 takes_nothing = failures >= self._probes and not self._pass.evidence(kind)
-                if denied or takes_nothing or (self.not_now and self.not_now.retry_after):
+                if denied or takes_nothing or (self.unavailable and self.unavailable.retry_after):
                     self.waiting.append(entry)
                     return
                 try:
@@ -331,12 +331,12 @@ class Delivery:
                     self._failed_alone(entry, kind, str(error))
                 except Unavailable as error:
                     self.waiting.append(entry)
-                    self.not_now = error
+                    self.unavailable = error
                 except Unauthorized as error:
                     denied.append(error)
                 except OSError as error:
                     self.waiting.append(entry)
-                    self.not_now = Unavailable(f"a page cannot be read: {error}")
+                    self.unavailable = Unavailable(f"a page cannot be read: {error}")
 
         first = self._pass.number * self._probes % len(entries)
         async with asyncio.TaskGroup() as group:
@@ -344,8 +344,8 @@ class Delivery:
                 group.create_task(one(entry))
         if denied:
             raise denied[0]
-        if self.not_now is not None and self.not_now.retry_after:
-            raise self.not_now  # it asked for no more calls
+        if self.unavailable is not None and self.unavailable.retry_after:
+            raise self.unavailable  # it asked for no more calls
 
     # Records: many to a call
 

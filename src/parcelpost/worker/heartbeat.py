@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.clock import Clock
-from parcelpost.errors import StoreError, Unauthorized, Unavailable, UpstreamError
-from parcelpost.events import CommandReceived, Emit
-from parcelpost.model import Broken, Lease, QueueDepth
-from parcelpost.settings.schema import HeartbeatSettings, SyncSettings
+from parcelpost import __version__
+from parcelpost.errors import (
+    NotOffered,
+    Refused,
+    StoreError,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    UpstreamError,
+)
+from parcelpost.events import CommandReceived, FleetSelectorsReceived
+from parcelpost.model import Lease, QueueDepth
 from parcelpost.storage.history import Window
-from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.upstream.base import Heartbeat, Upstream
-from parcelpost.worker.backoff import Offline, UpstreamState
-from parcelpost.worker.control import Control
+from parcelpost.upstream.base import Heartbeat
+from parcelpost.worker.backoff import HEARTBEAT, SYNC
+from parcelpost.worker.collector import Collector
+from parcelpost.worker.context import Context
+from parcelpost.worker.executor import Executor
 from parcelpost.worker.identity import is_last_process
-from parcelpost.worker.loop import HEARTBEAT
-from parcelpost.worker.resources import Load
-from parcelpost.worker.status import COMMANDS_STATE, Commands
+from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
+from parcelpost.worker.sync import SyncManager
 
 _LONGEST_SILENCE_SECONDS = 240.0
 """Gateways forget a worker after 300 s."""
-_NOT_ON_DUTY_SECONDS = 5.0
+_NOT_LEADER_SECONDS = 5.0
 _COMMANDS_STATE = "commands"
 _MOST_SHARED = 50
+_SELECTORS_SECONDS = 3_600.0
+_SELECTORS_AFTER_FAILURE_SECONDS = 300.0
+_ENOUGH_SAMPLES = 20
 
 
-class _Commands(Struct, frozen=True):
+class _SharedCommands(Struct, frozen=True):
     """The upstream's commands, for every process on the store."""
 
     count: int = 0
@@ -40,94 +52,83 @@ class _Commands(Struct, frozen=True):
 
 
 class HeartbeatLoop:
+    """Of several processes on one store, which are one worker upstream, one sends heartbeats.
+
+    The others read the commands it received from the store.
+    """
+
     def __init__(
         self,
-        lpm: LocalPersistenceManager,
-        upstream: Upstream,
-        settings: HeartbeatSettings,
-        sync: SyncSettings,
-        control: Control,
-        *,
-        worker_id: str,
-        name: str,
-        version: str,
-        platforms: Callable[[], Sequence[str]],
-        known_platforms: Callable[[], Sequence[str]],
-        active: Callable[[], int],
-        disk_free: Callable[[], int],
-        load: Callable[[], Load],
-        broken: Callable[[], Sequence[Broken]],
-        sync_now: Callable[[], None],
-        clock: Clock,
-        emit: Emit,
+        context: Context,
+        executor: Executor,
+        collector: Collector,
+        sync: SyncManager,
+        resources: Resources,
+        learning: Learning,
     ) -> None:
-        self._lpm = lpm
-        self._upstream = upstream
-        self._settings = settings
-        self._control = control
-        self._worker_id = worker_id
-        self._name = name
-        self._version = version
-        self._platforms = platforms
-        self._known_platforms = known_platforms
-        self._active = active
-        self._disk_free = disk_free
-        self._load = load
-        self._broken = broken
-        self._sync_now = sync_now
-        self._clock = clock
-        self._emit = emit
-        self._noted = self._orders()
+        self._context = context
+        self._lpm = context.lpm
+        self._upstream = context.upstream
+        self._state = context.upstream_state
+        self._settings = context.settings.heartbeat
+        self._control = context.control
+        self._clock = context.clock
+        self._emit = context.emit
+        self._executor = executor
+        self._collector = collector
+        self._sync = sync
+        self._resources = resources
+        self._learning = learning
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
         self._blocked: Sequence[str] = ()
         self._leases: Sequence[Lease] = ()
         self._claimed_by_peers = 0
-        self._heard: int | None = None
-        """How many commands of the upstream this process has seen; None: it has not looked yet."""
+        self._seen: int | None = None
+        """How many of the upstream's commands this process has seen; None: it has not looked yet."""
         self._unshared: list[str] = []
         """Commands that peers cannot see yet."""
-        self.absence = UpstreamState(HEARTBEAT, lpm, sync, clock, emit)
-
-    @property
-    def away(self) -> Offline | None:
-        return self.absence.away
+        self._selectors_at: dict[str, float] = {}
+        """By platform and the monotonic clock: when the fleet's selector stats are due."""
+        self._offers_selectors = True
+        self.paused_since: datetime | None = None
 
     async def step(self) -> float:
-        """Of several processes on one store, one worker upstream, one beats; the others hear its commands of it."""
-        await self._hear_of_peers()
+        await self._read_shared_commands()
         if not self._lpm.leader_locks.take("heartbeat"):
-            return min(self._settings.seconds, _NOT_ON_DUTY_SECONDS)
-        if self.absence.is_hastened and (wait := self.absence.remaining) > 0:
+            self._state.leave(HEARTBEAT)
+            return min(self._settings.seconds, _NOT_LEADER_SECONDS)
+        if self._state.retries_early(HEARTBEAT) and (wait := self._state.remaining(HEARTBEAT)) > 0:
             return wait
         try:
-            heard = await self._upstream.heartbeat(await self._beat())
+            reply = await self._upstream.heartbeat(await self._heartbeat())
         except (Unavailable, Unauthorized) as error:
-            return await self._went_away(error)
+            return self._failed(error)
         except UpstreamError as error:
-            return await self._went_away(Unavailable(str(error)))
-        await self.absence.worked()
-        with contextlib.suppress(StoreError):  # the next beat says it again
-            if heard.lease_expires_at and heard.leases_since:
-                await self._lpm.leases.extend_all(heard.lease_expires_at, heard.leases_since)
-            if heard.leases:
-                await self._lpm.leases.extend(heard.leases)
-        self._unshared += heard.commands
-        await self._tell_peers()
-        await self._follow(heard.commands)
+            return self._failed(Unavailable(str(error)))
+        self._state.worked(HEARTBEAT)
+        with contextlib.suppress(StoreError):  # the next reply says it again
+            if reply.lease_expires_at and reply.leases_since:
+                await self._lpm.leases.extend_all(reply.lease_expires_at, reply.leases_since)
+            if reply.leases:
+                await self._lpm.leases.extend(reply.leases)
+        self._unshared += reply.commands
+        await self._share_commands()
+        self._follow(reply.commands)
+        await self._get_selectors()
         return self._settings.seconds
 
     async def goodbye(self) -> None:
-        """Once everything has ended: that this worker leaves, and how its queue stands. Orders come too late for it.
+        """The last heartbeat: this worker leaves. Its reply's commands come too late.
 
-        Not while the upstream is away or has asked for silence, and not while a peer process goes on.
+        Not sent while the upstream is offline or asked for a pause, nor while a peer process goes on.
         """
-        if self.absence.remaining > 0 or not is_last_process(self._lpm):
+        if self._state.remaining(HEARTBEAT) > 0 or not is_last_process(self._lpm):
             return
         with contextlib.suppress(UpstreamError):
-            await self._upstream.heartbeat(replace(await self._beat(), active_tasks=0, leaving=True))
+            await self._upstream.heartbeat(replace(await self._heartbeat(), active_tasks=0, leaving=True))
 
-    async def _beat(self) -> Heartbeat:
+    async def _heartbeat(self) -> Heartbeat:
         try:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
@@ -136,73 +137,82 @@ class HeartbeatLoop:
             self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:
-            pass  # the store is in trouble: what was last known is sent, so that the upstream sees us alive
-        load = self._load()
+            pass  # the last known values are sent, so that the upstream sees this worker alive
+        load, usage = self._resources.load, self._control.usage
         return Heartbeat(
-            active_tasks=self._active() + self._claimed_by_peers,
+            active_tasks=self._executor.active + self._collector.in_hand + self._claimed_by_peers,
             completed_last_minute=self._window.completed,
             failed_last_minute=self._window.failed,
-            platforms=self._platforms(),
+            platforms=self._context.platforms,
             cpu_percent=load.cpu_percent,
             memory_percent=load.memory.percent,
             queue=self._depth,
-            version=self._version,
+            version=__version__,
             paused=self._control.paused,
-            disk_free_bytes=self._disk_free(),
+            disk_free_bytes=usage.disk_free if usage else 0,
             blocked=self._blocked,
-            broken=self._broken(),
+            broken=self._learning.broken,
             leases=self._leases,
         )
 
-    async def _went_away(self, error: Unavailable | Unauthorized) -> float:
-        """Never so long that the upstream forgets us, unless it does not want to know us."""
-        pause = max(self._settings.seconds, await self.absence.failed(error))
+    def _failed(self, error: Unavailable | Unauthorized) -> float:
+        """Never so long that the upstream forgets this worker, unless it does not accept it."""
+        pause = max(self._settings.seconds, self._state.failed(HEARTBEAT, error))
         return pause if isinstance(error, Unauthorized) else min(pause, _LONGEST_SILENCE_SECONDS)
 
-    async def _hear_of_peers(self) -> None:
-        """What the upstream ordered since the last look, as the process that beats has noted it."""
+    async def _read_shared_commands(self) -> None:
+        """The upstream's commands since the last step, as the process that sends heartbeats received them."""
         try:
-            shared = await self._lpm.state.get(_COMMANDS_STATE, _Commands) or _Commands()
+            shared = await self._lpm.state.get(_COMMANDS_STATE, _SharedCommands) or _SharedCommands()
         except StoreError:
             return
-        new = 0 if self._heard is None else shared.count - self._heard
-        self._heard = shared.count
-        await self._follow(shared.last[-new:] if new > 0 else ())
+        new = 0 if self._seen is None else shared.count - self._seen
+        self._seen = shared.count
+        self._follow(shared.last[-new:] if new > 0 else ())
 
-    async def _tell_peers(self) -> None:
+    async def _share_commands(self) -> None:
         if not self._unshared:
             return
-        with contextlib.suppress(StoreError):  # tried again at the next beat
-            shared = await self._lpm.state.get(_COMMANDS_STATE, _Commands) or _Commands()
+        with contextlib.suppress(StoreError):  # tried again at the next heartbeat
+            shared = await self._lpm.state.get(_COMMANDS_STATE, _SharedCommands) or _SharedCommands()
             count, last = shared.count + len(self._unshared), (*shared.last, *self._unshared)[-_MOST_SHARED:]
-            await self._lpm.state.put(_COMMANDS_STATE, _Commands(count, last))
-            self._heard = count
+            await self._lpm.state.put(_COMMANDS_STATE, _SharedCommands(count, last))
+            self._seen = count
             self._unshared.clear()
 
-    async def _follow(self, commands: Sequence[str]) -> None:
+    def _follow(self, commands: Sequence[str]) -> None:
         for command in commands:
-            self._emit(CommandReceived(command=command, known=self._obey(command)))
-        await self._note_orders()
+            self._emit(CommandReceived(command=command, known=self._apply(command)))
+        if not self._control.paused:
+            self.paused_since = None
+        elif self.paused_since is None:
+            self.paused_since = self._clock.now()
 
-    def _orders(self) -> Commands:
-        return Commands(
-            worker_id=self._worker_id,
-            owner=self._lpm.owner_id,
-            since=self._clock.now(),
-            paused=self._control.paused,
-            platforms=tuple(sorted(self._control.platforms or ())),
-        )
+    async def _get_selectors(self) -> None:
+        """How selectors do on other workers: of one platform after each heartbeat, so that none is late for it."""
+        now = self._clock.monotonic()
+        due = [name for name in self._context.platforms if now >= self._selectors_at.get(name, 0.0)]
+        if not due or not self._offers_selectors:
+            return
+        platform = due[0]
+        self._selectors_at[platform] = now + _SELECTORS_SECONDS
+        try:
+            stats = await self._upstream.get_selectors(platform)
+        except NotOffered:
+            self._offers_selectors = False
+        except (Refused, TooLarge):
+            pass
+        except (Unavailable, Unauthorized):
+            self._selectors_at = dict.fromkeys(due, now + _SELECTORS_AFTER_FAILURE_SECONDS)
+        else:
+            known = [stat for stat in stats if stat.platform == platform and stat.samples >= _ENOUGH_SAMPLES]
+            self._learning.ranking.take_fleet(
+                platform, [(stat.field, stat.selector_type, stat.selector, stat.success_rate) for stat in known]
+            )
+            self._emit(FleetSelectorsReceived(platform=platform, selectors=len(known)))
 
-    async def _note_orders(self) -> None:
-        """For those who look at the store, when they have changed; at the next beat, if the store cannot take it."""
-        now, noted = self._orders(), self._noted
-        if (now.paused, now.platforms) != (noted.paused, noted.platforms):
-            with contextlib.suppress(StoreError):
-                await self._lpm.state.put(f"{COMMANDS_STATE}{self._name}", now)
-                self._noted = now
-
-    def _obey(self, command: str) -> bool:
-        """Whether the command is one that is known."""
+    def _apply(self, command: str) -> bool:
+        """Returns whether the command is known."""
         verb, colon, names = command.strip().partition(":")
         match verb.lower(), colon, names:
             case "pause", "", "":
@@ -214,7 +224,8 @@ class HeartbeatLoop:
             case "stop", "", "":
                 self._control.leave("the gateway's command stop", at_once=True)
             case "sync-now", "", "":
-                self._sync_now()
+                self._sync.try_now()
+                self._control.wake(SYNC)
             case "platforms", ":", _:
                 return self._restrict(names)
             case _:
@@ -223,7 +234,7 @@ class HeartbeatLoop:
 
     def _restrict(self, names: str) -> bool:
         wanted = frozenset(name.strip() for name in names.split(",") if name.strip())
-        usable = wanted & frozenset(self._known_platforms())
+        usable = wanted & frozenset(self._context.factory.names())
         if wanted and not usable:
             return False
         self._control.platforms = usable or None

@@ -1,125 +1,32 @@
-"""The janitor loop, and what watches the store beside it: its level, its figures, the progress of the work."""
+"""The janitor: recovery, expiry, backups and clean-up, and everything that is measured, reported and published."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.events import Emit, LoopFailed, StorageLevelChanged, StoreFound, StoreLost, WorkStands
-from parcelpost.settings.schema import ExecutorSettings, JanitorSettings
-from parcelpost.storage.health import Level, Usage
+from parcelpost.events import LoopFailed, StorageLevelChanged, StoreFound, StoreLost, WorkProgress
+from parcelpost.storage.health import Level
 from parcelpost.storage.history import Sample
-from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.queries import Failures
 from parcelpost.telemetry import Figures
-from parcelpost.worker.resources import Load
+from parcelpost.worker.context import Context
+from parcelpost.worker.learning import Learning
+from parcelpost.worker.resources import Resources
+from parcelpost.worker.status import Publisher
 
-_EVERY_SECONDS = 0.5
-
-
-class StorageWatch:
-    def __init__(self, lpm: LocalPersistenceManager, emit: Emit) -> None:
-        self._lpm = lpm
-        self._emit = emit
-        self.usage: Usage | None = None
-        self.missing = ""
-        """What is wrong when the store's files are no longer where they were."""
-
-    def level(self) -> Level:
-        """What may go on."""
-        return Level.EXECUTOR_STOPS if self.missing else self.fill_level()
-
-    def fill_level(self) -> Level:
-        return self.usage.level if self.usage else Level.FINE
-
-    async def step(self) -> float:
-        self._look_for_files()
-        if not self.missing:
-            await self._look_at_usage()
-        return _EVERY_SECONDS
-
-    def _look_for_files(self) -> None:
-        before, self.missing = self.missing, self._lpm.missing
-        if self.missing and self.missing != before:
-            self._emit(StoreLost(reason=self.missing))
-        elif before and not self.missing:
-            self.usage = None
-            self._emit(StoreFound(path=str(self._lpm.path)))
-
-    async def _look_at_usage(self) -> None:
-        before = self.fill_level()
-        usage = await self._lpm.maintenance.usage()
-        self.usage = usage
-        if usage.level is not before:
-            self._emit(
-                StorageLevelChanged(
-                    level=usage.level,
-                    bytes=usage.total,
-                    max_bytes=usage.max_bytes,
-                    free_bytes=usage.disk_free,
-                    free_inodes=usage.free_inodes,
-                )
-            )
-            if usage.level is Level.FINE:
-                await self._lpm.maintenance.refill()
-
-
-async def figures(lpm: LocalPersistenceManager) -> Figures:
-    health = await lpm.maintenance.health()
-    newest = health.newest_backup_age_seconds
-    return Figures(
-        depth=await lpm.queue_depth(),
-        store_bytes=health.usage.total,
-        store_max_bytes=health.usage.max_bytes,
-        disk_free_bytes=health.usage.disk_free,
-        disk_free_inodes=health.usage.free_inodes,
-        without_backup_seconds=health.age_seconds if newest is None else newest,
-        paused=list(await lpm.paused_platforms()),
-    )
-
-
-class Progress:
-    def __init__(self, lpm: LocalPersistenceManager, emit: Emit, seconds: float) -> None:
-        self._lpm = lpm
-        self._emit = emit
-        self._seconds = seconds
-        self._last: WorkStands | None = None
-
-    async def step(self) -> float:
-        found = await self._look()
-        if found != self._last:
-            self._say(found)
-        return self._seconds
-
-    async def tell(self) -> None:
-        """Now, changed or not."""
-        self._say(await self._look())
-
-    async def _look(self) -> WorkStands:
-        depth = await self._lpm.queue_depth()
-        return WorkStands(
-            pending=depth.pending,
-            running=depth.processing,
-            completed=depth.completed,
-            not_found=depth.not_found,
-            failed=depth.failed,
-            expired=depth.expired,
-            unsynced=depth.unsynced,
-            rejected=depth.rejected,
-        )
-
-    def _say(self, found: WorkStands) -> None:
-        self._last = found
-        self._emit(found)
-
-
-_TURN_SECONDS = 15.0
-_NOT_ON_DUTY_SECONDS = 5.0
+_STEP_SECONDS = 0.5
+_RECORD_SECONDS = 2.0
+_CHORES_SECONDS = 15.0
+_NOT_LEADER_SECONDS = 5.0
+_OBSERVE_SECONDS = 10.0
 _SAMPLE_SECONDS = 60.0
 _RELIEF_SECONDS = 60.0
 _AGAIN_SECONDS = 600.0
@@ -136,62 +43,222 @@ class LastRuns(Struct, frozen=True, kw_only=True):
     vacuum: datetime
 
 
-class JanitorLoop:
-    """Of several processes on one store only one keeps house and samples the load; at the cap each makes room."""
+class _Beside:
+    """Runs one thing at a time beside the janitor's steps: what may take long, or wait for the store."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, float]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[float] | None = None
+        self._due_at = 0.0
+        self._began = 0.0
+
+    def seconds(self, now: float) -> float:
+        """How long it has been running; 0 while it is not."""
+        return 0.0 if self._task is None or self._task.done() else now - self._began
+
+    def start_if_due(self, now: float) -> None:
+        """Raises the error of the last run."""
+        if self._task is not None and self._task.done():
+            ended, self._task = self._task, None
+            self._due_at = now + ended.result()
+        if self._task is None and now >= self._due_at:
+            self._began = now
+            self._task = asyncio.create_task(self._work())
+
+    async def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+class Janitor:
+    """Every step measures the store and the machine. Chores run beside the steps.
+
+    Of several processes on one store only one does the chores; at the cap each makes room.
+    """
 
     def __init__(
         self,
-        lpm: LocalPersistenceManager,
-        settings: JanitorSettings,
-        executor: ExecutorSettings,
+        context: Context,
+        resources: Resources,
+        learning: Learning,
+        publisher: Publisher,
         *,
-        level: Callable[[], Level],
-        load: Callable[[], Load],
-        clock: Clock,
-        emit: Emit,
+        progress_seconds: float,
+        observe: Callable[[Figures], None] | None = None,
     ) -> None:
-        self._lpm = lpm
-        self._backup_at = time.fromisoformat(settings.backup_at)
-        self._clean_at = time.fromisoformat(settings.clean_at)
-        hours = executor.max_task_age_hours
+        """`observe` receives the store's figures, for the metrics page."""
+        settings = context.settings
+        self.context = context
+        self._lpm = context.lpm
+        self._maintenance = context.lpm.maintenance
+        self._control = context.control
+        self._clock = context.clock
+        self._emit = context.emit
+        self._resources = resources
+        self._learning = learning
+        self._publisher = publisher
+        self._progress_seconds = progress_seconds
+        self._observe_figures = observe
+        self._backup_at = time.fromisoformat(settings.janitor.backup_at)
+        self._clean_at = time.fromisoformat(settings.janitor.clean_at)
+        hours = settings.executor.max_task_age_hours
         self._max_age = timedelta(hours=hours) if hours else None
-        self._level = level
-        self._load = load
-        self._clock = clock
-        self._emit = emit
-        self._sampled_at = clock.monotonic()
+        self._records = _Beside(self.record)
+        self._chores = _Beside(self.do_chores)
+        self._due: dict[str, float] = {}
+        """By the monotonic clock: when something is done next."""
+        self._progress: WorkProgress | None = None
+        self._sampled_at = self._clock.monotonic()
         self._relieved_at = -_RELIEF_SECONDS
         self._runs: LastRuns | None = None
-        """None: not looked up yet."""
+        """None: not read yet."""
         self._not_before: dict[str, float] = {}
         """By the monotonic clock: when a chore that failed is tried again."""
+        self.failures: Failures | None = None
+        """Of the last day; only where the metrics page is served."""
+
+    @property
+    def chores_seconds(self) -> float:
+        """How long the chores that run now have taken: they may hold the store. 0 while none runs."""
+        return self._chores.seconds(self._clock.monotonic())
+
+    async def start(self) -> None:
+        """Before any other loop: what the store and the machine allow, and what was learned before."""
+        await self.watch_storage()
+        await self._resources.sample()
+        await self._learning.load()
 
     async def step(self) -> float:
+        await self.watch_storage()
+        if self._is_due("resources", self.context.settings.resources.sample_seconds):
+            await self._resources.sample()
+        if self._is_due("progress", self._progress_seconds):
+            await self.report_progress()
+        if self._observe_figures is not None and self._is_due("figures", _OBSERVE_SECONDS):
+            await self._observe(self._observe_figures)
+        now = self._clock.monotonic()
+        self._records.start_if_due(now)
+        self._chores.start_if_due(now)
+        return _STEP_SECONDS
+
+    async def close(self) -> None:
+        """Ends what runs beside the steps, stores the last signals and reports how the work stands."""
+        await self._chores.cancel()
+        await self._records.cancel()
+        await self.record()
+        with contextlib.suppress(StoreError):
+            await self.report_progress(even_if_unchanged=True)
+
+    async def flush(self) -> None:
+        """Stores the signals that came since the last step."""
+        with contextlib.suppress(StoreError):
+            await self._learning.flush()
+
+    def _is_due(self, name: str, seconds: float) -> bool:
+        now = self._clock.monotonic()
+        if now < self._due.get(name, 0.0):
+            return False
+        self._due[name] = now + seconds
+        return True
+
+    # The store and the queue
+
+    async def watch_storage(self) -> None:
+        before, missing = self._control.missing, self._lpm.missing
+        self._control.missing = missing
+        if missing:
+            if missing != before:
+                self._emit(StoreLost(reason=missing))
+            return
+        if before:
+            self._control.usage = None
+            self._emit(StoreFound(path=str(self._lpm.path)))
+        level = self._control.fill_level
+        usage = self._control.usage = await self._maintenance.usage()
+        if usage.level is not level:
+            self._emit(
+                StorageLevelChanged(
+                    level=usage.level,
+                    bytes=usage.total,
+                    max_bytes=usage.max_bytes,
+                    free_bytes=usage.disk_free,
+                    free_inodes=usage.free_inodes,
+                )
+            )
+            if usage.level is Level.FINE:
+                await self._maintenance.refill()
+
+    async def report_progress(self, *, even_if_unchanged: bool = False) -> None:
+        depth = await self._lpm.queue_depth()
+        progress = WorkProgress(
+            pending=depth.pending,
+            running=depth.processing,
+            completed=depth.completed,
+            not_found=depth.not_found,
+            failed=depth.failed,
+            expired=depth.expired,
+            unsynced=depth.unsynced,
+            rejected=depth.rejected,
+        )
+        if even_if_unchanged or progress != self._progress:
+            self._progress = progress
+            self._emit(progress)
+
+    async def _observe(self, observe: Callable[[Figures], None]) -> None:
+        health = await self._maintenance.health()
+        newest = health.newest_backup_age_seconds
+        observe(
+            Figures(
+                depth=await self._lpm.queue_depth(),
+                store_bytes=health.usage.total,
+                store_max_bytes=health.usage.max_bytes,
+                disk_free_bytes=health.usage.disk_free,
+                disk_free_inodes=health.usage.free_inodes,
+                without_backup_seconds=health.age_seconds if newest is None else newest,
+                paused=list(await self._lpm.paused_platforms()),
+            )
+        )
+        self.failures = await self._lpm.failures_since(self._clock.now() - _DAY)
+
+    # Short writes that nothing waits for
+
+    async def record(self) -> float:
+        with contextlib.suppress(StoreError):  # a full disk is reported by those who depend on it
+            await self._learning.load()
+            await self._learning.flush()
+        self._learning.find_broken()
+        await self._publisher.publish()
+        return _RECORD_SECONDS
+
+    # Chores
+
+    async def do_chores(self) -> float:
         is_leader = self._lpm.leader_locks.take("janitor")
-        await self._relieve(is_leader)  # before all that writes: on a full disk nothing else works
+        await self._relieve(is_leader)  # first: on a full disk nothing else works
         if not is_leader:
-            return _NOT_ON_DUTY_SECONDS
+            return _NOT_LEADER_SECONDS
         await self._lpm.recover_abandoned()
-        await self._lpm.maintenance.correct_times()
+        await self._maintenance.correct_times()
         await self._lpm.expire_tasks(self._max_age)
         if self._clock.monotonic() - self._sampled_at >= _SAMPLE_SECONDS:
             await self._sample()
-        await self._chores()
-        return _TURN_SECONDS
+        await self._back_up_and_clean()
+        return _CHORES_SECONDS
 
     async def _relieve(self, is_leader: bool) -> None:
-        if self._level() is Level.FINE or self._clock.monotonic() - self._relieved_at < _RELIEF_SECONDS:
+        if self._control.fill_level is Level.FINE or self._clock.monotonic() - self._relieved_at < _RELIEF_SECONDS:
             return
         self._relieved_at = self._clock.monotonic()
         if is_leader:
-            await self._lpm.maintenance.relieve()
+            await self._maintenance.relieve()
         else:
-            await self._lpm.maintenance.give_back()
+            await self._maintenance.give_back()
 
     async def _sample(self) -> None:
         self._sampled_at = self._clock.monotonic()
         window = await self._lpm.metrics.window(_SAMPLE_SECONDS)
-        load = self._load()
+        load = self._resources.load
         browsers = await self._lpm.browsers.all()
         average = window.average_execution_time_ms
         await self._lpm.metrics.record(
@@ -206,14 +273,14 @@ class JanitorLoop:
             )
         )
 
-    async def _chores(self) -> None:
+    async def _back_up_and_clean(self) -> None:
         now = self._clock.now()
         runs = await self._last_runs(now)
-        if runs.backup < _last(self._backup_at, now) and await self._do("backup", self._lpm.maintenance.backup):
+        if runs.backup < _last(self._backup_at, now) and await self._do("backup", self._maintenance.backup):
             runs = await self._remember(replace(runs, backup=now))
         if runs.clean < _last(self._clean_at, now):
             full = now - runs.vacuum >= _FULL_VACUUM_EVERY
-            if await self._do("clean", lambda: self._lpm.maintenance.clean(full=full)):
+            if await self._do("clean", lambda: self._maintenance.clean(full=full)):
                 await self._remember(replace(runs, clean=now, vacuum=now if full else runs.vacuum))
 
     async def _last_runs(self, now: datetime) -> LastRuns:
@@ -229,12 +296,12 @@ class JanitorLoop:
 
     async def _remember(self, runs: LastRuns) -> LastRuns:
         self._runs = runs
-        with contextlib.suppress(StoreError):  # then a chore is done once more after a restart
+        with contextlib.suppress(StoreError):  # then a chore may be done twice
             await self._lpm.state.put(STATE, runs)
         return runs
 
     async def _do(self, name: str, chore: Callable[[], Awaitable[object]]) -> bool:
-        """Whether it was done. One that fails is tried again later, and keeps the others from nothing."""
+        """Returns whether it was done. A chore that fails is tried again later; the others go on."""
         if self._clock.monotonic() < self._not_before.get(name, 0.0):
             return False
         try:

@@ -11,15 +11,10 @@ from parcelpost.errors import StoreError
 from parcelpost.events import Emit, LoopFailed, WorkerDraining, WorkerStopped
 from parcelpost.worker.control import Control
 
-COLLECTOR = "collector"
-SYNC = "sync"
-HEARTBEAT = "heartbeat"
-
-
 Step = Callable[[], Coroutine[Any, Any, float]]
-"""Does one turn and answers the seconds until the next."""
+"""Does one step and returns the seconds until the next."""
 
-LONGEST_TURN_SECONDS = 1_800.0
+LONGEST_STEP_SECONDS = 1_800.0
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _MOST_FAILURES = 10
@@ -31,38 +26,34 @@ class Loop:
     A store that cannot be written for now (a full disk, another program's lock) is waited for as long as it takes.
     """
 
-    def __init__(self, name: str, step: Step, clock: Clock, emit: Emit, longest: float = LONGEST_TURN_SECONDS) -> None:
-        """`longest`: a turn that has not ended after so many seconds will hardly end at all."""
+    def __init__(self, name: str, step: Step, clock: Clock, emit: Emit, longest: float = LONGEST_STEP_SECONDS) -> None:
+        """`longest`: a step that has not ended after so many seconds is stuck."""
         self.name = name
         self._longest = longest
         self._began: float | None = None
-        """When the turn began that it is in; None while it rests."""
+        """When the current step began; None between steps."""
         self._step = step
         self._clock = clock
         self._emit = emit
         self._woken = asyncio.Event()
         self._failures = 0
         self._surprises = 0
-        """Of the failures, those that do not pass by themselves."""
-
-    @property
-    def is_in_a_turn(self) -> bool:
-        return self._began is not None
+        """Failures that waiting does not cure."""
 
     @property
     def is_overdue(self) -> bool:
         return self._began is not None and self._clock.monotonic() - self._began > self._longest
 
     def wake(self) -> None:
-        """The next turn comes at once, unless the last one failed: its pause is kept."""
+        """The next step comes at once, unless the last one failed: its pause is kept."""
         self._woken.set()
 
     async def run(self) -> None:
         while True:
             self._woken.clear()
-            await self._turn()
+            await self._take_step()
 
-    async def _turn(self) -> None:
+    async def _take_step(self) -> None:
         """One step, and the pause after it."""
         self._began = self._clock.monotonic()
         try:
@@ -82,10 +73,10 @@ class Loop:
             if delay > 0:
                 await self._clock.wait(self._woken, delay)
                 return
-        await self._clock.sleep(pause)  # if only for an instant: a step that never waits would hold up everybody
+        await self._clock.sleep(pause)  # even for no time: a step that never waits would block the event loop
 
     def _failed(self, error: Exception) -> float:
-        """Answers the pause."""
+        """Returns the pause."""
         self._failures += 1
         if not (isinstance(error, StoreError) and error.retry_helps):
             self._surprises += 1
@@ -101,11 +92,11 @@ _LAST_SYNC_SECONDS = 10.0
 _GOODBYE_SECONDS = 3.0
 _HURRIED_GOODBYE_SECONDS = 1.0
 
-LAST_WORDS_SECONDS = _LAST_SYNC_SECONDS + _GOODBYE_SECONDS
-"""What comes after the drain takes no longer than this."""
+AFTER_DRAIN_SECONDS = _LAST_SYNC_SECONDS + _GOODBYE_SECONDS
+"""What follows the drain takes no longer than this."""
 
 Drain = Callable[[float], Awaitable[int]]
-"""Waits that many seconds for what runs, gives back the rest, and answers how many that were."""
+"""Waits that many seconds for what runs, releases the rest, and returns how many were released."""
 
 Goodbye = Callable[[], Awaitable[None]]
 
@@ -116,32 +107,30 @@ class Supervisor:
         self._clock = clock
         self._emit = emit
         self._loops: dict[str, Loop] = {}
+        self._groups: dict[str, list[Loop]] = {}
+        control.wake = self.wake
 
-    def add(self, name: str, step: Step, longest: float = LONGEST_TURN_SECONDS) -> Loop:
-        loop = Loop(name, step, self._clock, self._emit, longest)
-        self._loops[name] = loop
-        return loop
+    def add(self, name: str, step: Step, longest: float = LONGEST_STEP_SECONDS, *, group: str = "") -> None:
+        """`group`: a name under which several loops are woken together."""
+        loop = self._loops[name] = Loop(name, step, self._clock, self._emit, longest)
+        self._groups.setdefault(group or name, []).append(loop)
 
     def wake(self, *names: str) -> None:
-        """Those that this worker has."""
+        """Loops or groups; names that this worker does not have are ignored."""
         for name in names:
-            if name in self._loops:
-                self._loops[name].wake()
+            for loop in self._groups.get(name, ()):
+                loop.wake()
 
     def overdue(self) -> list[str]:
-        """Loops whose turn should long have ended."""
+        """Loops whose step should have ended long ago."""
         return [name for name, loop in self._loops.items() if loop.is_overdue]
-
-    def is_in_a_turn(self, name: str) -> bool:
-        return name in self._loops and self._loops[name].is_in_a_turn
 
     async def run(
         self, drain: Drain, last_sync: Step | None, drain_seconds: float, goodbye: Goodbye | None = None
     ) -> None:
-        """Until the control says leave. A loop that cannot go on ends the worker with its error, drained all the same.
+        """Until the control says leave. A loop that cannot go on drains the worker, which then raises its error.
 
-        `last_sync` delivers what is there, as far as the upstream takes it in a few seconds. `goodbye` comes last, when
-        no loop runs any more, and has a few seconds too.
+        `last_sync` delivers what the upstream takes in a few seconds. `goodbye` comes last, when no loop runs.
         """
         tasks = {asyncio.create_task(loop.run(), name=name): name for name, loop in self._loops.items()}
         leaving = asyncio.create_task(self._control.leaving.wait())
@@ -165,7 +154,7 @@ class Supervisor:
             raise error
 
     async def _drain(self, drain: Drain, seconds: float) -> int:
-        """Released at once when told to stop, before or meanwhile."""
+        """At once when told to stop, before or meanwhile."""
         at_once = self._control.stopping.is_set()
         self._emit(WorkerDraining(reason=self._control.reason, seconds=0.0 if at_once else seconds))
         if not at_once:
@@ -198,13 +187,13 @@ class Supervisor:
         self._report("goodbye", saying)
 
     def _report(self, what: str, ended: asyncio.Future[None]) -> None:
-        """A failure in the last moments changes nothing any more."""
+        """A failure at the end is only reported."""
         if not ended.cancelled() and (error := ended.exception()):
             message = f"{type(error).__name__}: {error}"
             self._emit(LoopFailed(loop=what, error=message, in_a_row=1, next_in_seconds=0.0))
 
     async def _unless_stopped(self, work: Awaitable[T], seconds: float | None = None) -> asyncio.Future[T]:
-        """The work, ended: by itself, or cancelled when the control said stop or the time was up."""
+        """Returns the work when it has ended, by itself or cancelled because the control said stop or time was up."""
         working = asyncio.ensure_future(work)
         stopping = asyncio.ensure_future(self._control.stopping.wait())
         try:

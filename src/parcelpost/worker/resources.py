@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -10,9 +11,10 @@ import psutil
 from msgspec import Struct
 
 from parcelpost.clock import Clock
-from parcelpost.events import Emit, PressureChanged, ResourcesSampled
+from parcelpost.events import PressureChanged, ResourcesSampled
 from parcelpost.settings.schema import ResourcesSettings
-from parcelpost.worker.status import Pressure
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Pressure
 
 _LEFT_AT = 0.95
 """Of the threshold at which a level was entered: so that one which is hovered about does not come and go."""
@@ -302,70 +304,74 @@ class Load(Struct, frozen=True, kw_only=True):
 
 
 class Resources:
-    """`step()` is for a loop. `browsers` is None where there is no pool."""
+    """Measures memory and processors, and lets the browser pool grow or shrink. `browsers`: None without a pool."""
 
     def __init__(
         self,
-        settings: ResourcesSettings,
+        context: Context,
         *,
         browsers: Browsers | None,
         most_browsers: int,
-        clock: Clock,
-        emit: Emit,
         root: Path = ROOT,
     ) -> None:
-        self._settings = settings
+        """`most_browsers`: the operator's limit, however much memory there is."""
+        self._settings = context.settings.resources
+        self._control = context.control
+        self._emit = context.emit
+        self._clock = context.clock
         self._browsers = browsers
         self._most_browsers = most_browsers
-        self._emit = emit
         self._root = root
-        self._cpu = Cpu(clock, root)
-        self.pressure = Pressure.FINE
+        self._cpu = Cpu(context.clock, root)
         self.load = Load(cpu_percent=0.0, memory=fullest(memories(root)))
+        self.short_since: datetime | None = None
+        """Since when memory is short; None while it is not."""
 
-    async def step(self) -> float:
-        found = memories(self._root)
-        self.load = Load(cpu_percent=self._cpu.percent(), memory=fullest(found))
-        before, self.pressure = self.pressure, next_pressure(self.pressure, self.load.memory.percent, self._settings)
-        if self.pressure is not before:
-            self._tell_change()
+    async def sample(self) -> None:
+        now = memories(self._root)
+        self.load = Load(cpu_percent=self._cpu.percent(), memory=fullest(now))
+        before = self._control.pressure
+        pressure = self._control.pressure = next_pressure(before, self.load.memory.percent, self._settings)
+        if pressure is not before:
+            self.short_since = None if pressure is Pressure.FINE else self._clock.now()
+            self._report_change(pressure)
         figures = None if self._browsers is None else self._browsers.figures
-        safe = safe_browsers(found, self._settings, self._most_browsers, figures)
-        self._tell_sample(figures, safe)
+        safe = safe_browsers(now, self._settings, self._most_browsers, figures)
+        self._report_sample(pressure, figures, safe)
         if self._browsers is not None and figures is not None:
-            self._browsers.allow(allowed_browsers(safe, self.pressure, figures.browsers))
-            if self.pressure is Pressure.STOP_BROWSERS:
+            self._browsers.allow(allowed_browsers(safe, pressure, figures.browsers))
+            if pressure is Pressure.STOP_BROWSERS:
                 await self._browsers.stop_largest()
-        return self._settings.sample_seconds
 
     @property
     def summary(self) -> str:
         """`87 % of the memory (4.0 GiB) is used: no task is started, those that run go on`; '' while all is fine."""
-        if self.pressure is Pressure.FINE:
+        pressure = self._control.pressure
+        if pressure is Pressure.FINE:
             return ""
         memory = self.load.memory
         size = f"{memory.limit_bytes / 1024**3:.1f} GiB"
-        return f"{memory.percent:.0f} % of the memory ({size}) is used: {self.pressure.meaning}"
+        return f"{memory.percent:.0f} % of the memory ({size}) is used: {pressure.meaning}"
 
-    def _tell_change(self) -> None:
+    def _report_change(self, pressure: Pressure) -> None:
         memory = self.load.memory
         self._emit(
             PressureChanged(
-                pressure=self.pressure.words,
-                meaning=self.pressure.meaning,
+                pressure=pressure.label,
+                meaning=pressure.meaning,
                 memory_percent=memory.percent,
                 memory_limit_bytes=memory.limit_bytes,
             )
         )
 
-    def _tell_sample(self, figures: Figures | None, safe: int) -> None:
+    def _report_sample(self, pressure: Pressure, figures: Figures | None, safe: int) -> None:
         memory = self.load.memory
         self._emit(
             ResourcesSampled(
                 cpu_percent=self.load.cpu_percent,
                 memory_percent=memory.percent,
                 memory_limit_bytes=memory.limit_bytes,
-                pressure=self.pressure.words,
+                pressure=pressure.label,
                 browsers_busy=figures.busy if figures else 0,
                 browsers_idle=figures.browsers - figures.busy if figures else 0,
                 browsers_safe=safe,

@@ -1,4 +1,4 @@
-"""The modes of a worker: which of its parts run."""
+"""The modes of a worker: which of its loops run."""
 
 from __future__ import annotations
 
@@ -6,57 +6,51 @@ from parcelpost.worker.worker import ONE_BY_ONE, Worker
 
 
 class WorkerRunner:
+    """`legacy`: one loop that scrapes and requests tasks, with the sync beside it."""
+
     def __init__(self, worker: Worker, *, until_empty: bool = False) -> None:
         self._worker = worker
-        self._until_empty = until_empty
+        if until_empty:
+            worker.add_until_empty(collects=True)
 
     async def run(self) -> None:
-        """Until told to leave, or with `until_empty` until there is nothing left to do."""
+        """Until told to leave, or with `until_empty` until nothing is left to do."""
         worker = self._worker
-        worker.crew.add(ONE_BY_ONE, self._step, worker.longest_attempt_seconds)
-        worker.add_delivery()
-        worker.add_housekeeping()
-        if self._until_empty:
-            worker.add_end(collects=True)
+        worker.supervisor.add(ONE_BY_ONE, self._step, worker.longest_attempt_seconds, group="slots")
         await worker.run("legacy")
 
     async def _step(self) -> float:
         """One task from the store, or if there is none, more from upstream."""
-        worker = self._worker
-        idle = await worker.executor.slots[0].step()
+        idle = await self._worker.executor.slots[0].step()
         if idle == 0:
             return 0.0
-        return min(idle, await worker.collector.step())
+        return min(idle, await self._worker.collector.step())
 
 
 class OndemandRunner:
+    """`ondemand`: collector, executor, sync, heartbeat and janitor."""
+
     def __init__(self, worker: Worker, *, until_empty: bool = False) -> None:
         self._worker = worker
-        self._until_empty = until_empty
+        if until_empty:
+            worker.add_until_empty(collects=True)
 
     async def run(self) -> None:
-        """Until told to leave, or with `until_empty` until there is nothing left to do."""
-        worker = self._worker
-        worker.crew.add("collector", worker.collector.step)
-        worker.add_slots()
-        worker.add_delivery()
-        worker.add_housekeeping()
-        if self._until_empty:
-            worker.add_end(collects=True)
-        await worker.run("ondemand")
+        """Until told to leave, or with `until_empty` until nothing is left to do."""
+        self._worker.add_collector()
+        self._worker.add_slots()
+        await self._worker.run("ondemand")
 
 
 class StandaloneRunner:
+    """`standalone`: tasks that are in the store; results are delivered where there is an upstream."""
+
     def __init__(self, worker: Worker, *, until_empty: bool = False) -> None:
         self._worker = worker
-        self._until_empty = until_empty
+        if until_empty:
+            worker.add_until_empty(collects=False)
 
     async def run(self) -> None:
         """Until told to leave, or with `until_empty` until no task is left and what can be delivered is."""
-        worker = self._worker
-        worker.add_slots()
-        worker.add_delivery()
-        worker.add_housekeeping()
-        if self._until_empty:
-            worker.add_end(collects=False)
-        await worker.run("standalone")
+        self._worker.add_slots()
+        await self._worker.run("standalone")

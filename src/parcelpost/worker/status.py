@@ -1,10 +1,13 @@
-"""What a worker publishes about itself in the store, for status, top, doctor and its peers."""
+"""The worker status: what a worker publishes about itself in the store, one row for each process.
+
+Read by `status`, `top`, `doctor` and the worker's peers. A row outlives its process: check that its owner is alive.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,199 +16,137 @@ from msgspec.structs import replace
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.model import Broken, Task
+from parcelpost.storage.state import WorkerState
+from parcelpost.worker.backoff import Offline
 
 if TYPE_CHECKING:
-    from parcelpost.storage.lpm import LocalPersistenceManager
-    from parcelpost.worker.resources import Resources
+    from parcelpost.worker.context import Context
 
-
-class Pressure(IntEnum):
-    FINE = 0
-    SLOW = 1
-    NO_NEW_TASKS = 2
-    STOP_BROWSERS = 3
-
-    @property
-    def words(self) -> str:
-        return self.name.lower().replace("_", " ")
-
-    @property
-    def meaning(self) -> str:
-        return _MEANING[self]
-
-
-_MEANING = {
-    Pressure.FINE: "all slots work",
-    Pressure.SLOW: "half of the slots work and no browser is added",
-    Pressure.NO_NEW_TASKS: "no task is started, those that run go on",
-    Pressure.STOP_BROWSERS: "no task is started and browsers are stopped, their tasks wait for better times",
-}
-
-
-PRESENCE_STATE = "presence "
-"""With the worker's id: the name under which the store keeps it."""
-
-
-class Presence(Struct, frozen=True, kw_only=True):
-    """One worker, for as long as its process lives."""
-
-    worker_id: str
-    owner: str
-    """Which of the store's openers it is: what is said here ends with it."""
-    since: datetime
-    mode: str
-    upstream: str
-    """Its host, or its name; '': none."""
-    slots: int
-    version: str
-    gateway_url: str = ""
-    """The address that it was given, for whoever looks on; '': none."""
-
-
-COMMANDS_STATE = "orders "
-"""With the worker's id: the name under which the store keeps them."""
-
-
-class Commands(Struct, frozen=True, kw_only=True):
-    """What one worker obeys, for as long as its process lives."""
-
-    worker_id: str
-    owner: str
-    """Which of the store's openers it is: the orders end with it."""
-    since: datetime
-    paused: bool = False
-    platforms: tuple[str, ...] = ()
-    """Only these; empty: what the settings say."""
-
-
-BROKEN_STATE = "broken fields "
-"""With the worker's id: the name under which the store keeps them."""
-
-
-class BrokenFields(Struct, frozen=True, kw_only=True):
-    """As one worker sees them."""
-
-    at: datetime
-    fields: tuple[Broken, ...]
-
-
-SHORTAGE_STATE = "shortage "
-"""With the worker's id: the name under which the store keeps it."""
-
-_LOOK_SECONDS = 1.0
-
-
-class Shortage(Struct, frozen=True, kw_only=True):
-    """What one worker lacks, for as long as its process lives."""
-
-    worker_id: str
-    owner: str
-    """Which of the store's openers it is: what is said here ends with it."""
-    since: datetime
-    pressure: str
-    starts_tasks: bool
-    summary: str
-    """As it was then; '' while all is fine."""
-
-
-class ShortageNotes:
-    """Notes in the store whenever the pressure has changed; a loop of its own, as a store may keep one waiting."""
-
-    def __init__(self, resources: Resources, lpm: LocalPersistenceManager, worker_id: str, clock: Clock) -> None:
-        self._resources = resources
-        self._lpm = lpm
-        self._worker_id = worker_id
-        self._clock = clock
-        self._noted = Pressure.FINE
-
-    async def step(self) -> float:
-        if self._resources.pressure is not self._noted:
-            with contextlib.suppress(StoreError):  # noted at the next look
-                await self._note()
-        return _LOOK_SECONDS
-
-    async def _note(self) -> None:
-        pressure = self._resources.pressure
-        shortage = Shortage(
-            worker_id=self._worker_id,
-            owner=self._lpm.owner_id,
-            since=self._clock.now(),
-            pressure=pressure.words,
-            starts_tasks=pressure < Pressure.NO_NEW_TASKS,
-            summary=self._resources.summary,
-        )
-        await self._lpm.state.put(f"{SHORTAGE_STATE}{self._worker_id}", shortage)
-        self._noted = pressure
-
-
-STATE = "waits for a browser "
-"""With the platform's name: the name under which the store keeps why."""
-
-COUNTS_FOR = timedelta(minutes=5)
-"""A task that waits is tried again sooner; if none was put off for that long, there is a browser."""
-_TELL_EVERY = timedelta(seconds=30)
-_MOST_KNOWN = 10_000
+_ROW = "worker "
+"""With the process's name: the key in `worker_state`."""
+PUBLISH_SECONDS = 30.0
+"""A row that is older than a few of these belongs to a worker that cannot write the store."""
 
 
 class BrowserWait(Struct, frozen=True, kw_only=True):
+    """Tasks of a platform wait because there is no browser."""
+
     platform: str
     reason: str
-    """'': it is over."""
     since: datetime
     at: datetime
-    """When a task was last put off for it."""
+    """When a task was last put off."""
     remedy: str = ""
-    """What a person can do, where it is known."""
-    owner: str = ""
-    """Which of the store's openers says it."""
 
     @property
     def text(self) -> str:
         return f"tasks of {self.platform} wait for a browser: {self.reason}"
 
 
+class MemoryPressure(Struct, frozen=True, kw_only=True):
+    since: datetime
+    starts_tasks: bool
+    summary: str
+    """As it was at `since`."""
+
+
+class SlowUpstream(Struct, frozen=True, kw_only=True):
+    """Batches timed out, so fewer results are sent at once."""
+
+    since: datetime
+    batch_size: int
+
+
+class WorkerStatus(Struct, frozen=True, kw_only=True):
+    name: str
+    worker_id: str
+    owner: str
+    """The process's owner id in the store."""
+    published_at: datetime
+    started_at: datetime
+    mode: str
+    upstream: str = ""
+    """Its host or name; '': none."""
+    gateway_url: str = ""
+    slots: int = 0
+    version: str = ""
+    paused_since: datetime | None = None
+    """By the upstream's command."""
+    platforms: tuple[str, ...] = ()
+    """Only these, by the upstream's command; empty: what the settings say."""
+    outages: Mapping[str, Offline] = {}
+    """By loop: why it cannot use the upstream."""
+    slow: SlowUpstream | None = None
+    memory: MemoryPressure | None = None
+    browser_waits: tuple[BrowserWait, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    """Fields that sites no longer show where they did."""
+
+
+async def read_statuses(state: WorkerState) -> list[WorkerStatus]:
+    """Of all processes, also of those that are gone; the newest row first."""
+    return sorted(await state.list(_ROW, WorkerStatus), key=lambda status: status.published_at, reverse=True)
+
+
+async def publish(state: WorkerState, status: WorkerStatus) -> None:
+    await state.put(_ROW + status.name, status)
+
+
+class Publisher:
+    """Writes the status when it has changed, and every 30 s as a sign that the store can be written."""
+
+    def __init__(self, context: Context, describe: Callable[[], WorkerStatus]) -> None:
+        self._context = context
+        self._describe = describe
+        self._published: WorkerStatus | None = None
+
+    async def publish(self) -> None:
+        status, before = self._describe(), self._published
+        if before is not None and self._is_current(before, status):
+            return
+        with contextlib.suppress(StoreError):  # tried again at the next step
+            await publish(self._context.lpm.state, status)
+            self._published = status
+
+    def _is_current(self, before: WorkerStatus, now: WorkerStatus) -> bool:
+        age = (now.published_at - before.published_at).total_seconds()
+        return 0 <= age < PUBLISH_SECONDS and now == replace(before, published_at=now.published_at)
+
+
+_COUNTS_FOR = timedelta(minutes=5)
+"""A waiting task is tried again sooner: if none was put off for that long, there is a browser."""
+_MOST_KNOWN = 10_000
+
+
 class BrowserWaits:
-    def __init__(self, lpm: LocalPersistenceManager, clock: Clock) -> None:
-        self._lpm = lpm
+    """Which platforms' tasks were put off for want of a browser."""
+
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waits: dict[str, BrowserWait] = {}
-        self._told: dict[str, BrowserWait] = {}
         self._put_off: dict[str, set[str]] = {}
-        """By platform. One that needs no browser says nothing about those that do."""
+        """Task ids by platform: a task that needs no browser says nothing about those that do."""
 
     @property
-    def current(self) -> list[BrowserWait]:
-        return still(list(self._waits.values()), self._clock.now())
+    def current(self) -> Sequence[BrowserWait]:
+        now = self._clock.now()
+        return [wait for wait in self._waits.values() if is_current(wait, now)]
 
-    async def note(self, task: Task, reason: str, remedy: str = "") -> None:
-        """It was put off."""
-        now, platform = self._clock.now(), task.platform
-        before = self._waits.get(platform)
-        since = before.since if before and still([before], now) else now
-        wait = BrowserWait(
-            platform=platform, reason=reason, since=since, at=now, remedy=remedy, owner=self._lpm.owner_id
-        )
-        self._waits[platform] = wait
-        known = self._put_off.setdefault(platform, set())
-        if len(known) < _MOST_KNOWN:
-            known.add(task.task_id)
-        told = self._told.get(platform)
-        if told is None or replace(told, at=now) != wait or now - told.at >= _TELL_EVERY:
-            await self._tell(wait)
+    def put_off(self, task: Task, reason: str, remedy: str = "") -> None:
+        now, before = self._clock.now(), self._waits.get(task.platform)
+        since = before.since if before and is_current(before, now) else now
+        wait = BrowserWait(platform=task.platform, reason=reason, since=since, at=now, remedy=remedy)
+        self._waits[task.platform] = wait
+        task_ids = self._put_off.setdefault(task.platform, set())
+        if len(task_ids) < _MOST_KNOWN:
+            task_ids.add(task.task_id)
 
-    async def ended(self, task: Task) -> None:
-        """If it had been put off, there is a browser now; whoever finds none says so again."""
-        if task.task_id not in self._put_off.get(task.platform, ()):
-            return
-        del self._put_off[task.platform]
-        await self._tell(replace(self._waits.pop(task.platform), reason=""))
-
-    async def _tell(self, wait: BrowserWait) -> None:
-        with contextlib.suppress(StoreError):  # the next one is told
-            await self._lpm.state.put(f"{STATE}{wait.platform}", wait)
-            self._told[wait.platform] = wait
+    def ended(self, task: Task) -> None:
+        """If the task had been put off, there is a browser now."""
+        if task.task_id in self._put_off.get(task.platform, ()):
+            del self._put_off[task.platform]
+            self._waits.pop(task.platform, None)
 
 
-def still(waits: list[BrowserWait], now: datetime) -> list[BrowserWait]:
-    """Those that are not over."""
-    return [one for one in waits if one.reason and abs(now - one.at) < COUNTS_FOR]
+def is_current(wait: BrowserWait, now: datetime) -> bool:
+    return abs(now - wait.at) < _COUNTS_FOR

@@ -2,358 +2,270 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable
+from urllib.parse import urlsplit
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from parcelpost.clock import Clock
-from parcelpost.errors import StoreError
-from parcelpost.events import Emit, WorkerStarted
-from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost import __version__
+from parcelpost.events import WorkerStarted
 from parcelpost.scrapers.learning import Ranking
 from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
-from parcelpost.storage.lpm import LocalPersistenceManager
-from parcelpost.storage.queries import Failures
+from parcelpost.storage.health import Level
 from parcelpost.telemetry import Figures
-from parcelpost.upstream.base import Upstream
-from parcelpost.worker.backoff import Offline, share_state
+from parcelpost.upstream.null import NullUpstream
+from parcelpost.worker.backoff import COLLECTOR, SYNC, Offline
 from parcelpost.worker.collector import Collector
-from parcelpost.worker.control import Control
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Pressure
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.heartbeat import HeartbeatLoop
-from parcelpost.worker.janitor import JanitorLoop, Progress, StorageWatch, figures
-from parcelpost.worker.learning import Extras, FleetExperience, Learning, last_flush
-from parcelpost.worker.loop import LONGEST_TURN_SECONDS, SYNC, Supervisor
+from parcelpost.worker.janitor import Janitor
+from parcelpost.worker.learning import Learning
+from parcelpost.worker.loop import LONGEST_STEP_SECONDS, Supervisor
 from parcelpost.worker.resources import Browsers, Resources
-from parcelpost.worker.status import Pressure, ShortageNotes
+from parcelpost.worker.status import MemoryPressure, Publisher, WorkerStatus, read_statuses
 from parcelpost.worker.sync import SyncManager
 
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 
 
 class UntilEmpty:
-    def __init__(
-        self,
-        lpm: LocalPersistenceManager,
-        control: Control,
-        *,
-        active: Callable[[], int],
-        offers_nothing: Callable[[], bool],
-        delivers: bool,
-        away: Callable[[], Offline | None],
-        give_up_seconds: float,
-        clock: Clock,
-        platforms: Callable[[], frozenset[str] | None] = lambda: None,
-    ) -> None:
-        """`platforms`: whose tasks this worker takes, None for everybody's. It does not wait for those of others.
+    """Ends a run when nothing is left to do, or when it has waited too long for an upstream that is offline."""
 
-        `away`: why no tasks can be asked for. `give_up_seconds`: how long to wait for an upstream that is away, once
-        nothing is left to do without it.
-        """
-        self._lpm = lpm
-        self._control = control
-        self._active = active
-        self._offers_nothing = offers_nothing
-        self._platforms = platforms
+    def __init__(self, context: Context, executor: Executor, collector: Collector | None, *, delivers: bool) -> None:
+        """`collector`: None if no tasks are requested. Without `delivers`, results stay in the store."""
+        self._context = context
+        self._executor = executor
+        self._collector = collector
         self._delivers = delivers
-        """Whether there is somebody to deliver to: otherwise results stay here."""
-        self._away = away
-        self._give_up_seconds = give_up_seconds
-        self._clock = clock
         self._waits_since: float | None = None
-        """By the monotonic clock: since when there is nothing to do but to wait for an upstream that is away."""
+        """By the monotonic clock: since when there is nothing to do but to wait for the upstream."""
         self.gave_up: Offline | None = None
-        """What the run ended on, if not on an empty store."""
+        """The outage the run ended on, if it did not end on an empty store."""
 
     async def step(self) -> float:
-        if self._active() or await self._lpm.is_any_open(self._platforms()):
+        lpm, clock = self._context.lpm, self._context.clock
+        if self._executor.active or await lpm.is_any_open(self._context.chosen_platforms):
             self._waits_since = None
-            return _LOOK_SECONDS
-        undelivered = self._delivers and bool(await self._lpm.get_unsynced_results(1))
-        if self._offers_nothing() and not undelivered:
-            self._control.leave("nothing is left to do")
-            return _LOOK_SECONDS
-        away = self._away() or await self._undelivered_why()
-        if away is None:
+            return _CHECK_SECONDS
+        is_undelivered = self._delivers and bool(await lpm.get_unsynced_results(1))
+        if self._is_nothing_offered() and not is_undelivered:
+            self._context.control.leave("nothing is left to do")
+            return _CHECK_SECONDS
+        offline = (self._collector and self._context.upstream_state.offline(COLLECTOR)) or await self._sync_outage()
+        give_up_seconds = self._context.settings.worker.give_up_seconds
+        if offline is None:
             self._waits_since = None
         elif self._waits_since is None:
-            self._waits_since = self._clock.monotonic()
-        elif self._clock.monotonic() - self._waits_since >= self._give_up_seconds:
-            self.gave_up = away
-            self._control.leave(f"the upstream was away for {self._give_up_seconds:g} s")
-        return _LOOK_SECONDS
+            self._waits_since = clock.monotonic()
+        elif clock.monotonic() - self._waits_since >= give_up_seconds:
+            self.gave_up = offline
+            self._context.control.leave(f"the upstream was offline for {give_up_seconds:g} s")
+        return _CHECK_SECONDS
 
-    async def _undelivered_why(self) -> Offline | None:
-        """As the process that delivers has noted it; that may be a peer."""
-        noted = await self._lpm.state.get(SYNC, Offline)
-        return noted if noted and noted.failures else None
+    def _is_nothing_offered(self) -> bool:
+        collector = self._collector
+        return collector is None or (collector.offers_nothing and not collector.is_requesting)
+
+    async def _sync_outage(self) -> Offline | None:
+        """Of this process or, where a peer delivers, as that published it."""
+        if offline := self._context.upstream_state.offline(SYNC):
+            return offline
+        peers = self._context.lpm.peers()
+        statuses = await read_statuses(self._context.lpm.state)
+        outages = [status.outages for status in statuses if status.owner in peers]
+        return next((outage[SYNC] for outage in outages if SYNC in outage), None)
 
 
 ONE_BY_ONE = "one by one"
 
-_OBSERVE_SECONDS = 10.0
 _LAST_ANSWER_SECONDS = 5.0
-_LATELY = timedelta(days=1)
 _LONGEST_CHORES_SECONDS = 43_200.0  # a backup or a VACUUM of a very large store
 
 
-class Context(Struct, frozen=True, kw_only=True):
-    """What a worker works with; made by whoever starts it."""
+class Tools(Struct, frozen=True, kw_only=True):
+    """What a worker scrapes and reports with, beside its context."""
 
-    lpm: LocalPersistenceManager
-    upstream: Upstream
-    delivers: bool
-    """Whether the upstream takes results: standalone work may have nowhere to send them."""
-    factory: ScraperFactory
-    settings: Settings
-    worker_id: str
-    """Upstream: the same for every process on the store."""
-    name: str
-    """Of this process, among those."""
-    version: str
-    clock: Clock
-    emit: Emit
     progress_seconds: float
-    """How often it says how the work stands."""
-    ranking: Ranking = field(default_factory=Ranking)
-    """How the selectors do; the same that the factory's platforms use."""
-    turns: Turns = field(default_factory=Turns)
-    """Which have a turn free; those of the fetcher that the factory's platforms use."""
+    """How often it reports how the work stands."""
+    ranking: Ranking
+    """The selectors' ranking that the factory's platforms use."""
+    turns: Turns
+    """The rate limits of the fetcher that the factory's platforms use."""
     browsers: Browsers | None = None
     """None: there is no pool."""
     most_browsers: int = 0
-    """What the operator wants at most, however much memory there is."""
+    """The operator's limit, however much memory there is."""
     emulator: str = ""
-    """Where an imitation of Firestore is used in its place; '': nowhere."""
+    """The address of a Firestore emulator; '': none is used."""
     observe: Callable[[Figures], None] | None = None
-    """Told now and then how queue and store stand."""
+    """Receives the store's figures, for the metrics page."""
 
 
 class Worker:
-    def __init__(self, tools: Context, control: Control) -> None:
-        self.tools = tools
-        lpm, settings, clock, emit = tools.lpm, tools.settings, tools.clock, tools.emit
-        self.control = control
-        self.failures: Failures | None = None
-        """Of the last day; looked at only where somebody asks for figures."""
-        self.end: UntilEmpty | None = None
+    def __init__(self, context: Context, tools: Tools) -> None:
+        self.context = context
+        self.control = context.control
+        self.delivers = not isinstance(context.upstream, NullUpstream)
+        """Standalone work may have nowhere to send its results."""
+        self._emulator = tools.emulator
+        self._mode = ""
+        self._started_at = context.clock.now()
+        self.supervisor = Supervisor(context.control, context.clock, context.emit)
+        self.until_empty: UntilEmpty | None = None
         """Of a run that ends by itself."""
-        self.crew = crew = Supervisor(control, clock, emit)
-        self.watch = StorageWatch(lpm, emit)
-        self.resources = Resources(
-            settings.resources, browsers=tools.browsers, most_browsers=tools.most_browsers, clock=clock, emit=emit
+        self.resources = Resources(context, browsers=tools.browsers, most_browsers=tools.most_browsers)
+        self.learning = Learning(context, tools.ranking)
+        self.executor = Executor(context, self.learning, tools.turns)
+        self.collector = Collector(context)
+        self.sync = SyncManager(context)
+        self.heartbeat = HeartbeatLoop(context, self.executor, self.collector, self.sync, self.resources, self.learning)
+        self.janitor = Janitor(
+            context,
+            self.resources,
+            self.learning,
+            Publisher(context, self.status),
+            progress_seconds=tools.progress_seconds,
+            observe=tools.observe,
         )
-        self.shortage = ShortageNotes(self.resources, lpm, tools.name, clock)
-        self.progress = Progress(lpm, emit, tools.progress_seconds)
-        self.sync = SyncManager(lpm, tools.upstream, settings.sync, clock, emit)
-        self.learning = Learning(lpm, tools.ranking, tools.name, clock, emit)
-        self.experience = FleetExperience(tools.upstream, tools.ranking, self.platforms, emit)
-        self.extras = Extras(lpm, tools.upstream, settings.sync, clock)
-        self.executor = Executor(
-            lpm,
-            tools.factory,
-            settings.executor,
-            control,
-            platforms=self._chosen,
-            level=self.watch.level,
-            saved=lambda: crew.wake("sync"),
-            ran_dry=lambda: crew.wake("collector"),
-            clock=clock,
-            emit=emit,
-            pressure=lambda: self.resources.pressure,
-            turns=tools.turns,
-            learn=self.learning.take,
-        )
-        self.collector = Collector(
-            lpm,
-            tools.upstream,
-            settings.collector,
-            settings.sync,
-            control,
-            platforms=self.platforms,
-            level=self.watch.level,
-            arrived=self._wake_slots,
-            clock=clock,
-            emit=emit,
-        )
-        self.heartbeat = HeartbeatLoop(
-            lpm,
-            tools.upstream,
-            settings.heartbeat,
-            settings.sync,
-            control,
-            worker_id=tools.worker_id,
-            name=tools.name,
-            version=tools.version,
-            platforms=self.platforms,
-            known_platforms=tools.factory.names,
-            active=lambda: self.executor.active + self.collector.unstored,
-            disk_free=lambda: self.watch.usage.disk_free if self.watch.usage else 0,
-            load=lambda: self.resources.load,
-            broken=lambda: self.learning.broken,
-            sync_now=self._sync_now,
-            clock=clock,
-            emit=emit,
-        )
-        self.janitor = JanitorLoop(
-            lpm,
-            settings.janitor,
-            settings.executor,
-            level=self.watch.fill_level,
-            load=lambda: self.resources.load,
-            clock=clock,
-            emit=emit,
-        )
-        share_state([self.sync.absence, self.collector.absence, self.heartbeat.absence], crew.wake)
 
-    def platforms(self) -> Sequence[str]:
-        """Whose tasks this worker asks for, by the upstream's order, the settings, or what is installed."""
-        known = self.tools.factory.names()
-        chosen = self._chosen()
-        return sorted(known if chosen is None else chosen & frozenset(known))
-
-    def _chosen(self) -> frozenset[str] | None:
-        """None: everybody's tasks are taken from the store, so that one of no platform that is known ends too (I1)."""
-        return self.control.platforms or frozenset(self.tools.settings.worker.platforms) or None
+    def status(self) -> WorkerStatus:
+        """What this worker publishes about itself."""
+        context, settings, resources = self.context, self.context.settings, self.resources
+        memory = None
+        if resources.short_since is not None:
+            memory = MemoryPressure(
+                since=resources.short_since,
+                starts_tasks=self.control.pressure < Pressure.NO_NEW_TASKS,
+                summary=resources.summary,
+            )
+        return WorkerStatus(
+            name=context.name,
+            worker_id=context.worker_id,
+            owner=context.lpm.owner_id,
+            published_at=context.clock.now(),
+            started_at=self._started_at,
+            mode=self._mode,
+            upstream=upstream_host(settings) if self.delivers else "",
+            gateway_url=settings.gateway.url if self.delivers else "",
+            slots=len(self.executor.slots),
+            version=__version__,
+            paused_since=self.heartbeat.paused_since,
+            platforms=tuple(sorted(self.control.platforms or ())),
+            outages=context.upstream_state.outages,
+            slow=self.sync.batch_size.slow,
+            memory=memory,
+            browser_waits=tuple(self.executor.browser_waits),
+            broken=tuple(self.learning.broken),
+        )
 
     def problems(self) -> list[str]:
-        """What keeps this worker from its work, for people and probes."""
-        found = []
-        if self.control.leaving.is_set():
-            found.append(f"draining: {self.control.reason}")
-        upstream = "Firestore" if self.tools.settings.worker.upstream == "firestore" else "the gateway"
-        if self.control.paused:
-            found.append(f"paused by {upstream}")
-        if self.watch.missing:
-            found.append(self.watch.missing)
-        elif (level := self.watch.level()) != "fine":
-            lacks_inodes = self.watch.usage is not None and self.watch.usage.lacks_inodes
-            found.append(f"storage: {level}{' (no free inodes)' if lacks_inodes else ''}")
-        if self.resources.pressure >= Pressure.NO_NEW_TASKS:
-            found.append(self.resources.summary)
-        if self.sync.problem:
-            found.append(f"the store does not take the marks of what was delivered: {self.sync.problem}")
-        aways = (self.sync.away, self.collector.away, self.heartbeat.away)
-        denials = {away.reason for away in aways if away is not None and away.denied}
-        found += [f"{upstream} does not let us in: {reason}" for reason in sorted(denials)]
-        return found
+        """What keeps this worker from its work, for operators and probes."""
+        control = self.control
+        problems = []
+        if control.leaving.is_set():
+            problems.append(f"draining: {control.reason}")
+        upstream = "Firestore" if self.context.settings.worker.upstream == "firestore" else "the gateway"
+        if control.paused:
+            problems.append(f"paused by {upstream}")
+        if control.missing:
+            problems.append(control.missing)
+        elif control.level is not Level.FINE:
+            lacks_inodes = control.usage is not None and control.usage.lacks_inodes
+            problems.append(f"storage: {control.level}{' (no free inodes)' if lacks_inodes else ''}")
+        if control.pressure >= Pressure.NO_NEW_TASKS:
+            problems.append(self.resources.summary)
+        if reason := self.context.lpm.backpressure.problem:
+            problems.append(f"the store cannot be written: {reason}")
+        denials = {outage.reason for outage in self.context.upstream_state.outages.values() if outage.denied}
+        return problems + [f"{upstream} does not accept this worker: {reason}" for reason in sorted(denials)]
 
     def stuck(self) -> list[str]:
-        """Loops whose turn does not end: only a new start would help. One that waits for the store is none, be it that
-        the janitor holds it for long or that it cannot be written.
-        """
-        overdue = self.crew.overdue()
-        if "janitor" not in overdue and self.crew.is_in_a_turn("janitor"):
-            return []
-        of_slots = {name for slot in self.executor.slots for name in slot.loops} | {ONE_BY_ONE}
-        return [name for name in overdue if not (self.executor.holds_unstored and name in of_slots)]
+        """Loops whose step does not end: only a restart would help. Waiting for the store is not being stuck."""
+        if self.janitor.chores_seconds > _LONGEST_CHORES_SECONDS:
+            return ["janitor"]
+        is_store_held = self.janitor.chores_seconds > 0 or self.context.lpm.backpressure.waiting > 0
+        return [] if is_store_held else self.supervisor.overdue()
 
     def warnings(self) -> list[str]:
         """What makes this worker slower, or keeps some tasks waiting, though it does its work."""
-        slow = [self.resources.summary] if self.resources.pressure is Pressure.SLOW else []
-        hung = [f"process {one} on the same store gives no sign of life" for one in self.tools.lpm.hung_peers()]
-        return slow + hung + [one.text for one in self.executor.browser_waits]
+        slow = [self.resources.summary] if self.control.pressure is Pressure.SLOW else []
+        peers = self.context.lpm.hung_peers()
+        hung = [f"process {peer} on the same store does not respond" for peer in peers]
+        return slow + hung + [wait.text for wait in self.executor.browser_waits]
+
+    def add_collector(self) -> None:
+        self.supervisor.add("collector", self.collector.step)
 
     def add_slots(self) -> None:
         for slot in self.executor.slots:
             for name, step in slot.loops.items():
-                self.crew.add(name, step, self.longest_attempt_seconds)
+                self.supervisor.add(name, step, self.longest_attempt_seconds, group="slots")
 
     @property
     def longest_attempt_seconds(self) -> float:
-        """Of one hand of a slot, which may have to wait for the other."""
-        return 2 * self.tools.settings.executor.task_timeout_seconds + LONGEST_TURN_SECONDS
+        """Of one loop of a slot, which may have to wait for the other."""
+        return 2 * self.context.settings.executor.task_timeout_seconds + LONGEST_STEP_SECONDS
 
-    def add_delivery(self) -> None:
-        """Sync and heartbeat, where there is somebody to hear them."""
-        if self.tools.delivers:
-            self.crew.add("sync", self.sync.step)
-            self.crew.add("heartbeat", self.heartbeat.step)
-            self.crew.add("extras", self.extras.step)
-            self.crew.add("experience", self.experience.step)
-
-    def add_housekeeping(self) -> None:
-        self.crew.add("storage", self.watch.step)
-        self.crew.add("resources", self.resources.step)
-        self.crew.add("shortage", self.shortage.step)
-        self.crew.add("progress", self.progress.step)
-        self.crew.add("janitor", self.janitor.step, _LONGEST_CHORES_SECONDS)
-        self.crew.add("learning", self.learning.step)
-        if self.tools.observe is not None:
-            self.crew.add("figures", self._observe)
-
-    def add_end(self, *, collects: bool) -> None:
-        """The run ends when there is nothing left to do."""
-        self.end = UntilEmpty(
-            self.tools.lpm,
-            self.control,
-            active=lambda: self.executor.active,
-            offers_nothing=lambda: not collects or (self.collector.offers_nothing and not self.collector.is_asking),
-            platforms=self._chosen,
-            delivers=self.tools.delivers,
-            away=lambda: self.collector.away,
-            give_up_seconds=self.tools.settings.worker.give_up_seconds,
-            clock=self.tools.clock,
-        )
-        self.crew.add("end", self.end.step)
+    def add_until_empty(self, *, collects: bool) -> None:
+        """The run ends when nothing is left to do."""
+        collector = self.collector if collects else None
+        self.until_empty = UntilEmpty(self.context, self.executor, collector, delivers=self.delivers)
+        self.supervisor.add("until empty", self.until_empty.step)
 
     async def run(self, mode: str) -> None:
-        """Until told to leave; everything that runs is ended or given back when this returns."""
-        tools = self.tools
-        await self.watch.step()
-        await self.resources.step()
-        await self.learning.step()  # the first page is read by what was learned before
-        tools.emit(
+        """Until told to leave; everything that runs has ended or is released when this returns."""
+        context, settings = self.context, self.context.settings
+        self._mode = mode
+        if self.delivers:
+            self.supervisor.add("sync", self.sync.step)
+            self.supervisor.add("heartbeat", self.heartbeat.step)
+        self.supervisor.add("janitor", self.janitor.step)
+        await self.janitor.start()
+        context.emit(
             WorkerStarted(
                 mode=mode,
-                worker_id=tools.worker_id,
-                store=str(tools.lpm.path),
-                gateway=_upstream_name(tools.settings, tools.emulator) if tools.delivers else "",
+                worker_id=context.worker_id,
+                store=str(context.lpm.path),
+                gateway=upstream_name(settings, self._emulator) if self.delivers else "",
                 slots=len(self.executor.slots),
-                platforms=list(self.platforms()),
+                platforms=list(context.platforms),
             )
         )
-        last_sync, goodbye = (self.sync.step, self._goodbye) if tools.delivers else (None, None)
+        last_sync, goodbye = (self.sync.step, self._goodbye) if self.delivers else (None, None)
         try:
-            await self.crew.run(self._drain, last_sync, tools.settings.worker.drain_seconds, goodbye)
-            with contextlib.suppress(StoreError):
-                await self.progress.tell()
+            await self.supervisor.run(self._drain, last_sync, settings.worker.drain_seconds, goodbye)
         finally:
-            await last_flush(self.learning)
+            await self.janitor.close()
             await self.executor.close()
 
     async def _goodbye(self) -> None:
-        """What was learned last goes after it: nobody waits for that."""
+        """The last heartbeat; then what was learned last, which nobody waits for."""
         await self.heartbeat.goodbye()
         if not self.control.stopping.is_set():
-            await last_flush(self.learning)
-            await self.extras.last()
+            await self.janitor.flush()
+            await self.sync.last_step()
 
     async def _drain(self, seconds: float) -> int:
         released = await self.executor.drain(seconds)
-        await self.collector.settled(min(seconds, _LAST_ANSWER_SECONDS))
+        await self.collector.settle(min(seconds, _LAST_ANSWER_SECONDS))
+        self.context.lpm.backpressure.stop_waiting()
         return released
 
-    async def _observe(self) -> float:
-        if self.tools.observe is not None:
-            self.tools.observe(await figures(self.tools.lpm))
-            self.failures = await self.tools.lpm.failures_since(self.tools.clock.now() - _LATELY)
-        return _OBSERVE_SECONDS
 
-    def _wake_slots(self) -> None:
-        self.crew.wake(ONE_BY_ONE, *(name for slot in self.executor.slots for name in slot.loops))
-
-    def _sync_now(self) -> None:
-        self.sync.urge()
-        self.crew.wake("sync")
-
-
-def _upstream_name(settings: Settings, emulator: str) -> str:
+def upstream_name(settings: Settings, emulator: str) -> str:
     if settings.worker.upstream == "gateway":
         return settings.gateway.url
     parts = (settings.firestore.project, settings.firestore.database, settings.firestore.root)
     at = f" of the emulator at {emulator} (FIRESTORE_EMULATOR_HOST)" if emulator else ""
     return f"firestore {'/'.join(filter(None, parts))}{at}"
+
+
+def upstream_host(settings: Settings) -> str:
+    """For display: the gateway's host and port, without what else its address may hold."""
+    if settings.worker.upstream == "firestore":
+        return "Firestore"
+    address = urlsplit(settings.gateway.url)
+    return f"{address.hostname or ''}{f':{address.port}' if address.port else ''}"

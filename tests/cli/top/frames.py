@@ -15,7 +15,7 @@ from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample
 from parcelpost.storage.queries import Ends, Failures, RecentError, RunningTask
 from parcelpost.worker.backoff import Offline
-from parcelpost.worker.status import Presence
+from parcelpost.worker.status import WorkerStatus
 
 AT = datetime(2026, 11, 16, 13, 42, 57, tzinfo=UTC)
 START = "parcelpost run --mode ondemand --gateway URL"
@@ -51,13 +51,12 @@ def overview(**changes: object) -> Overview:
         "queue": QueueDepth(),
         "platforms": {},
         "outbox": Outbox(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
-        "sync": Sync(last_upload=None, last_download=None, away=None, denied="", remedy="", held=None),
+        "sync": Sync(last_upload=None, last_download=None, away=None, denied="", remedy=""),
         "storage": usage,
         "used_percent": 2.2,
         "paused": {},
         "failures": Failures(failed=0, ended=0, platforms={}, commonest=""),
-        "orders": [],
-        "shortages": [],
+        "statuses": [],
         "broken": [],
         "browser_waits": [],
         "workers": [],
@@ -106,7 +105,6 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
             away=None,
             denied="",
             remedy="",
-            held=None,
         ),
         paused={names[0]: Pause("2026-11-16T14:30:00.000Z", f"it blocked us {text}")},
         failures=Failures(failed=40, ended=4_000, platforms=failing, commonest="x"),
@@ -129,11 +127,13 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
             oldest_unsynced_seconds=380.0,
         ),
         platforms=dict.fromkeys(names, counts),
-        presences=(
-            Presence(
+        statuses=(
+            WorkerStatus(
+                name=f"host-1a2b3c4d{text}",
                 worker_id=f"host-1a2b3c4d{text}",
                 owner="worker-4711-8a1c66f0",
-                since=ago(3 * 3_600),
+                published_at=ago(3),
+                started_at=ago(3 * 3_600),
                 mode="ondemand",
                 upstream=f"gateway.example.org{text}",
                 slots=8,
@@ -206,7 +206,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
 def away() -> Seen:
     seen = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
-    sync = Sync(last_upload=None, last_download=None, away=gone, denied="", remedy="", held=None)
+    sync = Sync(last_upload=None, last_download=None, away=gone, denied="", remedy="")
     return _with(seen, overview=overview(sync=sync, workers=seen.overview.workers if seen.overview else []))
 
 

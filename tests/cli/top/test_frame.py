@@ -151,8 +151,8 @@ def test_marks_do_not_pile_up_and_wide_letters_count_twice() -> None:
 
 def test_no_more_slots_are_busy_than_there_are_and_what_others_hold_is_told() -> None:
     seen = frames.busy(slots=7)
-    (worker,) = seen.presences
-    few = replace(seen, presences=(replace(worker, slots=4),))
+    (worker,) = seen.statuses
+    few = replace(seen, statuses=(replace(worker, slots=4),))
     assert "slots 4 of 4 busy, 3 held by others" in text(few, 100, 40)
     strange = tuple(replace(one, claimed_by="scrapy-1") for one in seen.running[:5])
     mixed = replace(seen, running=(*strange, *seen.running[5:]))

@@ -6,15 +6,15 @@ from parcelpost.cli.doctor.report import Case
 from parcelpost.cli.running import CLOCK, looking, openers
 from parcelpost.errors import StoreError
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.status import PRESENCE_STATE, Presence
+from parcelpost.worker.status import WorkerStatus, read_statuses
 
 
-async def workers(case: Case) -> tuple[list[Presence], list[Presence]]:
+async def workers(case: Case) -> tuple[list[WorkerStatus], list[WorkerStatus]]:
     """Those that live, and those that are gone. None, where the store cannot be read: another check says so."""
     try:
         async with looking(case.store) as database:
-            told = await WorkerState(database, CLOCK).list(PRESENCE_STATE, Presence)
+            statuses = await read_statuses(WorkerState(database, CLOCK))
         alive = {one.id for one in (await openers(case.store))[0]}
     except (StoreError, OSError):
         return [], []
-    return [one for one in told if one.owner in alive], [one for one in told if one.owner not in alive]
+    return [one for one in statuses if one.owner in alive], [one for one in statuses if one.owner not in alive]

@@ -25,7 +25,7 @@ from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.history import Metrics
 from parcelpost.storage.state import WorkerState
-from parcelpost.worker.status import PRESENCE_STATE, Presence
+from parcelpost.worker.status import read_statuses
 
 _COUNTS_SECONDS = 1.0
 _OVERVIEW_SECONDS = 5.0
@@ -76,7 +76,7 @@ class _Glance:
         found, found_at, start = await self._overview.get()
         queue, platforms = await self._counts.get()
         alive = {one.id for one in found.workers}
-        told = await WorkerState(self._db, CLOCK).list(PRESENCE_STATE, Presence)
+        statuses = await read_statuses(WorkerState(self._db, CLOCK))
         return Seen(
             at=now,
             store=str(self._store),
@@ -85,7 +85,7 @@ class _Glance:
             overview_at=found_at,
             queue=queue,
             platforms=platforms,
-            presences=tuple(one for one in told if one.owner in alive),
+            statuses=tuple(one for one in statuses if one.owner in alive),
             running=tuple(await self._db.read(queries.running, MOST_ROWS)),
             browsers=tuple(await seen_in(self._db, self._store)),
             rates=await self._rates.look(self._db, now),

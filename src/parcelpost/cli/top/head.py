@@ -9,7 +9,7 @@ from parcelpost.cli.overview import Delivered, Overview, remark
 from parcelpost.cli.top.how import How
 from parcelpost.cli.top.seen import Seen
 from parcelpost.cli.top.text import Line, Span, Style, cells, wrapped
-from parcelpost.worker.status import Presence
+from parcelpost.worker.status import WorkerStatus
 
 _LABEL = 8
 _OLD_SECONDS = 30
@@ -27,20 +27,20 @@ def title(seen: Seen, width: int, how: How) -> Line:
 
 
 def _who(seen: Seen, how: How) -> tuple[str, Style]:
-    known = {one.owner for one in seen.presences}
+    known = {one.owner for one in seen.statuses}
     others = [one for one in seen.overview.workers if one.id not in known] if seen.overview else []
-    if not seen.presences and not others:
+    if not seen.statuses and not others:
         return ("no worker is running" if seen.overview else ""), "warn"
-    if len(seen.presences) + len(others) == 1 and seen.presences:
-        return _one(seen.presences[0], seen, how), "good"
-    names = [how.text(one.worker_id) for one in seen.presences] + [how.text(one.id) for one in others]
+    if len(seen.statuses) + len(others) == 1 and seen.statuses:
+        return _one(seen.statuses[0], seen, how), "good"
+    names = [how.text(one.name) for one in seen.statuses] + [how.text(one.id) for one in others]
     return f"{count(len(names), 'worker')}: {', '.join(names)}" if len(names) > 1 else names[0], "good"
 
 
-def _one(one: Presence, seen: Seen, how: How) -> str:
+def _one(one: WorkerStatus, seen: Seen, how: How) -> str:
     where = f" {how.either('→', '->')} {how.text(one.upstream)}" if one.upstream else ""
-    up = age((seen.at - one.since).total_seconds())
-    return f"{how.text(one.worker_id)}{how.dot}{how.text(one.mode)}{where}{how.dot}up {up}"
+    up = age((seen.at - one.started_at).total_seconds())
+    return f"{how.text(one.name)}{how.dot}{how.text(one.mode)}{where}{how.dot}up {up}"
 
 
 def verdict(seen: Seen, width: int, most: int, how: How) -> list[Line]:
@@ -116,7 +116,7 @@ def _sync(seen: Seen, found: Overview, how: How) -> Line:
     rounds = [_round("sent", sync.last_upload, seen), _round("got", sync.last_download, seen)]
     told = [text for text in rounds if text]
     if not told:
-        is_alone = bool(seen.presences) and not any(one.upstream for one in seen.presences)
+        is_alone = bool(seen.statuses) and not any(one.upstream for one in seen.statuses)
         return _fact("sync", "no upstream: results stay here" if is_alone else "no round yet", "dim")
     return _fact("sync", how.dot.join(told))
 

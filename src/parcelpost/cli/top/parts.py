@@ -83,7 +83,7 @@ def _number(value: float | None, unit: str) -> str:
 
 
 def slots(seen: Seen, width: int, how: How) -> list[Line]:
-    places, busy = sum(one.slots for one in seen.presences), seen.busy_slots
+    places, busy = sum(one.slots for one in seen.statuses), seen.busy_slots
     others = f", {seen.held - busy:,} held by others" if seen.held > busy else ""
     note = f"{busy:,} of {places:,} busy{others}" if places else f"{seen.held:,} busy"
     top = heading("slots", note, width, ascii_only=how.ascii_only)

@@ -12,7 +12,7 @@ from parcelpost.cli.overview import Overview
 from parcelpost.model import QueueDepth
 from parcelpost.storage.history import TimedSample
 from parcelpost.storage.queries import RecentError, RunningTask
-from parcelpost.worker.status import Presence
+from parcelpost.worker.status import WorkerStatus
 
 MOST_ROWS = 60
 """Of what runs, of errors, of samples."""
@@ -51,7 +51,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     overview_at: datetime | None = None
     queue: QueueDepth = QueueDepth()
     platforms: dict[str, dict[str, int]] = {}
-    presences: tuple[Presence, ...] = ()
+    statuses: tuple[WorkerStatus, ...] = ()
     """Of the workers that live."""
     running: tuple[RunningTask, ...] = ()
     browsers: tuple[SeenBrowser, ...] = ()
@@ -69,9 +69,9 @@ class Seen(Struct, frozen=True, kw_only=True):
     def busy_slots(self) -> int:
         """Of the workers that live. A program beside them, or one that died, may hold tasks, too."""
         if len(self.running) >= MOST_ROWS:
-            return min(self.held, sum(one.slots for one in self.presences))
+            return min(self.held, sum(one.slots for one in self.statuses))
         held = Counter(one.claimed_by for one in self.running)
-        return sum(min(held[one.owner], one.slots) for one in self.presences)
+        return sum(min(held[one.owner], one.slots) for one in self.statuses)
 
     def held_of(self, platform: str) -> int:
         if len(self.running) < MOST_ROWS:

@@ -69,8 +69,8 @@ async def state(case: Case, scrub: Scrubber) -> Any:
             {"platform": scrub.platform(name), "until": scrub.moment(one.until), "reason": scrub.words(one.reason)}
             for name, one in found.paused.items()
         ],
-        "paused_by_gateway": sum(one.paused for one in found.orders),
-        "short_of_memory": len(found.shortages),
+        "paused_by_gateway": sum(one.paused_since is not None for one in found.statuses),
+        "short_of_memory": sum(one.memory is not None for one in found.statuses),
         "fields_lost": len([one for one in found.broken if not one.field.found_otherwise]),
         "platforms_that_wait_for_a_browser": [scrub.platform(one.platform) for one in found.browser_waits],
     }

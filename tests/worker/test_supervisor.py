@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, LoopFailed, WorkerDraining, WorkerStopped
-from parcelpost.worker import loop as crew_module
+from parcelpost.worker import loop as loop_module
 from parcelpost.worker.control import Control
 from parcelpost.worker.loop import Goodbye, Step, Supervisor
 
@@ -54,7 +54,7 @@ class Scene:
         self.control = Control()
         self.events: list[Event] = []
         self.work = Work()
-        self.crew = Supervisor(self.control, self.clock, self.events.append)
+        self.supervisor = Supervisor(self.control, self.clock, self.events.append)
         self.goodbye: Goodbye | None = None
         self.ended: list[str] = []
         """The loops that were cancelled."""
@@ -67,13 +67,13 @@ class Scene:
                 self.ended.append(name)
                 raise
 
-        self.crew.add(name, watched)
+        self.supervisor.add(name, watched)
 
     async def run(self, last_sync: Step | None = None) -> None:
         """Until it ends, by itself or by an error. Nothing of it may be left running."""
         try:
             async with asyncio.timeout(60):
-                await self.crew.run(self.work.drain, last_sync, GRACE_SECONDS, self.goodbye)
+                await self.supervisor.run(self.work.drain, last_sync, GRACE_SECONDS, self.goodbye)
         finally:
             assert asyncio.all_tasks() - self.others == {asyncio.current_task()}
 
@@ -232,7 +232,7 @@ async def test_of_two_loops_that_fail_no_error_is_lost_in_silence(scene: Scene) 
     scene.work.done.set()
     with pytest.raises(ValueError, match="a mistake"):
         await (await scene.start())
-    scene.crew = Supervisor(scene.control, scene.clock, scene.events.append)
+    scene.supervisor = Supervisor(scene.control, scene.clock, scene.events.append)
     gc.collect()
     assert unseen == []
     assert {event.loop for event in scene.events if isinstance(event, LoopFailed)} == {"one", "two"}
@@ -247,7 +247,7 @@ async def test_a_drain_that_fails_ends_the_worker_with_its_error(scene: Scene) -
     scene.control.interrupt("SIGTERM")
     before = asyncio.all_tasks()
     with pytest.raises(ValueError, match="no drain"):
-        await scene.crew.run(broken, None, GRACE_SECONDS)
+        await scene.supervisor.run(broken, None, GRACE_SECONDS)
     assert asyncio.all_tasks() == before
 
 
@@ -271,7 +271,7 @@ async def test_at_the_end_everything_is_delivered_that_can_be(scene: Scene) -> N
 async def test_the_last_sync_ends_when_the_upstream_does_not_answer(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew_module, "_LAST_SYNC_SECONDS", 0.05)
+    monkeypatch.setattr(loop_module, "_LAST_SYNC_SECONDS", 0.05)
     scene.add("sync")
     ended: list[str] = []
 
@@ -334,7 +334,7 @@ async def test_a_last_sync_that_fails_is_reported_and_changes_nothing(scene: Sce
 
 
 @pytest.mark.parametrize("when", ["at work", "draining", "last sync"])
-async def test_a_cancelled_crew_leaves_nothing_running(scene: Scene, when: str) -> None:
+async def test_a_cancelled_supervisor_leaves_nothing_running(scene: Scene, when: str) -> None:
     scene.add("a")
     syncing = asyncio.Event()
 
@@ -372,7 +372,7 @@ async def test_the_last_word_comes_when_nothing_runs_any_more(scene: Scene, at_o
 
 
 async def test_a_last_word_that_nobody_hears_does_not_keep_it(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_module, "_GOODBYE_SECONDS", 0.05)
+    monkeypatch.setattr(loop_module, "_GOODBYE_SECONDS", 0.05)
 
     async def unheard() -> None:
         await idle()
@@ -392,9 +392,8 @@ async def test_only_loops_that_are_there_are_woken(scene: Scene) -> None:
         turns.append("turn")
         return await idle()
 
-    loop = scene.crew.add("a", step)
-    scene.crew.wake("a", "nobody")
-    assert loop.name == "a"
+    scene.supervisor.add("a", step)
+    scene.control.wake("a", "nobody")
     scene.work.done.set()
     running = await scene.start()
     scene.control.interrupt("SIGTERM")
