@@ -60,7 +60,7 @@ async def test_it_may_clean_up_within_the_grace_and_is_not_cancelled_twice(patie
             await asyncio.sleep(0.005)
             cleaned.set()
 
-    assert await run(patient, scrape, timeout=0.1) == Retry("took longer than 0.1 s")
+    assert await run(patient, scrape, timeout=0.5) == Retry("took longer than 0.5 s")
     assert cleaned.is_set()
     assert await is_usable(patient)
 
@@ -72,12 +72,12 @@ async def test_a_record_that_comes_within_the_grace_is_kept(patient: Sandbox) ->
         except asyncio.CancelledError:
             return DONE
 
-    assert await run(patient, scrape, timeout=0.1) == DONE
+    assert await run(patient, scrape, timeout=0.5) == DONE
 
 
 async def test_what_will_not_be_cancelled_is_left_and_its_thread_ends() -> None:
     stage = Sandbox("tested", grace=1.0)  # of which its thread's end takes one, and has two
-    assert await run(stage, refuse, timeout=0.1) == Retry("took longer than 0.1 s and did not stop")
+    assert await run(stage, refuse, timeout=0.5) == Retry("took longer than 0.5 s and did not stop")
     assert not stage.is_free
     assert await stage.close()
 
@@ -92,7 +92,7 @@ BLOCKING = [blocks_its_loop, blocks_in_a_plain_function, blocks_in_a_helper_thre
 async def test_a_thread_that_is_held_is_left_behind_until_it_comes_back(stage: Sandbox, blocking: Blocking) -> None:
     release = threading.Event()
     try:
-        assert await run(stage, blocking(release), 0.1) == Retry("took longer than 0.1 s and did not stop")
+        assert await run(stage, blocking(release), 0.5) == Retry("took longer than 0.5 s and did not stop")
         assert not stage.is_free
         assert stage.is_stuck
         assert not await stage.close()

@@ -232,7 +232,7 @@ async def test_a_page_that_is_gone_sets_its_result_aside_with_the_reason(rig: Ri
     await rig.settle()
     (rejected,) = await rig.lpm.list_results(Selection(delivery=Delivery.REJECTED))
     assert rejected.task_id == "t1"
-    assert "gone" in (rejected.last_error or "")
+    assert "is missing on disk" in (rejected.last_error or "")
     assert sorted(rig.gateway.submissions) == ["t2"]
 
 
