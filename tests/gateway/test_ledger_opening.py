@@ -15,12 +15,10 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerAway, LedgerError
-from parcelpost.gateway import ledger_postgres, ledger_sqlite
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
 from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.sql import schema
 from parcelpost.gateway.words import ParcelKey, Stored
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import arrival, task
@@ -77,31 +75,6 @@ async def test_a_file_of_another_kind_is_left_as_it_is(tmp_path: Path) -> None:
             async with opened(str(path)):
                 pass
         assert path.read_bytes() == before
-
-
-async def made_by_the_first_version(database: str) -> None:
-    first = "INSERT INTO schema_version VALUES (1, '2026-11-16T00:00:00.000Z')"
-    if database.startswith("postgresql"):
-        connection = await asyncpg.connect(database)
-        await connection.execute(f"{schema.VERSION_TABLE}; {first}")
-        await connection.execute(Path(ledger_postgres.__file__).with_name("schema").joinpath("0001.sql").read_text())
-        await connection.close()
-        return
-    Path(database).parent.mkdir()
-    with closing(sqlite3.connect(database)) as db:
-        db.executescript(Path(ledger_sqlite.__file__).with_name("schema").joinpath("0001.sql").read_text())
-        db.executescript(f"{schema.VERSION_TABLE}; {first}; PRAGMA application_id = {0x50504C47}")
-
-
-async def test_a_ledger_of_the_first_version_is_brought_up_to_date(database: str, now: datetime) -> None:
-    await made_by_the_first_version(database)
-    async with opened(database) as ledger:
-        await ledger.add_tasks([task("a")], now)
-        assert len(await ledger.grant("w1", ["echo"], 1, now, now + timedelta(hours=1))) == 1
-        assert await ledger.store([arrival("a", value=1)], "w1", now) == [Stored.INSERTED]
-        assert await ledger.store([arrival("a", value=2)], "w1", now) == [Stored.UPDATED]
-    async with opened(database) as ledger:
-        assert await ledger.store([arrival("a", value=2)], "w1", now) == [Stored.DUPLICATE]
 
 
 async def test_a_newer_schema_is_refused(database: str) -> None:

@@ -18,9 +18,13 @@ class Step(Struct, frozen=True):
     sql: str
 
 
+def load(folder: Path) -> list[Step]:
+    return [Step(int(file.stem), file.read_text(encoding="utf-8")) for file in sorted(folder.glob("[0-9]*.sql"))]
+
+
 def steps_after(version: int, folder: Path) -> list[Step]:
-    """What brings a database of that version up to date. Raises LedgerError for one that is ahead of this program."""
-    steps = [Step(int(file.stem), file.read_text(encoding="utf-8")) for file in sorted(folder.glob("[0-9]*.sql"))]
+    """Returns what brings that version up to date. Raises LedgerError for one newer than this program knows."""
+    steps = load(folder)
     newest = steps[-1].version
     if version > newest:
         raise LedgerError(

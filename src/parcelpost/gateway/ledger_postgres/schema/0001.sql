@@ -7,7 +7,7 @@ CREATE TABLE tasks (
     platform     TEXT COLLATE "C" NOT NULL,
     type         TEXT NOT NULL,
     priority     SMALLINT NOT NULL CHECK (priority BETWEEN 1 AND 4),
-    state        TEXT COLLATE "C" NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'failed', 'dead')),
+    state        TEXT COLLATE "C" NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'not_found', 'failed', 'dead')),
     target       TEXT NOT NULL,
     attempts     INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     max_attempts INTEGER NOT NULL CHECK (max_attempts > 0),
@@ -20,6 +20,7 @@ CREATE TABLE tasks (
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
+CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
 CREATE TABLE leases (
     lease_id   BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -57,6 +58,7 @@ CREATE TABLE parcels (
 );
 
 CREATE INDEX parcels_latest ON parcels (received_at, parcel_no);
+CREATE INDEX parcels_with_liens ON parcels (received_at, parcel_no) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
 CREATE TABLE results (
     parcel_no         BIGINT NOT NULL,
@@ -91,8 +93,18 @@ CREATE TABLE workers (
     worker_id     TEXT COLLATE "C" PRIMARY KEY,
     beat          TEXT NOT NULL, -- JSON
     first_seen_at TIMESTAMPTZ NOT NULL,
-    last_seen_at  TIMESTAMPTZ NOT NULL
+    last_seen_at  TIMESTAMPTZ NOT NULL,
+    leaving       BOOLEAN NOT NULL DEFAULT FALSE -- it said goodbye: it is gone at once
 );
+
+-- Which token a worker id belongs to: the one that used it first. '' stands for all tokens without a name.
+CREATE TABLE worker_ids (
+    worker_id TEXT COLLATE "C" PRIMARY KEY,
+    token     TEXT COLLATE "C" NOT NULL,
+    used_at   TIMESTAMPTZ NOT NULL
+);
+
+CREATE INDEX worker_ids_of_token ON worker_ids (token, used_at);
 
 CREATE TABLE commands (
     command_id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -132,6 +144,58 @@ CREATE TABLE activity (
     PRIMARY KEY (minute, platform, outcome)
 );
 
+-- Which ledger this is. A copy or a backup of it is the same one; a new one has another id.
+CREATE TABLE identity (
+    only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
+    ledger_id TEXT NOT NULL
+);
+
+INSERT INTO identity (only_row, ledger_id)
+VALUES (1, substr(md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text), 1, 16));
+
+-- The first tasks of these platforms by priority, then age, each leased to the worker.
+-- They are looked up first and locked afterwards, so that no more are locked than are taken. Where others hold some of
+-- them, it looks further on, until it has enough or has seen all that is queued.
+-- The settings keep it to the indexes, in their order, whatever the statistics say: those of a queue that has just been
+-- filled, or emptied, are of another time.
+CREATE FUNCTION grant_tasks(
+    worker TEXT, wanted TEXT[], capacity INTEGER, now_at TIMESTAMPTZ, until_at TIMESTAMPTZ
+) RETURNS SETOF tasks LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    reach INTEGER := capacity;
+    seen  BIGINT[];
+    taken BIGINT[];
+BEGIN
+    LOOP
+        SELECT array_agg(first.seq) INTO seen
+        FROM (
+            SELECT q.seq FROM unnest(wanted) AS w (platform)
+            CROSS JOIN LATERAL (
+                SELECT t.seq, t.priority FROM tasks t WHERE t.state = 'queued' AND t.platform = w.platform
+                ORDER BY t.priority, t.seq LIMIT reach
+            ) q
+            ORDER BY q.priority, q.seq LIMIT reach
+        ) first;
+
+        SELECT array_agg(free.seq) INTO taken
+        FROM (
+            SELECT t.seq FROM tasks t WHERE t.seq = ANY (seen) AND t.state = 'queued'
+            ORDER BY t.priority, t.seq LIMIT capacity FOR UPDATE SKIP LOCKED
+        ) free;
+
+        EXIT WHEN cardinality(taken) = capacity OR seen IS NULL OR cardinality(seen) < reach;
+        reach := reach * 4;
+    END LOOP;
+
+    INSERT INTO leases (task_id, worker_id, granted_at, expires_at)
+    SELECT t.task_id, worker, now_at, until_at FROM tasks t WHERE t.seq = ANY (taken);
+
+    RETURN QUERY
+    UPDATE tasks t SET state = 'leased', attempts = t.attempts + 1 WHERE t.seq = ANY (taken) RETURNING t.*;
+END
+$$;
+
 -- A batch in one round trip. Each statement in here sees what the others of its kind had committed when it got its
 -- locks, which the parts of one statement would not. Rows are locked in one order: tasks, leases, parcels, results.
 -- `e_` are the entries, sorted by parcel and task, one for each; `l_` are the liens of those that are their parcel's
@@ -144,7 +208,8 @@ CREATE FUNCTION store_results(
     e_search TEXT[],
     l_entry INTEGER[], l_position INTEGER[], l_number TEXT[], l_year INTEGER[], l_tax_year INTEGER[],
     l_status TEXT[], l_holder TEXT[], l_amount BIGINT[], l_sale_date TEXT[], l_json TEXT[]
-) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql AS $$
+) RETURNS TABLE (answer TEXT) LANGUAGE plpgsql
+SET enable_seqscan = off AS $$ -- by keys, also while the tables grow faster than their statistics
 DECLARE
     e_no   BIGINT[];
     won_no BIGINT[];
@@ -179,9 +244,12 @@ BEGIN
     )
     SELECT array_agg(u.parcel_no), array_agg(u.is_new) INTO won_no, won_is_new FROM upserted u;
 
-    SELECT array_agg(p.parcel_no ORDER BY e.place) INTO e_no
-    FROM unnest(e_platform, e_state, e_county, e_parcel) WITH ORDINALITY AS e (platform, state, county, parcel, place)
-    JOIN parcels p ON (p.platform, p.state, p.county, p.parcel_id) = (e.platform, e.state, e.county, e.parcel);
+    SELECT array_agg(
+        (SELECT p.parcel_no FROM parcels p
+         WHERE (p.platform, p.state, p.county, p.parcel_id) = (e.platform, e.state, e.county, e.parcel))
+        ORDER BY e.place
+    ) INTO e_no
+    FROM unnest(e_platform, e_state, e_county, e_parcel) WITH ORDINALITY AS e (platform, state, county, parcel, place);
 
     WITH upserted AS (
         INSERT INTO results AS r (
@@ -197,9 +265,26 @@ BEGIN
             idempotency_key = excluded.idempotency_key, raw_sha256 = excluded.raw_sha256,
             raw_file = excluded.raw_file, data = excluded.data
         WHERE excluded.scraped_at > r.scraped_at
+           OR (excluded.scraped_at = r.scraped_at AND excluded.idempotency_key <> r.idempotency_key)
         RETURNING r.parcel_no, r.task_id
     )
     SELECT array_agg(u.parcel_no), array_agg(u.task_id) INTO kept_no, kept_task FROM upserted u;
+
+    -- A page that was read again: its parcel is of the same task and moment still, and locked since the upsert above.
+    IF cardinality(kept_no) > coalesce(cardinality(won_no), 0) THEN
+        WITH again AS (
+            UPDATE parcels p
+            SET received_at = now_at, owner = e.owner, situs = e.situs, delinquent = e.delinquent,
+                tax_due_cents = e.due, lien_count = e.liens, search = e.search
+            FROM unnest(e_no, e_task, e_newest, e_scraped, e_owner, e_situs, e_delinquent, e_due, e_liens, e_search)
+                 AS e (no, task, newest, scraped, owner, situs, delinquent, due, liens, search)
+            JOIN unnest(kept_no, kept_task) AS k (no, task) ON k.no = e.no AND k.task = e.task
+            WHERE e.newest AND p.parcel_no = e.no AND p.task_id = e.task AND p.scraped_at = e.scraped
+              AND (won_no IS NULL OR e.no <> ALL (won_no))
+            RETURNING p.parcel_no
+        )
+        SELECT won_no || array_agg(a.parcel_no), won_is_new || array_agg(FALSE) INTO won_no, won_is_new FROM again a;
+    END IF;
 
     IF won_no IS NOT NULL THEN
         IF cardinality(l_entry) > 0 THEN

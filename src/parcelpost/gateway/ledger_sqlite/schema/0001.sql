@@ -6,7 +6,7 @@ CREATE TABLE tasks (
     platform     TEXT NOT NULL,
     type         TEXT NOT NULL,
     priority     INTEGER NOT NULL CHECK (priority BETWEEN 1 AND 4),
-    state        TEXT NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'failed', 'dead')),
+    state        TEXT NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'not_found', 'failed', 'dead')),
     target       TEXT NOT NULL,
     attempts     INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     max_attempts INTEGER NOT NULL CHECK (max_attempts > 0),
@@ -19,6 +19,7 @@ CREATE TABLE tasks (
 
 CREATE INDEX tasks_queued ON tasks (platform, priority, seq) WHERE state = 'queued';
 CREATE INDEX tasks_ended ON tasks (ended_at, platform, priority, state) WHERE ended_at IS NOT NULL;
+CREATE INDEX tasks_without_record ON tasks (state, ended_at, seq) WHERE state IN ('not_found', 'failed', 'dead'); -- listed, the last one first
 
 CREATE TABLE leases (
     lease_id   INTEGER PRIMARY KEY,
@@ -56,6 +57,7 @@ CREATE TABLE parcels (
 ) STRICT;
 
 CREATE INDEX parcels_latest ON parcels (received_at);
+CREATE INDEX parcels_with_liens ON parcels (received_at) WHERE lien_count > 0; -- the latest liens, however few parcels have any
 
 CREATE TABLE results (
     result_no         INTEGER PRIMARY KEY,
@@ -92,8 +94,18 @@ CREATE TABLE workers (
     worker_id     TEXT PRIMARY KEY,
     beat          TEXT NOT NULL, -- JSON
     first_seen_at TEXT NOT NULL,
-    last_seen_at  TEXT NOT NULL
+    last_seen_at  TEXT NOT NULL,
+    leaving       INTEGER NOT NULL DEFAULT 0 CHECK (leaving IN (0, 1)) -- it said goodbye: it is gone at once
 ) STRICT, WITHOUT ROWID;
+
+-- Which token a worker id belongs to: the one that used it first. '' stands for all tokens without a name.
+CREATE TABLE worker_ids (
+    worker_id TEXT PRIMARY KEY,
+    token     TEXT NOT NULL,
+    used_at   TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX worker_ids_of_token ON worker_ids (token, used_at);
 
 CREATE TABLE commands (
     command_id INTEGER PRIMARY KEY,
@@ -132,3 +144,11 @@ CREATE TABLE activity (
     count    INTEGER NOT NULL,
     PRIMARY KEY (minute, platform, outcome)
 ) STRICT, WITHOUT ROWID;
+
+-- Which ledger this is. A copy or a backup of it is the same one; a new one has another id.
+CREATE TABLE identity (
+    only_row  INTEGER PRIMARY KEY CHECK (only_row = 1),
+    ledger_id TEXT NOT NULL
+) STRICT;
+
+INSERT INTO identity (only_row, ledger_id) VALUES (1, lower(hex(randomblob(8))));
