@@ -70,9 +70,7 @@ demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four inve
 # Two more than there are processors: many tests wait for other processes most of their time.
 TEST_PROCESSES ?= $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 2)')
 
-# Where a process may be forked in mid-life, all of them share what one has imported and collected.
-PYTEST := $(BIN)/python -m pytest \
-	$(if $(filter Linux,$(shell uname -s)),--processes $(TEST_PROCESSES),-n $(TEST_PROCESSES) --dist loadgroup)
+PYTEST := $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup
 
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && exec $(BIN)/mypy
 

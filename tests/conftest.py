@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import random
 import signal
@@ -16,8 +18,6 @@ from hypothesis import settings
 settings.register_profile("parcelpost", deadline=None, derandomize=True, max_examples=40)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("parcelpost")
-
-pytest_plugins = ["tests.processes"]
 
 # Failed asserts say why outside the test files, too.
 pytest.register_assert_rewrite(*(f"tests.storage.crash.{name}" for name in ("acknowledged", "agreement", "store_life")))
@@ -33,6 +33,18 @@ if not os.environ.get("PARCELPOST_TRY_CONTAINER"):
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).with_name("authority.pem"))
 
 os.environ.setdefault("TEST_SEED", str(random.randrange(2**32)))  # the processes of pytest-xdist inherit it
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each process of pytest-xdist begins to import the tests elsewhere, and so compiles for the others, too."""
+    of_process = getattr(session.config, "workerinput", None)
+    if of_process is None or session.config.args != session.config.getini("testpaths"):
+        return
+    files = sorted((session.config.rootpath / "tests").rglob("test_*.py"))
+    start = len(files) * int(of_process["workerid"].removeprefix("gw")) // of_process["workercount"]
+    for file in (*files[start:], *files[:start]):
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # it is told when the test is collected
+            importlib.import_module(".".join(file.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
