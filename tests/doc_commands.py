@@ -100,4 +100,4 @@ def understood(words: list[str]) -> None:
     """Raises what the command line says of words that it does not understand. Runs nothing."""
     command, name, left = leaf(words)
     with contextlib.suppress(typer.Exit):  # --help, --version
-        command.make_context(name, left)
+        command.make_context(name, left, help_option_names=["-h", "--help"])
