@@ -153,7 +153,7 @@ async def test_a_signal_drains_what_runs_and_delivers_it(tmp_path: Path, number:
         last = gateway.beats[-1]
         assert (last["leaving"], last["active_tasks"]) == (True, 0)
         assert (last["queue"]["completed"], last["queue"]["unsynced"]) == (1, 0)
-        assert not any("leaving" in beat for beat in gateway.beats[:-1])
+        assert not any(beat["leaving"] for beat in gateway.beats[:-1])
     (stopped,) = [line for line in log(tmp_path) if line["event"] == "WorkerStopped"]
     assert (stopped["reason"], stopped["released"]) == (number.name, 0)
 

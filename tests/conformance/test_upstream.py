@@ -15,7 +15,7 @@ import pytest
 
 from parcelpost.errors import Refused, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
-from parcelpost.upstream.base import MetricsSample
+from parcelpost.upstream.base import MetricsSample, queue_counts
 from tests.conformance.stages import Place, UpstreamStage
 from tests.upstream.making import PAGE, a_beat, an_end, an_entry
 
@@ -85,7 +85,7 @@ async def test_what_a_dead_worker_had_comes_back_until_it_was_tried_often_enough
         assert not (await other.get_work(5, ["echo"])).tasks
     state, error = await stage.state("t1")
     assert state == "failed"
-    assert "without a word" in (error or "")
+    assert "without a report" in (error or "")
 
 
 async def test_a_result_is_kept_as_it_is_and_completes_its_task(stage: UpstreamStage) -> None:
@@ -202,23 +202,24 @@ async def test_commands_are_heard_once_and_in_order(stage: UpstreamStage) -> Non
 
 async def test_a_heartbeat_says_until_when_leases_run(stage: UpstreamStage) -> None:
     """Of all that was granted since a moment, or of those that have names and were extended."""
-    nothing = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
+    nothing = msgspec.structs.replace(a_beat(), active_tasks=0, queue=queue_counts(QueueDepth()))
     await stage.add(_task("t1"))
     async with stage.worker("w-1") as worker:
         (task,) = (await worker.get_work(1, ["echo"])).tasks
         nearly_over = Lease(task_id="t1", lease_id=task.lease_id, expires_at=datetime.now(UTC) + SOON)
         named = [nearly_over] if task.lease_id else []
-        heard = await worker.heartbeat(msgspec.structs.replace(a_beat(), leases=named))
+        extended = await worker.extend_leases(named)
+        reply = await worker.heartbeat(a_beat())
         empty = await worker.heartbeat(nothing)
     if task.lease_id:
-        (until,) = [lease.expires_at for lease in heard.leases if lease.lease_id == task.lease_id]
+        (until,) = [lease.expires_at for lease in extended if lease.lease_id == task.lease_id]
     else:
-        assert heard.leases_since is not None
-        assert heard.lease_expires_at is not None
-        assert heard.leases_since < datetime.now(UTC) - SOON
-        until = heard.lease_expires_at
+        assert reply.leases_since is not None
+        assert reply.lease_expires_at is not None
+        assert reply.leases_since < datetime.now(UTC) - SOON
+        until = reply.lease_expires_at
     assert until > datetime.now(UTC) + SOON
-    assert (empty.lease_expires_at, empty.leases_since, list(empty.leases)) == (None, None, [])
+    assert (empty.lease_expires_at, empty.leases_since) == (None, None)
 
 
 async def test_a_page_is_kept_and_one_that_is_damaged_is_not(stage: UpstreamStage, tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ async def test_signals_become_the_fleets_experience(stage: UpstreamStage) -> Non
 
 
 async def test_figures_are_taken_again_and_again(stage: UpstreamStage) -> None:
-    sample = MetricsSample(timestamp="2026-11-15T12:00:00.000Z", values={"cpu_percent": 1.5, "ram_used_gb": None})
+    sample = MetricsSample(at=datetime(2026, 11, 15, 12, tzinfo=UTC), values={"cpu_percent": 1.5, "ram_used_gb": None})
     async with stage.worker("w-1") as worker:
         for _ in range(2):
             await worker.submit_metrics([sample])

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from parcelpost.model import Lease, Task
-from parcelpost.upstream.base import Heartbeat
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
-from tests.upstream.making import a_beat
 
 BEGIN = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -41,7 +36,3 @@ def lease_of(task: Task) -> Lease:
     """As the worker's store names it."""
     assert task.lease_expires_at is not None
     return Lease(task_id=task.task_id, lease_id=task.lease_id, expires_at=task.lease_expires_at)
-
-
-def a_beat_with(leases: Iterable[Lease]) -> Heartbeat:
-    return msgspec.structs.replace(a_beat(), leases=list(leases))

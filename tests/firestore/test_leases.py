@@ -11,14 +11,15 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.errors import Unavailable
 from parcelpost.model import Lease, OutboxEntry, QueueDepth, TaskStatus
+from parcelpost.upstream.base import queue_counts
 from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open, ServersClock
 from tests.firestore.documents import Code
-from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
+from tests.firestore.making import BEGIN, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
 from tests.upstream.making import a_beat, an_end, an_entry
 
-NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=QueueDepth())
+NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=queue_counts(QueueDepth()))
 MINUTE = timedelta(minutes=1)
 
 
@@ -39,12 +40,11 @@ async def test_a_heartbeat_extends_the_leases_that_are_half_over(
     first = task(server, "old")["lease_expires_at"]
     server.documents.ahead = 5 * MINUTE
     (young,) = await _take(client, 1)
-    beat = a_beat_with([old, young])
-    assert (await client.heartbeat(beat)).leases == []
+    assert await client.extend_leases([old, young]) == []
     assert task(server, "old")["lease_expires_at"] == first, "not yet: that would cost a write for each beat"
     server.documents.ahead = 8 * MINUTE
     before = task(server, "young")
-    (kept,) = (await client.heartbeat(beat)).leases
+    (kept,) = await client.extend_leases([old, young])
     assert (kept.task_id, kept.lease_id) == ("old", old.lease_id)
     assert abs(kept.expires_at - old.expires_at - 8 * MINUTE) < MINUTE
     assert abs(task(server, "old")["lease_expires_at"] - first - 8 * MINUTE) < MINUTE
@@ -62,7 +62,7 @@ async def test_what_was_claimed_and_never_arrived_is_not_extended(server: Firest
         here = await _take(busy)
         for minutes in range(0, 15, 5):
             server.documents.ahead = minutes * MINUTE
-            here = list((await busy.heartbeat(a_beat_with(here))).leases) or here
+            here = list(await busy.extend_leases(here)) or here
         server.documents.ahead = 16 * MINUTE
         assert await _ids(other) == ["lost"]
         assert task(server, "here")["worker"] == "w-1"
@@ -77,7 +77,7 @@ async def test_a_worker_that_starts_again_keeps_what_is_in_its_store(
         await _take(before, 1)  # and it died before these were stored
     async with open_worker("w-1") as after, open_worker("w-2") as other:
         server.documents.ahead = 10 * MINUTE
-        (kept,) = (await after.heartbeat(a_beat_with(stored))).leases
+        (kept,) = await after.extend_leases(stored)
         server.documents.ahead = 16 * MINUTE
         assert await _ids(other) == ["on its way"]
         assert kept.expires_at > datetime.now(UTC) + 24 * MINUTE
@@ -95,8 +95,8 @@ async def test_only_what_was_extended_is_told(server: FirestoreServer, open_work
             assert await _ids(client) == [task_id]
         before = {task_id: task(server, task_id) for task_id in ("ended", "taken", "mine again")}
         server.documents.ahead = 8 * MINUTE
-        heard = await one.heartbeat(a_beat_with(leases.values()))
-        assert [lease.task_id for lease in heard.leases] == ["mine"]
+        extended = await one.extend_leases(list(leases.values()))
+        assert [lease.task_id for lease in extended] == ["mine"]
         assert {task_id: task(server, task_id) for task_id in before} == before
 
 
@@ -177,9 +177,9 @@ async def test_a_conflict_over_leases_does_not_keep_a_worker_from_its_commands(
     server.documents.ahead = 8 * MINUTE
     server.put({f"{ROOT}/workers/w-1/commands/c1": {"command": "pause", "ordered_at": server.documents.now()}})
     server.play("Commit", fails(Code.ABORTED, "Too much contention on these documents."), times=4)
-    heard = await client.heartbeat(a_beat_with(leases))
-    assert (heard.commands, heard.leases) == (["pause"], [])
-    assert len((await client.heartbeat(a_beat_with(leases))).leases) == 1
+    assert await client.extend_leases(leases) == []
+    assert (await client.heartbeat(a_beat())).commands == ["pause"]
+    assert len(await client.extend_leases(leases)) == 1
 
 
 async def test_no_lease_is_extended_for_longer_than_a_day(server: FirestoreServer, client: FirestoreClient) -> None:
@@ -187,7 +187,7 @@ async def test_no_lease_is_extended_for_longer_than_a_day(server: FirestoreServe
     leases = await _take(client)
     for minutes in range(0, 25 * 60, 10):
         server.documents.ahead = timedelta(minutes=minutes)
-        leases = list((await client.heartbeat(a_beat_with(leases))).leases) or leases
+        leases = list(await client.extend_leases(leases)) or leases
     assert leases[0].expires_at > datetime.now(UTC) + timedelta(hours=23)
     assert await _ids(client) == ["t1"], "it came back"
     assert task(server, "t1")["attempts"] == 2
@@ -207,7 +207,7 @@ async def test_a_worker_whose_clock_is_wrong_takes_nobodys_task(server: Firestor
         assert abs(other.lease_expires_at - tomorrow() - 15 * MINUTE) < MINUTE, "by its own clock"
         server.documents.ahead = 8 * MINUTE
         half_over = msgspec.structs.replace(lease_of(other), expires_at=tomorrow() + 7 * MINUTE)
-        (kept,) = (await wrong.heartbeat(a_beat_with([half_over]))).leases
+        (kept,) = await wrong.extend_leases([half_over])
         assert abs(kept.expires_at - tomorrow() - 15 * MINUTE) < MINUTE
         assert await _ids(right) == []
     assert abs(task(server, "t2")["lease_expires_at"] - datetime.now(UTC) - 23 * MINUTE) < MINUTE
@@ -222,7 +222,7 @@ async def test_a_clock_that_jumps_takes_nobodys_task(server: FirestoreServer, op
         jump = timedelta(hours=1)
         assert await _ids(jumping) == []
         jump = timedelta(hours=-1)
-        (kept,) = (await jumping.heartbeat(a_beat_with(leases))).leases
+        (kept,) = await jumping.extend_leases(leases)
         assert abs(kept.expires_at - datetime.now(UTC) - jump - 15 * MINUTE) < MINUTE, "by its own clock"
     assert (task(server, "t1")["worker"], task(server, "t1")["attempts"]) == ("w-1", 1)
 
@@ -232,14 +232,14 @@ async def test_what_was_claimed_and_never_arrived_is_given_back_at_the_next_beat
     server: FirestoreServer, client: FirestoreClient, is_busy: bool
 ) -> None:
     add_tasks(server, "here")
-    here = await _take(client)
+    await _take(client)
     add_tasks(server, "t1", "t2")
     server.play("Commit", lost())
     with pytest.raises(Unavailable):
         await _ids(client)
     assert task(server, "t1")["status"] == "leased"
     server.play("Commit", fails(Code.ABORTED), times=4)
-    beat = a_beat_with(here) if is_busy else NOTHING
+    beat = a_beat() if is_busy else NOTHING
     await client.heartbeat(beat)
     assert task(server, "t1")["status"] == "leased", "others were at it"
     await client.heartbeat(beat)
@@ -295,7 +295,7 @@ async def test_a_machine_that_slept_extends_by_firestores_time(
     async with open_worker("w-1") as client:
         leases = await _take(client)
         server.documents.ahead = 14 * MINUTE
-        (kept,) = (await client.heartbeat(a_beat_with(leases))).leases
+        (kept,) = await client.extend_leases(leases)
     until = datetime.now(UTC) + 29 * MINUTE
     assert abs(task(server, "t1")["lease_expires_at"] - until) < MINUTE
     assert abs(kept.expires_at - until) < MINUTE
@@ -306,6 +306,6 @@ async def test_hundreds_of_leases_are_looked_after(server: FirestoreServer, clie
     taken = [lease for _ in range(5) for lease in await _take(client)]
     assert len({lease.task_id for lease in taken}) == 500
     server.documents.ahead = 8 * MINUTE
-    assert len((await client.heartbeat(a_beat_with(taken))).leases) == 500
+    assert len(await client.extend_leases(taken)) == 500
     until = min(one["lease_expires_at"] for one in server.all(f"{ROOT}/tasks").values())
     assert until > datetime.now(UTC) + 20 * MINUTE

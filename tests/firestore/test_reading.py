@@ -81,5 +81,5 @@ async def test_a_reference_that_makes_no_sense_opens_nothing(
     odd = {**result, "data_in_raw_store": {**result["data_in_raw_store"], **harm}}
     with pytest.raises((InvalidInput, RawFileDamaged)):
         await open_record(odd, _store(tmp_path / "raw"))
-    with pytest.raises(InvalidInput, match="no result"):
+    with pytest.raises(InvalidInput, match="not a result"):
         await open_record({}, _store(tmp_path / "raw"))

@@ -47,7 +47,7 @@ async def test_a_batch_of_any_size_goes_in_commits_of_10_mib(server: FirestoreSe
 
 UNFIT = [
     ({"text": "x" * 1_100_000}, "it is too large for a document"),
-    ({"a": [[1, 2], [3]]}, "a list stands directly in a list"),
+    ({"a": [[1, 2], [3]]}, "a list holds another list"),
     ({"a": 2**64}, "a number has more than 64 bits"),
 ]
 
@@ -99,7 +99,7 @@ async def test_a_raw_store_that_cannot_be_written_is_told(open_worker: Open, tmp
 async def test_a_late_result_completes_a_task_that_was_given_up(
     server: FirestoreServer, client: FirestoreClient
 ) -> None:
-    add_tasks(server, "t1", status="failed", error="its lease ended without a word", ended_at=NOW)
+    add_tasks(server, "t1", status="failed", error="its lease ended without a report", ended_at=NOW)
     await client.submit_results([an_entry()])
     assert (task(server, "t1")["status"], task(server, "t1")["error"]) == ("done", None)
 
@@ -153,7 +153,7 @@ async def test_every_field_that_is_written_is_told_in_the_layout(
     await client.get_work(1, ["echo"])
     await client.submit_results([_result("t1", {}), _result("t2", {"a": [[1]]})])
     await client.heartbeat(a_beat())
-    await client.submit_metrics([MetricsSample(timestamp="2026-11-15T12:00:00.000Z", values={"cpu_percent": 1})])
+    await client.submit_metrics([MetricsSample(at=datetime(2026, 11, 15, 12, tzinfo=UTC), values={"cpu_percent": 1})])
     signal = Signal(platform="a", field="b", selector="c", selector_type="css", success=True)
     await client.submit_signals([signal], "first")
     layout = (Path(__file__).parents[2] / "deploy" / "firestore" / "README.md").read_text()

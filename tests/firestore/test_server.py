@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parcelpost.upstream.firestore.calls import change, count, put, query, remove
+from parcelpost.upstream.firestore.calls import change, increment, put, query, remove
 from tests.firestore.documents import Code, Documents, Problem
 
 PARENT = "projects/p/databases/d/documents"
@@ -15,7 +15,7 @@ A, B = f"{PARENT}/tasks/a", f"{PARENT}/tasks/b"
 
 
 def _queued(most: int = 10) -> Any:
-    return type(query("tasks", most=1)).pb(query("tasks", ("status", "==", "queued"), most=most))
+    return type(query("tasks", limit=1)).pb(query("tasks", ("status", "==", "queued"), limit=most))
 
 
 def _refusal(documents: Documents, *writes: Any, size: int = 0, transaction: bytes = b"") -> Any:
@@ -66,14 +66,14 @@ def test_a_commit_is_done_as_a_whole_or_not_at_all() -> None:
     stale = put(A, {"n": 2})
     stale.current_document.update_time.FromSeconds(1)
     assert _refusal(documents, stale) is Code.FAILED_PRECONDITION
-    documents.commit([count(A, {"m": 1}, {"n": 2}), change(A, {"x": "y"})], 0, b"")
+    documents.commit([increment(A, {"m": 1}, {"n": 2}), change(A, {"x": "y"})], 0, b"")
     fields = documents.all[A].fields
     assert (fields["n"].integer_value, fields["m"].integer_value, fields["x"].string_value) == (3, 1, "y")
 
 
 TOO_MUCH: list[tuple[str, Callable[[], list[Any]], int]] = [
     ("501 writes", lambda: [put(f"{PARENT}/tasks/{number}", {}) for number in range(501)], 0),
-    ("sums count as writes", lambda: [count(f"{PARENT}/t/{number}", {}, {"n": 1}) for number in range(251)], 0),
+    ("sums count as writes", lambda: [increment(f"{PARENT}/t/{number}", {}, {"n": 1}) for number in range(251)], 0),
     ("10 MiB", lambda: [put(A, {})], 10 * 1024 * 1024 + 1),
     ("a document of 1 MiB", lambda: [put(A, {"text": "x" * 1024 * 1024})], 0),
     ("a list in a list", lambda: [put(A, {"list": [[1]]})], 0),
@@ -104,7 +104,7 @@ def test_queries_leave_out_what_lacks_a_field_and_ask_for_their_index() -> None:
     documents.commit([put(f"{PARENT}/tasks/without", {"status": "x"})], 0, b"")
 
     def names(*conditions: Any, order: tuple[str, ...] = ("lease_expires_at",), most: int = 10) -> list[str]:
-        asked = query("tasks", *conditions, order=order, most=most)
+        asked = query("tasks", *conditions, order=order, limit=most)
         found = documents.find(PARENT, type(asked).pb(asked), b"")
         return [document.name.rpartition("/")[2] for document in found]
 

@@ -11,7 +11,7 @@ from parcelpost.upstream.firestore.client import FirestoreClient
 from parcelpost.upstream.firestore.encoding import size
 from tests.firestore.conftest import Open
 from tests.firestore.documents import MOST_DOCUMENT_BYTES
-from tests.firestore.making import BEGIN, a_beat_with, add_tasks, lease_of, task
+from tests.firestore.making import BEGIN, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer
 from tests.upstream.making import an_entry
 
@@ -57,7 +57,7 @@ async def test_a_task_of_any_name_that_firestore_takes_is_extended_and_ended(
     add_tasks(server, name)
     leases = [lease_of(one) for one in (await client.get_work(1, ["echo"])).tasks]
     server.documents.ahead = 8 * MINUTE
-    assert [lease.task_id for lease in (await client.heartbeat(a_beat_with(leases))).leases] == [name]
+    assert [lease.task_id for lease in await client.extend_leases(leases)] == [name]
     await client.submit_results([an_entry(name)])
     assert task(server, name)["status"] == "done"
 

@@ -57,9 +57,9 @@ FAULTS: list[tuple[Exception, type[UpstreamError], str]] = [
     (TransportError(SECRET), Unavailable, "could not be renewed (TransportError)"),
     (RefreshError(SECRET, retryable=True), Unavailable, "could not be renewed (RefreshError)"),
     (OSError(SECRET), Unavailable, "could not be renewed (OSError)"),
-    (RefreshError(f"invalid_grant: {SECRET}", {"error": SECRET}), Unauthorized, "are not taken (RefreshError)"),
-    (GoogleAuthError(SECRET), Unauthorized, "are not taken (GoogleAuthError)"),
-    (ValueError(SECRET), Unauthorized, "are not taken (ValueError)"),
+    (RefreshError(f"invalid_grant: {SECRET}", {"error": SECRET}), Unauthorized, "are not accepted (RefreshError)"),
+    (GoogleAuthError(SECRET), Unauthorized, "are not accepted (GoogleAuthError)"),
+    (ValueError(SECRET), Unauthorized, "are not accepted (ValueError)"),
 ]
 
 

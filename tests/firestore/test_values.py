@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from parcelpost.upstream.firestore.calls import put
 from parcelpost.upstream.firestore.encoding import (
-    MOST_DOCUMENT_BYTES,
+    MAX_DOCUMENT_BYTES,
     Layout,
-    Unfit,
-    burden,
+    NotStorable,
+    checked_size,
     decode,
     document_id,
     encode,
@@ -35,8 +35,8 @@ RECORDS = st.dictionaries(
 def test_what_is_found_fit_is_taken_and_comes_back_the_same(record: dict[str, Any]) -> None:
     documents = Documents()
     try:
-        size = burden(record)
-    except Unfit:
+        size = checked_size(record)
+    except NotStorable:
         return
     write = put(PATH, {"data": record})
     documents.commit([write], 0, b"")
@@ -47,16 +47,16 @@ def test_what_is_found_fit_is_taken_and_comes_back_the_same(record: dict[str, An
 
 
 LARGE: list[Any] = [
-    {"text": "x" * (MOST_DOCUMENT_BYTES - 100)},
-    {"text": "é" * (MOST_DOCUMENT_BYTES // 2 - 100)},
-    {"list": [0] * (MOST_DOCUMENT_BYTES // 16 - 20)},
-    {f"{number:06}": {} for number in range(MOST_DOCUMENT_BYTES // 22 - 20)},
+    {"text": "x" * (MAX_DOCUMENT_BYTES - 100)},
+    {"text": "é" * (MAX_DOCUMENT_BYTES // 2 - 100)},
+    {"list": [0] * (MAX_DOCUMENT_BYTES // 16 - 20)},
+    {f"{number:06}": {} for number in range(MAX_DOCUMENT_BYTES // 22 - 20)},
 ]
 
 
 @pytest.mark.parametrize("record", LARGE, ids=["text", "letters", "list", "maps"])
 def test_the_largest_that_is_found_fit_is_taken(record: Any) -> None:
-    assert MOST_DOCUMENT_BYTES - 1_000 < burden(record) <= MOST_DOCUMENT_BYTES
+    assert MAX_DOCUMENT_BYTES - 1_000 < checked_size(record) <= MAX_DOCUMENT_BYTES
     Documents().commit([put(PATH, {"data": record, "task_id": "x" * 500})], 0, b"")
 
 
@@ -65,18 +65,18 @@ def _nested(levels: int) -> Any:
 
 
 def test_the_deepest_that_is_found_fit_is_taken() -> None:
-    burden(_nested(18))
+    checked_size(_nested(18))
     Documents().commit([put(PATH, {"data": _nested(18)})], 0, b"")
-    with pytest.raises(Unfit, match="nested"):
-        burden(_nested(20))
+    with pytest.raises(NotStorable, match="nested"):
+        checked_size(_nested(20))
     with pytest.raises(Problem):
         Documents().commit([put(PATH, {"data": _nested(20)})], 0, b"")
 
 
 @pytest.mark.parametrize("record", [{"a": [[1]]}, {"a": 2**63}, {"__a__": 1}, {"": 1}, {"é" * 751: 1}])
 def test_what_no_document_can_hold_is_found_unfit(record: Any) -> None:
-    with pytest.raises(Unfit):
-        burden(record)
+    with pytest.raises(NotStorable):
+        checked_size(record)
 
 
 def test_moments_come_back_to_the_microsecond() -> None:

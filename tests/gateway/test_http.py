@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import zstandard
 
@@ -21,7 +22,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import ParcelFilter
-from parcelpost.protocol.client import not_found_body
+from parcelpost.protocol.payloads import Completion
 from parcelpost.storage.results import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
 
@@ -262,7 +263,9 @@ async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
 async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(parts: Parts, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a"), a_task("b"))
     await client.get("/internal/work?platforms=echo&capacity=2")
-    await client.post("/internal/tasks/a/complete", content=not_found_body("no such parcel"))
+    await client.post(
+        "/internal/tasks/a/complete", content=msgspec.json.encode(Completion(not_found=True, error="no such parcel"))
+    )
     await client.post("/internal/tasks/b/complete")
     rows = [await parts.ledger.task(name) for name in ("a", "b")]
     assert [(row.state, row.error) for row in rows if row] == [("not_found", "no such parcel"), ("done", None)]
@@ -441,7 +444,7 @@ async def test_figures_are_kept(parts: Parts, client: httpx2.AsyncClient) -> Non
     samples = [{"timestamp": "2026-01-01T00:00:00Z", "cpu_percent": 1.5, "odd": "x"}, {"timestamp": "yesterday"}]
     assert (await client.post("/internal/metrics", json=samples)).json() == {"accepted": 1, "failed": 1}
     (kept,) = await parts.ledger.metrics("w-1", parts.clock.now(), 10)
-    assert kept.figures == {"cpu_percent": 1.5}
+    assert kept.values == {"cpu_percent": 1.5}
 
 
 # Raw files

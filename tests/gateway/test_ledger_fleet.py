@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import ActivityRow, Beat, MetricsSample
+from parcelpost.gateway.words import ActivityRow, Beat
 from parcelpost.model import Signal
+from parcelpost.protocol.payloads import MetricsSample
 from tests.gateway.making import task
 
 MINUTE = timedelta(minutes=1)
@@ -106,9 +107,9 @@ async def test_what_is_no_selector_is_not_counted_and_harms_no_other(ledger: Led
 
 
 async def test_a_sample_of_the_same_moment_changes_nothing(ledger: Ledger, now: datetime) -> None:
-    first = [MetricsSample(at=now + n * HOUR, figures={"tasks": n, "nul": "\0"}) for n in range(4)]
+    first = [MetricsSample(at=now + n * HOUR, values={"tasks": n, "nothing": None}) for n in range(4)]
     await ledger.add_metrics("w1", [first[2], *first])
-    await ledger.add_metrics("w1", [MetricsSample(at=now, figures={"tasks": 99})])
+    await ledger.add_metrics("w1", [MetricsSample(at=now, values={"tasks": 99})])
     assert await ledger.metrics("w1", now, 10) == first
     assert await ledger.metrics("w1", now + HOUR, 2) == first[2:], "the newest of them, oldest first"
     assert await ledger.metrics("w2", now, 10) == []
@@ -130,7 +131,7 @@ async def test_activity_adds_up(ledger: Ledger, now: datetime) -> None:
 async def test_what_is_old_is_pruned(ledger: Ledger, now: datetime) -> None:
     for at in (now - 3 * DAY, now):
         await ledger.add_activity({("echo", "stored"): 1}, at)
-        await ledger.add_metrics("w1", [MetricsSample(at=at, figures={})])
+        await ledger.add_metrics("w1", [MetricsSample(at=at, values={})])
         await ledger.add_signals([signal("a", True)], at)
     assert [await ledger.prune(now - DAY, now - DAY, 2) for _ in range(3)] == [2, 1, 0]
     assert len(await ledger.activity(now - 9 * DAY)) == 1

@@ -14,7 +14,8 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.gateway.opening import open_ledger
 from parcelpost.gateway.sql import schema
-from parcelpost.gateway.words import Ended, MetricsSample, Stored, TaskState
+from parcelpost.gateway.words import Ended, Stored, TaskState
+from parcelpost.protocol.payloads import MetricsSample
 from parcelpost.raw_store import open_raw_store
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.filling import fill
@@ -65,7 +66,7 @@ async def versions_of(database: str) -> list[int]:
 async def fill_every_table(database: str, folder: Path, now: datetime) -> None:
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
         await fill(ledger, open_raw_store(str(folder), {}), now, parcels=4)
-        await ledger.add_metrics("harlow-01", [MetricsSample(at=now, figures={"tasks_completed": 3})])
+        await ledger.add_metrics("harlow-01", [MetricsSample(at=now, values={"tasks_completed": 3})])
         await ledger.claim_worker_id("harlow-01", "", [""], 10, now, now)
 
 

@@ -1,4 +1,4 @@
-"""Entries of the outbox and heartbeats, for the tests of the wire."""
+"""Outbox entries and heartbeats, for the tests of the protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from parcelpost.model import OutboxEntry, QueueDepth, Source, TaskStatus
-from parcelpost.upstream.base import Heartbeat
+from parcelpost.upstream.base import Heartbeat, queue_counts
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PAGE = b"<html>page</html>"
@@ -60,10 +60,11 @@ def a_beat() -> Heartbeat:
         active_tasks=2,
         completed_last_minute=3,
         failed_last_minute=1,
-        platforms=["echo"],
+        platforms=("echo",),
         cpu_percent=12.5,
         memory_percent=float("nan"),
-        queue=QueueDepth(pending=4, unsynced=5, oldest_unsynced_seconds=6.5),
+        queue=queue_counts(QueueDepth(pending=4, unsynced=5)),
+        oldest_unsynced_seconds=6.5,
         version="1",
         paused=False,
         disk_free_bytes=10**9,

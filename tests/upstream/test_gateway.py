@@ -141,10 +141,10 @@ async def test_the_optional_parts_are_used_where_they_are(gateway: HostileGatewa
     found = {"platform": "echo", "field": "f", "selector": "s", "selector_type": "css"}
     gateway.selectors = [{**found, "success_rate": 1, "samples": 2}]
     await client.submit_signals([SIGNAL], "first")
-    await client.submit_metrics([MetricsSample(timestamp="2026", values={"tasks_completed": 3})])
+    await client.submit_metrics([MetricsSample(at=NOW, values={"tasks_completed": 3})])
     assert await client.get_selectors("echo") == [RankedSelector(**found, success_rate=1.0, samples=2)]
     assert gateway.signals[0]["selector"] == "#o"
-    assert gateway.metrics == [{"timestamp": "2026", "tasks_completed": 3}]
+    assert gateway.metrics == [{"timestamp": "2026-01-01T12:00:00.000Z", "tasks_completed": 3}]
 
 
 @pytest.mark.parametrize("code", [404, 405])
@@ -153,7 +153,7 @@ async def test_the_optional_parts_may_be_missing(gateway: HostileGateway, client
     with pytest.raises(NotOffered):
         await client.submit_signals([SIGNAL], "first")
     with pytest.raises(NotOffered):
-        await client.submit_metrics([MetricsSample(timestamp="2026", values={})])
+        await client.submit_metrics([MetricsSample(at=NOW, values={})])
     with pytest.raises(NotOffered):
         await client.get_selectors("echo")
 

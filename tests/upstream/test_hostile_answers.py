@@ -28,7 +28,7 @@ CALLS: dict[str, Call] = {
     "raw-files": lambda client, path: client.upload_raw_file(an_entry(page=True), path),
     "fail": lambda client, _: client.report_end(an_end("t1")),
     "heartbeat": lambda client, _: client.heartbeat(a_beat()),
-    "metrics": lambda client, _: client.submit_metrics([MetricsSample(timestamp="2026", values={})]),
+    "metrics": lambda client, _: client.submit_metrics([MetricsSample(at=NOW, values={})]),
     "selectors": lambda client, _: client.get_selectors("echo"),
 }
 REQUIRED = ["work", "results", "raw-files", "fail", "heartbeat"]

@@ -23,7 +23,7 @@ _MOST_ERRORS = 100
 _Read = Sequence[Arrival | server.BadEntry]
 
 
-async def take_results(parts: Parts, body: bytes, worker_id: str) -> payloads.ResultsWords:
+async def take_results(parts: Parts, body: bytes, worker_id: str) -> payloads.ResultsReply:
     """Raises InvalidInput for a body that is no batch, LedgerAway when nothing could be stored."""
     now = parts.clock.now()
     read = await parse(_read, body, now)
@@ -109,19 +109,19 @@ async def _by_now(parts: Parts, read: _Read, now: datetime) -> _Read:
     ]
 
 
-def _words(read: _Read, stored: Sequence[Stored]) -> payloads.ResultsWords:
-    receipts: list[payloads.ReceiptWords] = []
+def _words(read: _Read, stored: Sequence[Stored]) -> payloads.ResultsReply:
+    receipts: list[payloads.EntryReceipt] = []
     errors: list[str] = []
     fates = iter(stored)
     for one in read:
         if isinstance(one, server.BadEntry):
-            receipts.append(payloads.ReceiptWords(one.task_id, "rejected", one.problem))
+            receipts.append(payloads.EntryReceipt(one.task_id, "rejected", one.problem))
             errors.append(f"{one.parcel_id or one.task_id or 'an entry'}: {one.problem}")
         else:
             duplicate = next(fates) is Stored.DUPLICATE
-            receipts.append(payloads.ReceiptWords(one.task_id, "duplicate" if duplicate else "stored"))
+            receipts.append(payloads.EntryReceipt(one.task_id, "duplicate" if duplicate else "stored"))
     inserted = sum(fate is Stored.INSERTED for fate in stored)
-    return payloads.ResultsWords(
+    return payloads.ResultsReply(
         inserted=inserted,
         updated=len(stored) - inserted,
         failed=len(errors),

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from parcelpost.protocol.payloads import error_answer
+from parcelpost.protocol.payloads import error_body
 
 MOST_HEAD_BYTES = 64 * 1024
 """Of a request's line and headers. The same holds for its trailers, and for what stands between two chunks."""
@@ -17,7 +17,7 @@ _STEP_BYTES = 16 * 1024
 _MOST_HEADERS = 100
 _MOST_PIPELINED = 100
 _MOST_UNFINISHED_BYTES = 64 * 1024 * 1024
-_TOO_LONG_BODY = error_answer(
+_TOO_LONG_BODY = error_body(
     "HEAD_TOO_LARGE", f"line and headers have at most {MOST_HEAD_BYTES // 1024} KiB and {_MOST_HEADERS} headers", ""
 )
 _TOO_LONG = (

@@ -11,7 +11,7 @@ from fastapi import Security
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
-from parcelpost.protocol.payloads import LEDGER_HEADER, ProblemWords
+from parcelpost.protocol.payloads import LEDGER_HEADER, ErrorReply
 
 _WORDS = {
     400: "It cannot be read",
@@ -69,7 +69,7 @@ def declared(
 
 def answers(schema: Schema, *refusals: int) -> dict[int | str, Schema]:
     """The `responses` of a route that answers with such JSON, or refuses."""
-    problem = {"application/json": {"schema": schema_of(ProblemWords)}}
+    problem = {"application/json": {"schema": schema_of(ErrorReply)}}
     refused: dict[int | str, Schema] = {
         status: {"description": _WORDS[status], "content": problem} for status in sorted(set(refusals))
     }

@@ -23,20 +23,19 @@ from parcelpost.gateway.words import (
     EndedTask,
     Grant,
     LienRow,
-    MetricsSample,
     Ordered,
     ParcelFilter,
     ParcelKey,
     ParcelRecord,
     ParcelRow,
     QueueRow,
-    SelectorRow,
     Stored,
     TaskRow,
     Version,
     WorkerRow,
 )
 from parcelpost.model import Signal, Task
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 
 
 class Ledger(Protocol):
@@ -140,7 +139,7 @@ class Ledger(Protocol):
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
         """Counts them by the day. One that is too long to be a selector is left out."""
 
-    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[SelectorRow]:
+    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[RankedSelector]:
         """Of that platform, or of all with ''; by field, the best first."""
 
     async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:

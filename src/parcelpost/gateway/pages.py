@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import msgspec
 from fastapi import APIRouter
 from msgspec import Struct
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,7 +20,6 @@ from parcelpost.gateway.declared import ADMIN_TOKEN, READ_TOKEN, answers, schema
 from parcelpost.gateway.health import HealthDesk
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.words import QueueRow, WorkerRow
-from parcelpost.protocol import payloads
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -67,7 +67,7 @@ def router(parts: Parts) -> APIRouter:
     async def health() -> Response:
         """Whether the gateway's ledger answers and its raw store takes files. Open to all."""
         problem = await desk.problem()
-        body = payloads.answer(Health(problem or "ok", parts.version))
+        body = msgspec.json.encode(Health(problem or "ok", parts.version))
         return Response(body, 503 if problem else 200, media_type="application/json")
 
     figures = answers({}, 401, 403, 503)

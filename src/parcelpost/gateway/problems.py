@@ -73,7 +73,7 @@ class _Seldom:
 def problem(
     request: Request, status: int, message: str, given: dict[str, str] | None = None, *, close: bool = False
 ) -> Response:
-    body = payloads.error_answer(code_of(status), message, request.scope.get("request_id", ""))
+    body = payloads.error_body(code_of(status), message, request.scope.get("request_id", ""))
     kind = _LastResponse if close else Response
     return kind(body, status, given, media_type=_JSON)
 

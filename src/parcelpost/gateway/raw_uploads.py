@@ -18,6 +18,7 @@ from parcelpost.errors import InvalidInput, RawStoreAway
 from parcelpost.gateway.bodies import MOST_GZIP_MEMBERS, Patience, chunks
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.protocol import server
+from parcelpost.protocol.payloads import RawMetadata
 
 _STEP_BYTES = 256 * 1024
 _MOST_METADATA_BYTES = 64 * 1024
@@ -27,7 +28,7 @@ _SPOOL_BYTES = 1024 * 1024
 
 class Upload(Struct, frozen=True, kw_only=True):
     name: str
-    metadata: server.RawMetadata
+    metadata: RawMetadata
     told: bytes
     """The metadata as sent."""
     file: IO[bytes]

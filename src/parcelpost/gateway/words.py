@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
 
-from parcelpost.model import Broken, Json, Target, Task
+from parcelpost.model import Target, Task
+from parcelpost.protocol.payloads import Heartbeat
 
 
 class TaskState(StrEnum):
@@ -148,28 +149,10 @@ AWAY_AFTER = timedelta(seconds=300)
 """A worker beats every 30 to 60 seconds, and never less often than every 240: one that is silent for longer is gone."""
 
 
-class Beat(Struct, frozen=True, kw_only=True):
-    """A worker's heartbeat. What it did not say is 0, '' or empty; `queue` is None where it said nothing of it."""
+class Beat(Heartbeat, frozen=True, kw_only=True):
+    """A worker's heartbeat."""
 
     worker_id: str
-    active_tasks: int = 0
-    completed_last_minute: int = 0
-    failed_last_minute: int = 0
-    platforms: tuple[str, ...] = ()
-    cpu_percent: float = 0.0
-    memory_percent: float = 0.0
-    queue: Mapping[str, int] | None = None
-    """pending, processing, completed, failed, expired, unsynced, rejected."""
-    oldest_unsynced_seconds: float = 0.0
-    version: str = ""
-    paused: bool = False
-    disk_free_bytes: int = 0
-    blocked: tuple[str, ...] = ()
-    """Platforms whose sites want no more of this worker for now."""
-    broken: tuple[Broken, ...] = ()
-    """Fields that sites no longer show this worker where they did."""
-    leaving: bool = False
-    """Its last word: it ends now."""
 
     @property
     def holds_nothing(self) -> bool:
@@ -228,18 +211,6 @@ class ActivityRow(Struct, frozen=True, kw_only=True):
     outcome: str
     """Of tasks: granted, done, not_found, failed, expired, dead. Of records: stored, duplicate, rejected."""
     count: int
-
-
-class SelectorRow(Struct, frozen=True, kw_only=True):
-    """How a selector did lately, over the whole fleet."""
-
-    platform: str
-    field: str
-    selector: str
-    selector_type: str
-    success_rate: float
-    samples: int
-    last_seen_at: datetime
 
 
 class ParcelFilter(Struct, frozen=True, kw_only=True):
@@ -345,10 +316,3 @@ class EndedTask(Struct, frozen=True):
     row: TaskRow
     """Without its leases."""
     seq: int
-
-
-class MetricsSample(Struct, frozen=True, kw_only=True):
-    """What a worker measured of itself at one moment."""
-
-    at: datetime
-    figures: Mapping[str, Json]

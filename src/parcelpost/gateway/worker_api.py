@@ -7,8 +7,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import msgspec
 from fastapi import APIRouter
 from msgspec import Struct
+from msgspec.structs import asdict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,7 +25,7 @@ from parcelpost.gateway.limits import Limits
 from parcelpost.gateway.parts import Parts
 from parcelpost.gateway.plain_route import PlainRoute
 from parcelpost.gateway.refusals import Refusal
-from parcelpost.gateway.words import Beat, MetricsSample, TaskState
+from parcelpost.gateway.words import Beat, TaskState
 from parcelpost.protocol import payloads, server
 
 T = TypeVar("T")
@@ -46,17 +48,17 @@ def router(parts: Parts) -> APIRouter:
     get: dict[str, Any] = {"methods": ["GET"]}
     post: dict[str, Any] = {"methods": ["POST"]}
     add = routes.add_api_route
-    add("/work", api.work, **get, **declared(payloads.WorkWords, 422, parameters=forms.WORK, summary=forms.WORK_IS))
-    add("/results", api.results, **post, **declared(payloads.ResultsWords, *BODIES, body=forms.RESULTS))
-    add("/raw-files", api.raw_file, **post, **declared(payloads.RawFileWords, *BODIES, 422, body=forms.RAW_FILE))
-    complete = declared(payloads.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.COMPLETION)
+    add("/work", api.work, **get, **declared(payloads.WorkReply, 422, parameters=forms.WORK, summary=forms.WORK_IS))
+    add("/results", api.results, **post, **declared(payloads.ResultsReply, *BODIES, body=forms.RESULTS))
+    add("/raw-files", api.raw_file, **post, **declared(payloads.RawFileReply, *BODIES, 422, body=forms.RAW_FILE))
+    complete = declared(payloads.EndReply, *BODIES, 404, parameters=forms.TASK, body=forms.COMPLETION)
     add("/tasks/{task_id:path}/complete", api.complete, **post, **complete)
-    fail = declared(payloads.EndWords, *BODIES, 404, parameters=forms.TASK, body=forms.FAILURE)
+    fail = declared(payloads.EndReply, *BODIES, 404, parameters=forms.TASK, body=forms.FAILURE)
     add("/tasks/{task_id:path}/fail", api.fail, **post, **fail)
-    add("/heartbeat", api.heartbeat, **post, **declared(payloads.BeatWords, *BODIES, body=forms.BEAT))
-    add("/signals", api.signals, **post, **declared(payloads.AcceptedWords, *BODIES, body=forms.SIGNALS))
-    add("/metrics", api.metrics, **post, **declared(payloads.AcceptedWords, *BODIES, body=forms.SAMPLES))
-    add("/selectors", api.selectors, **get, **declared(payloads.SelectorsWords, 422, parameters=forms.SELECTORS))
+    add("/heartbeat", api.heartbeat, **post, **declared(payloads.HeartbeatReply, *BODIES, body=forms.BEAT))
+    add("/signals", api.signals, **post, **declared(payloads.AcceptedReply, *BODIES, body=forms.SIGNALS))
+    add("/metrics", api.metrics, **post, **declared(payloads.AcceptedReply, *BODIES, body=forms.SAMPLES))
+    add("/selectors", api.selectors, **get, **declared(payloads.SelectorsReply, 422, parameters=forms.SELECTORS))
     return routes
 
 
@@ -92,8 +94,8 @@ class _WorkerApi:
         granted = await self._ledger.grant(worker_id, platforms, capacity, now, until)
         for grant in granted:
             self._parts.tally.count(grant.task.platform, "granted")
-        tasks = [payloads.task_words(grant.task, grant.attempt, grant.created_at) for grant in granted]
-        return self._answer(payloads.WorkWords(tasks, self._limits.rest(len(tasks))))
+        tasks = [payloads.granted_task(grant.task, grant.attempt, grant.created_at) for grant in granted]
+        return self._answer(payloads.WorkReply(tasks, self._limits.rest(len(tasks))))
 
     async def results(self, request: Request) -> Response:
         """A batch of results: stored, and answered for one by one."""
@@ -111,17 +113,23 @@ class _WorkerApi:
         upload = await raw_uploads.receive(request, most, self._parts.patience)
         with upload.file, await raw_uploads.checked(upload, most) as page:
             path = await self._parts.raw_store.put(upload.metadata.sha256, page, upload.name, upload.told)
-        return self._answer(payloads.RawFileWords("ok", path))
+        return self._answer(payloads.RawFileReply("ok", path))
 
     async def complete(self, request: Request) -> Response:
         """A task ended with nothing to send: there is nothing, or it expired and is queued again."""
         self._access.worker(request)
-        return await self._end(request, server.read_completion(await self._body(request, _MOST_SMALL_BYTES)))
+        completion = server.read_completion(await self._body(request, _MOST_SMALL_BYTES))
+        if completion.not_found:
+            return await self._end(request, error=completion.error, not_found=True)
+        if completion.expired:
+            return await self._end(request, error=completion.error or "it expired before it was started", again=True)
+        return await self._end(request, error=None)
 
     async def fail(self, request: Request) -> Response:
         """A task failed, for good or for now."""
         self._access.worker(request)
-        return await self._end(request, server.read_failure(await self._body(request, _MOST_SMALL_BYTES)))
+        failure = server.read_failure(await self._body(request, _MOST_SMALL_BYTES))
+        return await self._end(request, error=failure.error, again=not failure.permanent)
 
     async def heartbeat(self, request: Request) -> Response:
         """How a worker is; answers what it is to do."""
@@ -129,15 +137,15 @@ class _WorkerApi:
         body = await self._body(request, min(_MOST_BEAT_BYTES, self._settings.max_body_bytes))
         sent = await _read(server.read_heartbeat, body)
         now = self._parts.clock.now()
-        beat = Beat(worker_id=worker_id, **{name: getattr(sent, name) for name in sent.__struct_fields__})
+        beat = Beat(worker_id=worker_id, **asdict(sent))
         until = now + timedelta(seconds=self._settings.lease_seconds)
         oldest = now - timedelta(hours=self._settings.max_lease_hours)
         commands = await self._ledger.beat(beat, now, until, oldest)
         if not beat.holds_nothing:
-            return self._answer(payloads.BeatWords(True, commands, until, oldest))
+            return self._answer(payloads.HeartbeatReply(commands=commands, lease_expires_at=until, leases_since=oldest))
         on_its_way = min(_ON_ITS_WAY_SECONDS, self._settings.lease_seconds / 2)
         await self._ledger.let_go(worker_id, now - timedelta(seconds=on_its_way), now)
-        return self._answer(payloads.BeatWords(True, commands))
+        return self._answer(payloads.HeartbeatReply(commands=commands))
 
     async def signals(self, request: Request) -> Response:
         """How selectors did."""
@@ -145,7 +153,7 @@ class _WorkerApi:
         signals, bad = await _read(server.read_signals, await self._body(request, self._settings.max_body_bytes))
         if signals:
             await self._ledger.add_signals(signals, self._parts.clock.now())
-        return self._answer(payloads.AcceptedWords(len(signals), bad))
+        return self._answer(payloads.AcceptedReply(len(signals), bad))
 
     async def metrics(self, request: Request) -> Response:
         """What a worker measured of itself."""
@@ -153,23 +161,20 @@ class _WorkerApi:
         body = await self._body(request, self._settings.max_body_bytes)
         samples, bad = await _read(lambda given: server.read_samples(given, self._parts.clock.now()), body)
         if samples:
-            rows = [MetricsSample(at=sample.at, figures=sample.figures) for sample in samples]
-            await self._ledger.add_metrics(worker_id, rows)
-        return self._answer(payloads.AcceptedWords(len(samples), bad))
+            await self._ledger.add_metrics(worker_id, samples)
+        return self._answer(payloads.AcceptedReply(len(samples), bad))
 
     async def selectors(self, request: Request) -> Response:
         """The fleet's selectors of a platform, the best first."""
         await self._caller(request, needs_id=False)
         platform = _name("platform", request.query_params.get("platform", ""))
         since = self._parts.clock.now() - _SELECTORS_OF
-        rows = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
-        names = payloads.SelectorWords.__struct_fields__
-        words = [payloads.SelectorWords(**{name: getattr(row, name) for name in names}) for row in rows]
-        return self._answer(payloads.SelectorsWords(words))
+        selectors = await self._ledger.selectors(platform, since, _MOST_SELECTORS)
+        return self._answer(payloads.SelectorsReply(selectors))
 
-    def _answer(self, words: Struct) -> Response:
+    def _answer(self, reply: Struct) -> Response:
         headers = {payloads.LEDGER_HEADER: self._ledger_id}
-        return Response(payloads.answer(words), media_type="application/json", headers=headers)
+        return Response(msgspec.json.encode(reply), media_type="application/json", headers=headers)
 
     async def _check_ledger(self, request: Request) -> None:
         """Refuses a worker that works with another ledger: its results belong there."""
@@ -199,22 +204,19 @@ class _WorkerApi:
     async def _body(self, request: Request, most_bytes: int) -> bytes:
         return await read_body(request, most_bytes, self._parts.patience)
 
-    async def _end(self, request: Request, end: server.SentEnd | None) -> Response:
+    async def _end(
+        self, request: Request, *, error: str | None, again: bool = False, not_found: bool = False
+    ) -> Response:
         worker_id = await self._caller(request)
         task_id = request.path_params["task_id"]
         if not _is_name(task_id):
-            return self._answer(payloads.EndWords("reported", False))  # no task has such an id
+            return self._answer(payloads.EndReply("reported", False))  # no task has such an id
         ended = await self._ledger.end_task(
-            task_id,
-            worker_id,
-            error=end.error if end else None,
-            again=end is not None and not end.permanent,
-            now=self._parts.clock.now(),
-            not_found=end is not None and end.not_found,
+            task_id, worker_id, error=error, again=again, now=self._parts.clock.now(), not_found=not_found
         )
         if ended:
             self._parts.tally.count(ended.platform, _OUTCOMES[ended.state])
-        return self._answer(payloads.EndWords("reported", ended is not None))
+        return self._answer(payloads.EndReply("reported", ended is not None))
 
 
 async def _read(reader: Callable[[bytes], T], body: bytes) -> T:
@@ -245,4 +247,4 @@ def _name(field: str, given: str) -> str:
 
 
 def _is_name(given: str) -> bool:
-    return len(given.encode()) <= server.MOST_NAME_BYTES and not _CONTROL.search(given)
+    return len(given.encode()) <= server.MAX_NAME_BYTES and not _CONTROL.search(given)

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
-
 from parcelpost.gateway.declared import json_body, query, schema_of
 from parcelpost.model import Signal
-from parcelpost.protocol.server import RawMetadata, SentHeartbeat
+from parcelpost.protocol.payloads import Completion, Failure, Heartbeat, RawMetadata
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 500}
-
-
-class _Failure(Struct):
-    error: str = ""
-    attempts: int = 0
-    permanent: bool = True
-
-
-class _Completion(Struct):
-    expired: bool = False
-    """It was not even started: another worker may do it."""
-    not_found: bool = False
-    """The site has no such parcel."""
-    error: str = ""
 
 
 _RESULT = {
@@ -48,7 +32,7 @@ _SAMPLE = {
     "additionalProperties": {"type": ["number", "null"]},
     "required": ["timestamp"],
 }
-_BEAT = {**schema_of(SentHeartbeat), "required": []}
+_BEAT = {**schema_of(Heartbeat), "required": []}
 
 WORK_IS = "Hand out tasks"
 WORK = (
@@ -67,8 +51,8 @@ RESULTS = _array(_RESULT)
 SIGNALS = _array(schema_of(Signal))
 SAMPLES = _array(_SAMPLE)
 BEAT = {"required": True, "content": {"application/json": {"schema": _BEAT}}}
-FAILURE = json_body(_Failure, required=False)
-COMPLETION = json_body(_Completion, required=False)
+FAILURE = json_body(Failure, required=False)
+COMPLETION = json_body(Completion, required=False)
 RAW_FILE = {
     "required": True,
     "content": {

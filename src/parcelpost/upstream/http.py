@@ -28,15 +28,15 @@ from parcelpost.errors import (
 from parcelpost.protocol import payloads
 from parcelpost.settings.schema import GatewaySettings
 
-_MOST_HEADER_CHARS = 4_096
+_MAX_HEADER_CHARS = 4_096
 _BASE_PATH = re.compile(r"[A-Za-z0-9._~/-]*", re.ASCII)
 _FORM = "gateway.url must look like https://gateway.example.com"
 
 
 def base_url(settings: GatewaySettings) -> str:
-    """Where every path of the contract is appended, without a slash at the end.
+    """Returns the address that paths of the contract are appended to, without a slash at the end.
 
-    Raises InvalidSettings, which never quotes the address: somebody may have put a password in it.
+    Raises InvalidSettings, which never quotes the address: it may hold a password.
     """
     try:
         url = httpx2.URL(settings.url)
@@ -58,10 +58,10 @@ def base_url(settings: GatewaySettings) -> str:
 
 
 def header_value(setting: str, value: str) -> str:
-    """The value itself, if it can stand in a header. Raises InvalidSettings, which does not quote it."""
+    """Returns the value if it can stand in a header. Raises InvalidSettings, which does not quote it."""
     if not value:
         raise InvalidSettings(f"{setting} is not set")
-    if len(value) > _MOST_HEADER_CHARS or not all("!" <= sign <= "~" for sign in value):
+    if len(value) > _MAX_HEADER_CHARS or not all("!" <= char <= "~" for char in value):
         raise InvalidSettings(f"{setting} must be visible ASCII characters without spaces")
     return value
 
@@ -73,17 +73,17 @@ def _reason(error: Exception) -> str:
 T = TypeVar("T")
 
 _COMPRESS_FROM_BYTES = 1_024
-_MOST_ERROR_BYTES = 64 * 1024
-_MOST_SAID_CHARS = 300
+_MAX_ERROR_BYTES = 64 * 1024
+_MAX_MESSAGE_CHARS = 300
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
-_READ_AT_ONCE_BYTES = 128 * 1024
-_TIMED_OUT = frozenset({408, 504, 524})  # the last one is a proxy's
-_URLS_KEPT = 32  # reading one takes longer than a small call should
-_HOW_TO_TRUST = (
+_READ_INLINE_BYTES = 128 * 1024
+_TIMED_OUT = frozenset({408, 504, 524})  # 524 is Cloudflare's
+_CACHED_URLS = 32  # parsing one takes longer than a small call should
+_CERTIFICATE_HINT = (
     "check gateway.url; for a certificate of your own authority, set SSL_CERT_FILE to that authority's certificate "
-    "(PEM) where the worker is started, and start it anew; everything is kept here meanwhile"
+    "(PEM) in the worker's environment and restart it; everything is stored here until then"
 )
-_KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a call never meets a connection about to close
+_KEEP_ALIVE_SECONDS = 4.0  # common servers close idle connections after five
 
 
 class Upload(NamedTuple):
@@ -95,12 +95,12 @@ class Upload(NamedTuple):
 
 
 class Answer(Struct, kw_only=True):
-    """What came back, as far as it came."""
+    """What was received, even if it was cut off."""
 
     call: str
     """Method and path, for messages."""
     status: int = 0
-    """0: not even that came."""
+    """0: nothing was received."""
     headers: Mapping[str, str] = {}
     received: bytearray = field(default_factory=bytearray)
     whole: bool = False
@@ -115,37 +115,36 @@ class Answer(Struct, kw_only=True):
 
 
 class ExpectedLedger(Protocol):
-    """Which ledger the gateway had when it was first met: another gateway at its address gets nothing from us."""
+    """The ledger that the gateway had at first contact. Another gateway at its address gets nothing."""
 
     async def expected(self) -> str | None:
-        """Its id; '': it gave none. None: no gateway was met yet."""
+        """Returns its id, '' if the gateway gave none, or None before the first contact."""
 
     async def met(self, ledger_id: str) -> None:
-        """The gateway has answered as this one. Raises AnotherGateway."""
+        """Compares the ledger id of an answer. Raises AnotherGateway."""
 
     def doubt(self) -> None:
-        """The gateway was away, or refused us: it may be another when it answers again."""
+        """The gateway was offline or refused the token: another one may answer next."""
 
     @property
     def in_doubt(self) -> bool: ...
 
 
 def another_gateway(address: str, ledger_id: str, known: str) -> str:
-    """For people."""
     seen, expected = payloads.ledger_name(ledger_id), payloads.ledger_name(known)
     return f"another gateway answers at {address}: {seen}; this store works with {expected}"
 
 
 class PlainClient(httpx2.AsyncClient):
-    """Sends a request and hands back the answer: no redirect is followed, no cookie kept, no login tried."""
+    """Sends a request and returns the answer, without redirects, cookies and authentication."""
 
     async def send_once(self, request: httpx2.Request) -> httpx2.Response:
-        """Of an answer only its status, its headers and its stream are there. Close the stream."""
+        """Returns a response with its status, headers and stream only. The caller closes the stream."""
         return await self._transport_for_url(request.url).handle_async_request(request)
 
 
 def open_client(token: str, worker_id: str) -> PlainClient:
-    """`worker_id`: '' sends none. Takes proxies from the environment. Raises InvalidSettings."""
+    """Takes proxies from the environment. `worker_id` may be ''. Raises InvalidSettings."""
     headers = {
         "Accept": "application/json",
         "Accept-Encoding": "identity",
@@ -161,14 +160,14 @@ def open_client(token: str, worker_id: str) -> PlainClient:
             limits=httpx2.Limits(keepalive_expiry=_KEEP_ALIVE_SECONDS),
         )
     except (ValueError, ImportError, httpx2.InvalidURL):
-        raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY cannot be used") from None
+        raise InvalidSettings("the proxy address in HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not usable") from None
 
 
 class Exchange:
-    """Makes calls. Raises an UpstreamError for each that did not do what it should.
+    """Makes calls and turns failures into an UpstreamError.
 
-    A call ends within `timeout_seconds`, or what a body of its size takes at 32 KiB a second if that is longer. An
-    answer is read up to `max_answer_bytes`, unpacked.
+    A call ends within `timeout_seconds`, or the time that its body takes at 32 KiB a second if that is longer. At most
+    `max_answer_bytes` of an answer are read, counted after decompression.
     """
 
     def __init__(
@@ -179,7 +178,7 @@ class Exchange:
         now: Callable[[], datetime],
         ledger: ExpectedLedger | None = None,
     ) -> None:
-        """`ledger`: which one the gateway must have; None: whichever it has."""
+        """`ledger`: the one that the gateway must have; None: any."""
         self._client = client
         self._ledger = ledger
         self._headers = client.headers.raw
@@ -187,7 +186,7 @@ class Exchange:
         self._settings = settings
         self._token = token
         self._now = now
-        self._url = lru_cache(_URLS_KEPT)(httpx2.URL)
+        self._url = lru_cache(_CACHED_URLS)(httpx2.URL)
         self._gzip_offered = False
         self._gzip_refused = False
 
@@ -201,43 +200,43 @@ class Exchange:
         may: Collection[type[UpstreamError]] = (),
         absent: type[UpstreamError] = Unauthorized,
     ) -> Answer:
-        """The answer to a call that the gateway took.
+        """Returns the answer to a call that the gateway accepted.
 
-        Refused and TooLarge are raised only where the call `may`; elsewhere a person must look. `absent` is what
-        404 and 405 mean.
+        Raises Refused and TooLarge only where listed in `may`; elsewhere those answers are Unauthorized, because an
+        operator must act. `absent` is what 404 and 405 mean.
         """
-        answer = await self.ask(method, path, json, upload)
+        answer = await self.send(method, path, json, upload)
         if answer.is_good:
             return answer
         raise self.error(answer, may, absent)
 
     async def read(self, answer: Answer, reader: Callable[[bytes], T]) -> T:
-        """What the answer's body says. Unavailable where it makes no sense."""
+        """Returns what `reader` makes of the body. Raises Unavailable for a body that breaks the contract."""
         try:
-            if len(answer.received) <= _READ_AT_ONCE_BYTES:
+            if len(answer.received) <= _READ_INLINE_BYTES:
                 return reader(answer.body)
             return await asyncio.to_thread(reader, answer.body)
-        except Unavailable as nonsense:
-            problem = f"an answer of no use: {nonsense}"
-            raise Unavailable(self._say(answer, problem), retry_after=self.wait(answer)) from None
+        except Unavailable as error:
+            problem = f"the answer is not usable: {error}"
+            raise Unavailable(self._message(answer, problem), retry_after=self.wait(answer)) from None
 
     def wait(self, answer: Answer) -> float:
-        """Seconds that the gateway asks to be left alone."""
+        """Returns the seconds that the gateway asks to wait."""
         return payloads.wait_seconds(answer.headers, answer.body, self._now())
 
-    async def ask(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
-        """The answer to a call, whatever its status says. Raises Unavailable and Unauthorized where there is none."""
-        means = await self._meant_ledger()
+    async def send(self, method: str, path: str, json: bytes = b"", upload: Upload | None = None) -> Answer:
+        """Returns the answer to a call, whatever its status. Raises Unavailable or Unauthorized if there is none."""
+        ledger = await self._ledger_header()
         if self._gzip_offered and not self._gzip_refused and len(json) > _COMPRESS_FROM_BYTES:
             packed = await asyncio.to_thread(gzip.compress, json, 1)
-            headers = [*means, (b"Content-Encoding", b"gzip")]
+            headers = [*ledger, (b"Content-Encoding", b"gzip")]
             answer = await self._send(self._request(method, path, packed, None, headers))
             if answer.status != 415:
                 return answer
             self._gzip_refused = True
-        return await self._send(self._request(method, path, json, upload, means))
+        return await self._send(self._request(method, path, json, upload, ledger))
 
-    async def _meant_ledger(self) -> list[tuple[bytes, bytes]]:
+    async def _ledger_header(self) -> list[tuple[bytes, bytes]]:
         expected = await self._ledger.expected() if self._ledger else None
         if expected is None:
             return []
@@ -270,43 +269,43 @@ class Exchange:
         except TimeoutError:
             problem = f"no whole answer within {seconds:.3g} s"
         except (httpx2.HTTPError, zlib.error) as error:
-            if distrust := _distrust(error):
-                raise Unauthorized(self._say(answer, distrust), hint=_HOW_TO_TRUST) from None
+            if certificate_problem := _certificate_problem(error):
+                raise Unauthorized(self._message(answer, certificate_problem), hint=_CERTIFICATE_HINT) from None
             problem = f"{type(error).__name__} {error}"
         else:
-            problem = await self._excess(answer)
+            problem = await self._size_problem(answer)
         if problem and (answer.is_good or answer.status == 0):
-            raise Unavailable(self._say(answer, problem), timed_out=limit.expired())
-        return answer  # a status of refusal says enough, even where its words were cut off
+            raise Unavailable(self._message(answer, problem), timed_out=limit.expired())
+        return answer  # an error status is enough, even if its body was cut off
 
     async def _receive(self, response: httpx2.Response, stream: httpx2.AsyncByteStream, answer: Answer) -> None:
         answer.status, answer.headers = response.status_code, response.headers
-        limit = self._settings.max_answer_bytes if answer.is_good else _MOST_ERROR_BYTES
-        packed = response.headers.get("content-encoding", "").strip().lower() in {"gzip", "x-gzip"}
+        limit = self._settings.max_answer_bytes if answer.is_good else _MAX_ERROR_BYTES
+        packed = response.headers.get("content-encoding", "").strip().lower() == "gzip"
         unpacker = zlib.decompressobj(wbits=31) if packed else None
-        came = 0
+        received = 0
         async for chunk in stream:
-            came += len(chunk)
+            received += len(chunk)
             room = limit + 1 - len(answer.received)
             if unpacker is None:
                 answer.received += chunk
-            elif not unpacker.eof:  # it would keep whatever follows
+            elif not unpacker.eof:  # what follows the end would pile up in it
                 answer.received += unpacker.decompress(chunk, room)
-            if came > limit or len(answer.received) > limit:
+            if received > limit or len(answer.received) > limit:
                 del answer.received[limit:]
                 return
         answer.whole = True
         self._gzip_offered |= answer.is_good and _names_gzip(response.headers.get("accept-encoding", ""))
 
-    async def _excess(self, answer: Answer) -> str:
-        """What is too much about it; '' if it can be read."""
-        most = self._settings.max_answer_bytes
+    async def _size_problem(self, answer: Answer) -> str:
+        """Returns why the answer is too large to read, or ''."""
+        limit = self._settings.max_answer_bytes
         if not answer.whole:
-            return f"an answer longer than {most:,} bytes"
-        if len(answer.received) <= _READ_AT_ONCE_BYTES:
+            return f"an answer longer than {limit:,} bytes"
+        if len(answer.received) <= _READ_INLINE_BYTES:
             return ""
-        is_too_dense = await asyncio.to_thread(payloads.is_too_dense, answer.body, most)
-        return "an answer of absurdly many values" if is_too_dense else ""
+        is_too_dense = await asyncio.to_thread(payloads.is_too_dense, answer.body, limit)
+        return "an answer with absurdly many values" if is_too_dense else ""
 
     def error(
         self,
@@ -314,42 +313,41 @@ class Exchange:
         may: Collection[type[UpstreamError]] = (),
         absent: type[UpstreamError] = Unauthorized,
     ) -> UpstreamError:
-        """What an answer means that is not good."""
+        """Returns the error that a status other than 2xx means."""
         status = answer.status
         if status in {408, 425, 429} or status >= 500 or status < 200:
-            return Unavailable(self._say(answer), retry_after=self.wait(answer), timed_out=status in _TIMED_OUT)
+            return Unavailable(self._message(answer), retry_after=self.wait(answer), timed_out=status in _TIMED_OUT)
         if status < 400:
             where = f"a redirect to {answer.headers.get('location', 'nowhere')}"
-            return (Refused if absent is Refused else Unauthorized)(self._say(answer, where))
+            return (Refused if absent is Refused else Unauthorized)(self._message(answer, where))
         if status == 421:
-            return AnotherGateway(self._say(answer))
+            return AnotherGateway(self._message(answer))
         if status in {404, 405}:
-            return absent(self._say(answer))
+            return absent(self._message(answer))
         if status == 413 and TooLarge in may:
-            return TooLarge(self._say(answer))
+            return TooLarge(self._message(answer))
         if status in {400, 413, 422} and Refused in may:
-            return Refused(self._say(answer))
-        return Unauthorized(self._say(answer))
+            return Refused(self._message(answer))
+        return Unauthorized(self._message(answer))
 
-    def _say(self, answer: Answer, problem: str = "") -> str:
-        """One short line, without the token whoever wrote it there."""
+    def _message(self, answer: Answer, problem: str = "") -> str:
+        """Returns one short line, with the token hidden."""
         parts = [f"answered {answer.status}" if answer.status else "failed"]
         parts += [payloads.one_line(problem), payloads.error_text(answer.body)]
         line = self.without_token(": ".join(part for part in parts if part))
-        return f"{answer.call[:_MOST_SAID_CHARS]} {line[:_MOST_SAID_CHARS]}"
+        return f"{answer.call[:_MAX_MESSAGE_CHARS]} {line[:_MAX_MESSAGE_CHARS]}"
 
     def without_token(self, text: str) -> str:
-        """The gateway's words, whoever wrote our token into them."""
         return text.replace(self._token, "***")
 
 
-def _distrust(error: BaseException) -> str:
-    """Why the gateway's certificate cannot be trusted; '' if that is not what is wrong. It does not mend itself."""
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, ssl.SSLCertVerificationError):
-            return f"its certificate cannot be trusted: {found.verify_message}"
-        found = found.__cause__ or found.__context__
+def _certificate_problem(error: BaseException) -> str:
+    """Returns why the gateway's certificate is not trusted, or '' for another error. Retrying does not help."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate cannot be trusted: {cause.verify_message}"
+        cause = cause.__cause__ or cause.__context__
     return ""
 
 

@@ -1,4 +1,4 @@
-"""No upstream at all: what a standalone worker has until it is given one."""
+"""NullUpstream: what a standalone worker has until it is given an upstream."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parcelpost.errors import NotOffered, Unavailable
-from parcelpost.model import OutboxEntry, Signal
-from parcelpost.protocol.client import HeartbeatReply
-from parcelpost.upstream.base import Heartbeat, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.model import Lease, OutboxEntry, Signal
+from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 
 _NO_GATEWAY = "no gateway is set"
-_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver; everything is kept here"
+_HINT = "set gateway.url (or PARCELPOST_GATEWAY_URL) to deliver results; everything is stored here until then"
 
 
 class NullUpstream:
-    """Offers no tasks, takes no results, and never fails for a reason of its own."""
+    """Offers no tasks and takes no results."""
 
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         return Work(tasks=())
@@ -31,6 +30,9 @@ class NullUpstream:
 
     async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         return HeartbeatReply()
+
+    async def extend_leases(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        return ()
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
         raise NotOffered(_NO_GATEWAY)

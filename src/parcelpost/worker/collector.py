@@ -12,7 +12,7 @@ from parcelpost.errors import Refused, StoreError, Unauthorized, Unavailable, Up
 from parcelpost.events import TaskSkipped, TasksReceived
 from parcelpost.model import Task
 from parcelpost.storage.history import SyncRound
-from parcelpost.upstream.base import MOST_TASKS, Work
+from parcelpost.upstream.base import MAX_TASKS, Work
 from parcelpost.worker.backoff import COLLECTOR
 from parcelpost.worker.context import Context
 from parcelpost.worker.delivery import refused
@@ -73,7 +73,7 @@ class Collector:
             return self._settings.poll_seconds
         self._idle.clear()
         try:
-            return await self._request(min(wanted, MOST_TASKS), platforms)
+            return await self._request(min(wanted, MAX_TASKS), platforms)
         finally:
             self._idle.set()
 

@@ -22,7 +22,7 @@ from parcelpost.errors import (
 from parcelpost.events import CommandReceived, FleetSelectorsReceived
 from parcelpost.model import Lease, QueueDepth
 from parcelpost.storage.history import Window
-from parcelpost.upstream.base import Heartbeat
+from parcelpost.upstream.base import Heartbeat, queue_counts
 from parcelpost.worker.backoff import HEARTBEAT, SYNC
 from parcelpost.worker.collector import Collector
 from parcelpost.worker.context import Context
@@ -81,7 +81,7 @@ class HeartbeatLoop:
         self._learning = learning
         self._depth = QueueDepth()
         self._window = Window(completed=0, failed=0, average_execution_time_ms=None)
-        self._blocked: Sequence[str] = ()
+        self._blocked: tuple[str, ...] = ()
         self._leases: Sequence[Lease] = ()
         self._claimed_by_peers = 0
         self._seen: int | None = None
@@ -101,7 +101,9 @@ class HeartbeatLoop:
         if self._state.retries_early(HEARTBEAT) and (wait := self._state.remaining(HEARTBEAT)) > 0:
             return wait
         try:
-            reply = await self._upstream.heartbeat(await self._heartbeat())
+            beat = await self._heartbeat()
+            extended = await self._upstream.extend_leases(self._leases)
+            reply = await self._upstream.heartbeat(beat)
         except (Unavailable, Unauthorized) as error:
             return self._failed(error)
         except UpstreamError as error:
@@ -110,8 +112,8 @@ class HeartbeatLoop:
         with contextlib.suppress(StoreError):  # the next reply says it again
             if reply.lease_expires_at and reply.leases_since:
                 await self._lpm.leases.extend_all(reply.lease_expires_at, reply.leases_since)
-            if reply.leases:
-                await self._lpm.leases.extend(reply.leases)
+            if extended:
+                await self._lpm.leases.extend(extended)
         self._unshared += reply.commands
         await self._share_commands()
         self._follow(reply.commands)
@@ -133,7 +135,7 @@ class HeartbeatLoop:
             self._depth = await self._lpm.queue_depth()
             self._window = await self._lpm.metrics.window(60.0)
             paused = await self._lpm.paused_platforms()
-            self._blocked = sorted(platform for platform, (until, _) in paused.items() if until)
+            self._blocked = tuple(sorted(platform for platform, (until, _) in paused.items() if until))
             self._leases = await self._lpm.leases.list()
             self._claimed_by_peers = await self._lpm.claimed_by_peers()
         except StoreError:
@@ -143,16 +145,16 @@ class HeartbeatLoop:
             active_tasks=self._executor.active + self._collector.in_hand + self._claimed_by_peers,
             completed_last_minute=self._window.completed,
             failed_last_minute=self._window.failed,
-            platforms=self._context.platforms,
+            platforms=tuple(self._context.platforms),
             cpu_percent=load.cpu_percent,
             memory_percent=load.memory.percent,
-            queue=self._depth,
+            queue=queue_counts(self._depth),
+            oldest_unsynced_seconds=self._depth.oldest_unsynced_seconds,
             version=__version__,
             paused=self._control.paused,
             disk_free_bytes=usage.disk_free if usage else 0,
             blocked=self._blocked,
-            broken=self._learning.broken,
-            leases=self._leases,
+            broken=tuple(self._learning.broken),
         )
 
     def _failed(self, error: Unavailable | Unauthorized) -> float:

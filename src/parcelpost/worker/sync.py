@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from parcelpost.clock import Clock, iso
+from parcelpost.clock import Clock
 from parcelpost.errors import (
     NotOffered,
     Refused,
@@ -468,9 +468,7 @@ class _Extras:
         new = [timed for timed in recent if since < timed.timestamp <= now]
         if not new:
             return
-        samples = [
-            MetricsSample(timestamp=iso(timed.timestamp), values=msgspec.to_builtins(timed.sample)) for timed in new
-        ]
+        samples = [MetricsSample(at=timed.timestamp, values=msgspec.to_builtins(timed.sample)) for timed in new]
         async with self._logged("agent_metrics", len(samples)):
             await self._upstream.submit_metrics(samples)
         await self._lpm.state.put(_METRICS_STATE, _MetricsSent(new[-1].timestamp))

@@ -20,7 +20,7 @@ from parcelpost.settings.schema import GatewaySettings
 from parcelpost.settings.secrets import read_token
 from parcelpost.settings.validation import url_problem
 from parcelpost.storage.state import WorkerState
-from parcelpost.upstream.gateway import Probed, probe
+from parcelpost.upstream.gateway import ProbeResult, probe
 from parcelpost.upstream.http import another_gateway, base_url
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
 
@@ -94,7 +94,7 @@ async def _another(case: Case, address: str, ledger_id: str) -> Problem | None:
     return Problem(another_gateway(address, ledger_id, met.ledger_id), AnotherGateway.hint, "gateway")
 
 
-def _gateway(url: str, found: Probed, seconds: float, *, has_token: bool) -> Answer:
+def _gateway(url: str, found: ProbeResult, seconds: float, *, has_token: bool) -> Answer:
     if found.error is not None:
         return Answer("gateway", "", [_problem(url, found.error)])
     language = "the contract with its extensions" if found.extended else "the plain contract, without extensions"

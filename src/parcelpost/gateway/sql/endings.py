@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from parcelpost.gateway.words import LeaseEnd, TaskState
 
-NEVER_ANSWERED = "its leases ended without a word"
+NEVER_ANSWERED = "its leases ended without a report"
 
 
 class Ending(NamedTuple):

@@ -10,8 +10,9 @@ from typing import Protocol
 from parcelpost.gateway.sql import rows
 from parcelpost.gateway.sql.reading import Reading
 from parcelpost.gateway.sql.statements import is_matchable
-from parcelpost.gateway.words import ActivityRow, MetricsSample, SelectorRow, WorkerRow
+from parcelpost.gateway.words import ActivityRow, WorkerRow
 from parcelpost.model import Signal
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 
 BEAT = """
 INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?, ?)
@@ -57,7 +58,7 @@ SET successes = selector_stats.successes + excluded.successes,
 """
 
 _SELECTORS = """
-SELECT platform, field, selector, selector_type, sum(successes), sum(samples), max(last_seen_at)
+SELECT platform, field, selector, selector_type, sum(successes), sum(samples)
 FROM selector_stats WHERE day >= ?"""
 _BEST_FIRST = """
 GROUP BY platform, field, selector, selector_type
@@ -106,13 +107,13 @@ class Fleet(Reading, Protocol):
             _COUNT_SIGNALS, [(day, *key, successes[key], count, now) for key, count in sorted(samples.items())]
         )
 
-    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[SelectorRow]:
+    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[RankedSelector]:
         sql = f"{_SELECTORS}{' AND platform = ?' if platform else ''}{_BEST_FIRST}"
         args = [since.date().isoformat(), *([platform] if platform else []), most]
         return [rows.selector(row) for row in await self._find(sql, *args)]
 
     async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
-        values = {sample.at: rows.encode(sample.figures).decode() for sample in samples}
+        values = {sample.at: rows.encode(sample.values).decode() for sample in samples}
         await self._run_all(_ADD_METRICS, [(worker_id, at, figures) for at, figures in sorted(values.items())])
 
     async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:

@@ -17,19 +17,18 @@ from parcelpost.gateway.words import (
     LeaseRow,
     Lien,
     LienRow,
-    MetricsSample,
     Ordered,
     ParcelKey,
     ParcelRecord,
     ParcelRow,
     QueueRow,
-    SelectorRow,
     TaskRow,
     TaskState,
     Version,
     WorkerRow,
 )
 from parcelpost.model import Json, Priority, Target, Task
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector
 
 Row = Sequence[Any]
 
@@ -211,19 +210,18 @@ def activity(row: Row) -> ActivityRow:
     return ActivityRow(minute=moment(minute), platform=platform, outcome=outcome, count=count)
 
 
-def selector(row: Row) -> SelectorRow:
-    platform, field, name, kind, successes, samples, last_seen_at = row
-    return SelectorRow(
+def selector(row: Row) -> RankedSelector:
+    platform, field, name, kind, successes, samples = row
+    return RankedSelector(
         platform=platform,
         field=field,
         selector=name,
         selector_type=kind,
         success_rate=int(successes) / int(samples),
         samples=int(samples),
-        last_seen_at=moment(last_seen_at),
     )
 
 
 def sample(row: Row) -> MetricsSample:
     at, figures = row
-    return MetricsSample(at=moment(at), figures=_read_figures(figures))
+    return MetricsSample(at=moment(at), values=_read_figures(figures))

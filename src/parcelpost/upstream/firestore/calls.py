@@ -1,4 +1,4 @@
-"""One call of Firestore at a time: with our own time limit, no retries, and its errors in our words."""
+"""Calls of Firestore's API: with our own time limit, without retries, and with its errors translated."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from msgspec import Struct
 
 from parcelpost.errors import UpstreamError
 from parcelpost.upstream.firestore.encoding import Message, Plain, decode, encode, moment
-from parcelpost.upstream.firestore.errors import Conflict, in_our_words
+from parcelpost.upstream.firestore.errors import Conflict, translated_errors
 
 T = TypeVar("T")
 _Work = Callable[[bytes], Awaitable[tuple[T, Sequence[Message]]]]
-"""In a transaction: what it answers, and what is to be written."""
+"""Runs in a transaction; returns a result and the writes to commit."""
 
-MOST_WRITES = 500
+MAX_WRITES = 500
 """In one commit."""
-MOST_COMMIT_BYTES = 8 * 1024 * 1024
-"""Firestore takes 10 MiB; the rest is for what stands around our documents."""
+MAX_COMMIT_BYTES = 8 * 1024 * 1024
+"""Firestore takes 10 MiB; the rest is for what surrounds our documents."""
 
-_MOST_TRIES = 4
-_REST_SECONDS = 0.05
-"""Between two tries, about, and twice as long each time: who met once would meet again."""
-_LONGEST_FAREWELL_SECONDS = 5.0
+_MAX_TRIES = 4
+_RETRY_SECONDS = 0.05
+"""The mean wait before the second try; it doubles each time."""
+_MAX_ROLLBACK_SECONDS = 5.0
 
 _new_write: Any = types.Write.pb()
 _new_commit: Any = types.CommitRequest.pb()
@@ -40,9 +40,7 @@ _OPERATORS = {
 }
 
 
-class Found(Struct, frozen=True):
-    """A document that is there."""
-
+class Document(Struct, frozen=True):
     path: str
     fields: Mapping[str, Plain]
 
@@ -52,7 +50,7 @@ class Found(Struct, frozen=True):
 
 
 class Time(Protocol):
-    """What is needed of a clock."""
+    """The part of a Clock that is needed here."""
 
     def now(self) -> datetime: ...
 
@@ -75,68 +73,68 @@ class Calls:
         self._database = database
         self._time = time
         self._place = place
-        """As errors name it."""
+        """As messages name it."""
         self._fixed: dict[str, Any] = {"retry": None, "timeout": timeout_seconds, "metadata": tuple(metadata)}
         self._learned: tuple[datetime, float] | None = None
-        """Firestore's time as its last answer told it, and when that was by a clock that nobody sets."""
+        """Firestore's time in its last answer, and our monotonic clock at that moment."""
 
     def now(self) -> datetime:
-        """By Firestore's clock, which is the same for all workers; a little late at most, so no lease ends early."""
+        """Returns the time by Firestore's clock, the same for all workers. Never ahead: no lease ends early."""
         if self._learned is None:
             return self._time.now()
-        told, at = self._learned
-        return told + timedelta(seconds=self._time.monotonic() - at)
+        learned, at = self._learned
+        return learned + timedelta(seconds=self._time.monotonic() - at)
 
     def here(self, moment: datetime) -> datetime:
-        """A moment of Firestore's clock by ours."""
+        """Converts a time of Firestore's clock to ours."""
         return self._time.now() + (moment - self.now())
 
     async def learn_time(self, path: str) -> None:
-        """By looking for a document, unless an answer has told it already."""
+        """Reads a document for its time, unless an earlier answer gave the time."""
         if self._learned is None:
             await self.get([path], ["last_seen_at"])
 
     async def get(
         self, paths: Sequence[str], fields: Sequence[str] = (), transaction: bytes = b""
-    ) -> Mapping[str, Found]:
-        """Those that are there, by path, with these fields or all."""
+    ) -> Mapping[str, Document]:
+        """Returns the documents that exist, by path, with these fields or all."""
         request = types.BatchGetDocumentsRequest(database=self._database, documents=list(paths))
         if fields:
             request.mask = types.DocumentMask(field_paths=list(fields))
         if transaction:
             request.transaction = transaction
-        found: dict[str, Found] = {}
-        with self._asking("reading documents"):
+        documents: dict[str, Document] = {}
+        with self._translating("reading documents"):
             async for answer in await self._api.batch_get_documents(request, **self._fixed):
-                told = types.BatchGetDocumentsResponse.pb(answer)
-                self._learn_time(told.read_time)
-                if told.WhichOneof("result") == "found":
-                    found[told.found.name] = _found(told.found)
-        return found
+                message = types.BatchGetDocumentsResponse.pb(answer)
+                self._learn_time(message.read_time)
+                if message.WhichOneof("result") == "found":
+                    documents[message.found.name] = _document(message.found)
+        return documents
 
-    async def query(self, parent: str, query: types.StructuredQuery) -> list[Found]:
-        """Outside of transactions: in one, it would hold up everybody who looks at the same."""
+    async def query(self, parent: str, query: types.StructuredQuery) -> list[Document]:
+        """Runs outside of transactions, where it would block everybody who reads the same documents."""
         request = types.RunQueryRequest(parent=parent, structured_query=query)
-        found: list[Found] = []
-        with self._asking(f"looking for {query.from_[0].collection_id}", needs_index=True):
+        documents: list[Document] = []
+        with self._translating(f"querying {query.from_[0].collection_id}", needs_index=True):
             async for answer in await self._api.run_query(request, **self._fixed):
-                told = types.RunQueryResponse.pb(answer)
-                self._learn_time(told.read_time)
-                if told.HasField("document"):
-                    found.append(_found(told.document))
-        return found
+                message = types.RunQueryResponse.pb(answer)
+                self._learn_time(message.read_time)
+                if message.HasField("document"):
+                    documents.append(_document(message.document))
+        return documents
 
     async def commit(self, writes: Sequence[Message], transaction: bytes = b"", *, may_refuse: bool = False) -> None:
-        """All of them or none."""
+        """Writes all of them or none."""
         request = _new_commit(database=self._database, writes=writes, transaction=transaction)
-        with self._asking("writing", may_refuse=may_refuse):
+        with self._translating("writing", may_refuse=may_refuse):
             answer = await self._api.commit(types.CommitRequest.wrap(request), **self._fixed)
         self._learn_time(types.CommitResponse.pb(answer).commit_time)
 
     async def transact(self, work: _Work[T], *, may_refuse: bool = False) -> T:
-        """What `work` answers, once what it wants written is, together with what it has read. It may run again.
+        """Returns the result of `work` once its writes are committed. It may run again after a conflict.
 
-        After a few conflicts with others it is Unavailable.
+        Raises Conflict, which is Unavailable, after a few conflicts.
         """
         before, tries = b"", 1
         while True:
@@ -144,47 +142,43 @@ class Calls:
             try:
                 return await self._try(work, transaction, may_refuse)
             except Conflict:
-                if tries == _MOST_TRIES:
+                if tries == _MAX_TRIES:
                     raise
-            await self._time.sleep(random.uniform(0, _REST_SECONDS * 2**tries))  # noqa: S311 - no secret
+            await self._time.sleep(random.uniform(0, _RETRY_SECONDS * 2**tries))  # noqa: S311 - no secret
             before, tries = transaction, tries + 1
 
     async def _try(self, work: _Work[T], transaction: bytes, may_refuse: bool) -> T:
         try:
-            answer, writes = await work(transaction)
+            result, writes = await work(transaction)
             if writes:
                 await self.commit(writes, transaction, may_refuse=may_refuse)
             else:
-                await self._let_go(transaction, self._fixed["timeout"])
+                await self._roll_back(transaction, self._fixed["timeout"])
         except BaseException:
-            await self._give_up(transaction)
+            with suppress(UpstreamError):  # Firestore ends it by itself some time later
+                await self._roll_back(transaction, min(self._fixed["timeout"], _MAX_ROLLBACK_SECONDS))
             raise
-        return answer
+        return result
 
     async def _begin(self, before: bytes) -> bytes:
-        """`before`: the transaction that this is another try of, which gives it precedence."""
+        """`before`: the transaction that this one retries, which gives it precedence."""
         kind = types.TransactionOptions.ReadWrite(retry_transaction=before)
         request = types.BeginTransactionRequest(
             database=self._database, options=types.TransactionOptions(read_write=kind)
         )
-        with self._asking("beginning a transaction"):
+        with self._translating("beginning a transaction"):
             return (await self._api.begin_transaction(request, **self._fixed)).transaction
 
-    async def _let_go(self, transaction: bytes, seconds: float) -> None:
-        """So that nobody waits for what was only looked at."""
+    async def _roll_back(self, transaction: bytes, seconds: float) -> None:
+        """Ends a transaction without writes, so that nobody waits for its locks."""
         request = types.RollbackRequest(database=self._database, transaction=transaction)
-        with self._asking("ending a transaction"):
+        with self._translating("ending a transaction"):
             await self._api.rollback(request, **{**self._fixed, "timeout": seconds})
 
-    async def _give_up(self, transaction: bytes) -> None:
-        """As well as can be: Firestore lets go of it by itself some time later."""
-        with suppress(UpstreamError):
-            await self._let_go(transaction, min(self._fixed["timeout"], _LONGEST_FAREWELL_SECONDS))
-
-    def _asking(
+    def _translating(
         self, call: str, *, may_refuse: bool = False, needs_index: bool = False
     ) -> AbstractContextManager[None]:
-        return in_our_words(f"{self._place}, {call}", may_refuse=may_refuse, needs_index=needs_index)
+        return translated_errors(f"{self._place}, {call}", may_refuse=may_refuse, needs_index=needs_index)
 
     def _learn_time(self, timestamp: Message) -> None:
         if timestamp.seconds:
@@ -196,9 +190,9 @@ def query(
     *conditions: tuple[str, str, Plain],
     order: Sequence[str] = (),
     fields: Sequence[str] = (),
-    most: int,
+    limit: int,
 ) -> types.StructuredQuery:
-    """For documents with these `fields`, or all."""
+    """Returns a query for documents with these `fields`, or all."""
     filters = [
         _Query.Filter(
             field_filter=_Query.FieldFilter(
@@ -209,22 +203,22 @@ def query(
         )
         for name, operator, value in conditions
     ]
-    every = _Query.CompositeFilter(op=_Query.CompositeFilter.Operator.AND, filters=filters)
-    seen = [_Query.FieldReference(field_path=name) for name in fields]
+    conjunction = _Query.CompositeFilter(op=_Query.CompositeFilter.Operator.AND, filters=filters)
+    selected = [_Query.FieldReference(field_path=name) for name in fields]
     return _Query(
-        select=_Query.Projection(fields=seen) if seen else None,
+        select=_Query.Projection(fields=selected) if selected else None,
         from_=[_Query.CollectionSelector(collection_id=collection)],
-        where=_Query.Filter(composite_filter=every) if filters else None,
+        where=_Query.Filter(composite_filter=conjunction) if filters else None,
         order_by=[
             _Query.Order(field=_Query.FieldReference(field_path=name), direction=_Query.Direction.ASCENDING)
             for name in order
         ],
-        limit=most,
+        limit=limit,
     )
 
 
 def put(path: str, fields: Mapping[str, Plain]) -> Message:
-    """The document has these fields and no others."""
+    """Replaces or creates a document."""
     write = _new_write()
     write.update.name = path
     for name, plain in fields.items():
@@ -233,15 +227,15 @@ def put(path: str, fields: Mapping[str, Plain]) -> Message:
 
 
 def change(path: str, fields: Mapping[str, Plain]) -> Message:
-    """These fields of a document that is there; its others stay."""
+    """Sets these fields of an existing document; its others stay."""
     write = put(path, fields)
     write.update_mask.field_paths.extend(fields)
     write.current_document.exists = True
     return write
 
 
-def count(path: str, fields: Mapping[str, Plain], added: Mapping[str, int]) -> Message:
-    """These fields, and numbers added to others, of a document that may be new."""
+def increment(path: str, fields: Mapping[str, Plain], added: Mapping[str, int]) -> Message:
+    """Sets fields and increments others of a document, which may be new."""
     write = put(path, fields)
     write.update_mask.field_paths.extend(fields)
     for name, number in added.items():
@@ -255,5 +249,5 @@ def remove(path: str) -> Message:
     return write
 
 
-def _found(document: Message) -> Found:
-    return Found(document.name, {name: decode(value) for name, value in document.fields.items()})
+def _document(message: Message) -> Document:
+    return Document(message.name, {name: decode(value) for name, value in message.fields.items()})

@@ -1,4 +1,4 @@
-"""FirestoreClient: the Upstream on Firestore, how it is opened, and with whose credentials."""
+"""FirestoreClient: the Upstream on Firestore; opening it, and its credentials."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ from google.cloud.firestore_v1.services.firestore.transports import FirestoreGrp
 from google.oauth2 import service_account
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.model import OutboxEntry, Signal
-from parcelpost.protocol import client
+from parcelpost.model import Lease, OutboxEntry, Signal
 from parcelpost.raw_store import RawStore, open_any_raw_store
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import Heartbeat, MetricsSample, RankedSelector, Submitted, Work
+from parcelpost.upstream.base import Heartbeat, HeartbeatReply, MetricsSample, RankedSelector, Submitted, Work
 from parcelpost.upstream.firestore.calls import Calls, Time
 from parcelpost.upstream.firestore.encoding import Layout
-from parcelpost.upstream.firestore.errors import NOT_RENEWED, NOT_TAKEN
-from parcelpost.upstream.firestore.fleet import Experience, Fleet
+from parcelpost.upstream.firestore.errors import NOT_ACCEPTED, NOT_RENEWED
+from parcelpost.upstream.firestore.fleet import Fleet, SelectorStats
 from parcelpost.upstream.firestore.leases import Leases
 from parcelpost.upstream.firestore.results import RawFiles, Results
 from parcelpost.upstream.firestore.tasks import Tasks
@@ -40,12 +39,14 @@ _SCOPES = FirestoreGrpcAsyncIOTransport.AUTH_SCOPES
 _SETTING = "firestore.credentials_file"
 _OF_ACCOUNT = "service_account"
 FAULTS = (GoogleAuthError, UnsupportedAlgorithm, ValueError, TypeError, AttributeError, LookupError, OSError)
-"""What the library raises for a file, or an answer, that is not what it expects. Its words are not for a log."""
-_HOW = f"name a service account's key with {_SETTING} or {KEY_VARIABLE}, or run 'gcloud auth application-default login'"
+"""What the library raises for an invalid file or answer. Its messages may hold secrets: never log them."""
+_CREDENTIALS_HINT = (
+    f"name a service account's key with {_SETTING} or {KEY_VARIABLE}, or run 'gcloud auth application-default login'"
+)
 
 
 def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any, str]:
-    """And the project that they are of, '' if they do not say. Raises InvalidSettings."""
+    """Returns credentials and their project, '' if they do not name one. Raises InvalidSettings."""
     credentials = read_named(key_file, environment)
     if credentials is not None:
         return credentials, credentials.project_id or ""
@@ -54,14 +55,14 @@ def find_credentials(key_file: str, environment: Mapping[str, str]) -> tuple[Any
         credentials, project = google.auth.default(scopes=_SCOPES)
     except FAULTS:
         problem = f"{KEY_VARIABLE} {named} cannot be used" if named else "there are no credentials for Firestore"
-        raise InvalidSettings(problem, hint=_HOW) from None
+        raise InvalidSettings(problem, hint=_CREDENTIALS_HINT) from None
     return credentials, project or ""
 
 
 def read_named(key_file: str, environment: Mapping[str, str]) -> Any:
-    """Those of the service account whose key the operator names. None: there is no such name, or of something else.
+    """Returns the credentials of the service account key that is configured; None if there is none.
 
-    Raises InvalidSettings for a file that cannot be used.
+    Raises InvalidSettings for an unusable file.
     """
     if key_file:
         return _account(f"{_SETTING} {key_file}", _content(_SETTING, key_file))
@@ -75,23 +76,27 @@ def _content(name: str, file: str) -> dict[str, object]:
     try:
         return msgspec.json.decode(Path(file).read_bytes(), type=dict[str, object])
     except OSError as error:
-        raise InvalidSettings(f"{name} {file} cannot be read: {error.strerror}", hint=_HOW) from None
+        raise InvalidSettings(f"{name} {file} cannot be read: {error.strerror}", hint=_CREDENTIALS_HINT) from None
     except (ValueError, RecursionError):
-        raise InvalidSettings(f"{name} {file} cannot be used: it is no JSON object", hint=_HOW) from None
+        raise InvalidSettings(
+            f"{name} {file} cannot be used: it is not a JSON object", hint=_CREDENTIALS_HINT
+        ) from None
 
 
-def _account(what: str, content: dict[str, object]) -> Any:
+def _account(name: str, content: dict[str, object]) -> Any:
     try:
         return _of_account(content, scopes=_SCOPES)
     except FAULTS:
-        raise InvalidSettings(f"{what} cannot be used: it is no service account's key", hint=_HOW) from None
+        raise InvalidSettings(
+            f"{name} cannot be used: it is not a service account's key", hint=_CREDENTIALS_HINT
+        ) from None
 
 
 _of_google: Any = AuthMetadataPlugin
 
 
 class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
-    """Told to gRPC in our own words: gRPC would log whatever else is raised here, and put it into the call's error."""
+    """Gives gRPC tokens, and errors without secrets: gRPC logs what is raised here and adds it to the call's error."""
 
     def __init__(self, credentials: Any, host: str) -> None:
         self._plugin = _of_google(credentials, Request(), default_host=host)
@@ -100,8 +105,8 @@ class Tokens(grpc.AuthMetadataPlugin):  # type: ignore[misc] # grpc has no types
         try:
             self._plugin(context, callback)
         except FAULTS as error:
-            is_passing = isinstance(error, TransportError | OSError) or getattr(error, "retryable", False)
-            callback((), NoToken(f"{NOT_RENEWED if is_passing else NOT_TAKEN} ({type(error).__name__})"))
+            is_temporary = isinstance(error, TransportError | OSError) or getattr(error, "retryable", False)
+            callback((), NoToken(f"{NOT_RENEWED if is_temporary else NOT_ACCEPTED} ({type(error).__name__})"))
 
 
 class NoToken(Exception):
@@ -109,15 +114,15 @@ class NoToken(Exception):
 
 
 class FirestoreClient:
-    """Keeps the Upstream protocol. Made by `open_firestore`; may be used by many tasks of one event loop at a time."""
+    """The Upstream protocol on Firestore. Created by `open_firestore`; many tasks of one event loop may share it."""
 
     def __init__(self, calls: Calls, layout: Layout, raw_store: RawStore, settings: FirestoreSettings) -> None:
-        leases = Leases(calls, layout, settings)
+        self._leases = Leases(calls, layout, settings)
         self._raw_files = RawFiles(raw_store)
-        self._tasks = Tasks(calls, layout, leases, settings)
+        self._tasks = Tasks(calls, layout, self._leases, settings)
         self._results = Results(calls, layout, self._raw_files)
-        self._fleet = Fleet(calls, layout, leases)
-        self._experience = Experience(calls, layout)
+        self._fleet = Fleet(calls, layout, self._leases)
+        self._selector_stats = SelectorStats(calls, layout)
 
     async def get_work(self, capacity: int, platforms: Sequence[str]) -> Work:
         return await self._tasks.claim(capacity, platforms)
@@ -131,17 +136,20 @@ class FirestoreClient:
     async def report_end(self, entry: OutboxEntry) -> None:
         await self._tasks.end(entry)
 
-    async def heartbeat(self, beat: Heartbeat) -> client.HeartbeatReply:
-        return await self._fleet.beat(beat)
+    async def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        return await self._fleet.heartbeat(beat)
+
+    async def extend_leases(self, leases: Sequence[Lease]) -> Sequence[Lease]:
+        return await self._leases.extend(leases)
 
     async def submit_signals(self, signals: Sequence[Signal], first_id: str) -> None:
-        await self._experience.count(signals, first_id)
+        await self._selector_stats.count(signals, first_id)
 
     async def submit_metrics(self, samples: Sequence[MetricsSample]) -> None:
         await self._fleet.add_samples(samples)
 
     async def get_selectors(self, platform: str) -> Sequence[RankedSelector]:
-        return await self._experience.selectors(platform)
+        return await self._selector_stats.selectors(platform)
 
 
 EMULATOR_VARIABLE = "FIRESTORE_EMULATOR_HOST"
@@ -153,7 +161,7 @@ _CHANNEL = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
-    # When to call again is for the worker to decide: a channel must not hold it up for two minutes more.
+    # The worker decides when to call again: a channel must not delay it for two minutes more.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
@@ -197,7 +205,7 @@ async def _google(settings: FirestoreSettings, environment: Mapping[str, str]) -
     credentials, of_credentials = await asyncio.to_thread(find_credentials, settings.credentials_file, environment)
     project = settings.project or environment.get(PROJECT_VARIABLE) or of_credentials
     if not project:
-        raise InvalidSettings("no project is named for Firestore", hint=f"set firestore.project or {PROJECT_VARIABLE}")
+        raise InvalidSettings("no Firestore project is set", hint=f"set firestore.project or {PROJECT_VARIABLE}")
     tokens = grpc.metadata_call_credentials(Tokens(credentials, _HOST))
     secure = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), tokens)
     return _Access(grpc.aio.secure_channel(f"{_HOST}:443", secure, options=_CHANNEL), project)

@@ -1,4 +1,4 @@
-"""Firestore's values and document names <-> ours."""
+"""Firestore's values and document names: encoding, decoding, sizes and paths."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from msgspec import Struct
 from parcelpost.model import Json, OutboxEntry
 
 Message = Any
-"""A protobuf message. The library's wrappers of them are many times slower."""
+"""A protobuf message. The library's wrappers are many times slower."""
 Plain = Json | datetime | bytes
 
 new_value: Any = types.Value.pb()
 
-MOST_DOCUMENT_BYTES = 1024 * 1024 - 16 * 1024
-"""What `burden` may say of a record, or `size` of a task. The rest is for the document's name and our own fields."""
+MAX_DOCUMENT_BYTES = 1024 * 1024 - 16 * 1024
+"""Limit of `checked_size` for a record and of `size` for a task; the rest is for the document's name and our fields."""
 
-_MOST_DEPTH = 18  # Firestore's 20, less the document itself
-_MOST_NAME_BYTES = 1_500
+_MAX_DEPTH = 18  # Firestore's 20, less the document itself
+_MAX_NAME_BYTES = 1_500
 _A_VALUE = 16  # tags and lengths around it; Firestore itself counts less
 _RESERVED = re.compile(r"__.*__", re.DOTALL)
 
 
-class Unfit(ValueError):
-    """Firestore cannot hold this as it is."""
+class NotStorable(ValueError):
+    """Firestore cannot store this value."""
 
 
 def encode(plain: Plain, into: Message | None = None) -> Message:
@@ -50,21 +50,21 @@ def encode(plain: Plain, into: Message | None = None) -> Message:
         case Mapping():
             value.map_value.SetInParent()
             fields = value.map_value.fields
-            for name, one in plain.items():
-                encode(one, fields[name])
+            for name, item in plain.items():
+                encode(item, fields[name])
         case _:
             value.array_value.SetInParent()
-            for one in plain:
-                encode(one, value.array_value.values.add())
+            for item in plain:
+                encode(item, value.array_value.values.add())
     return value
 
 
 def decode(value: Message) -> Plain:
     match kind := value.WhichOneof("value_type"):
         case "map_value":
-            return {name: decode(one) for name, one in value.map_value.fields.items()}
+            return {name: decode(item) for name, item in value.map_value.fields.items()}
         case "array_value":
-            return [decode(one) for one in value.array_value.values]
+            return [decode(item) for item in value.array_value.values]
         case "timestamp_value":
             return moment(value.timestamp_value)
         case "geo_point_value":
@@ -76,44 +76,44 @@ def decode(value: Message) -> Plain:
 
 
 def moment(timestamp: Message) -> datetime:
-    found: datetime = timestamp.ToDatetime(tzinfo=UTC)
-    return found
+    utc: datetime = timestamp.ToDatetime(tzinfo=UTC)
+    return utc
 
 
-def burden(plain: Json, depth: int = 0) -> int:
-    """No fewer bytes than it has in a document and on the wire. Raises Unfit for what no document can hold."""
-    if depth > _MOST_DEPTH:
-        raise Unfit(f"it is nested more than {_MOST_DEPTH} deep")
+def checked_size(plain: Json, depth: int = 0) -> int:
+    """Returns an upper bound of its bytes, stored or sent. Raises NotStorable if no document can hold it."""
+    if depth > _MAX_DEPTH:
+        raise NotStorable(f"it is nested more than {_MAX_DEPTH} deep")
     match plain:
         case None | bool() | float():
             return _A_VALUE
         case int():
             if not -(2**63) <= plain < 2**63:
-                raise Unfit("a number has more than 64 bits")
+                raise NotStorable("a number has more than 64 bits")
             return _A_VALUE
         case str():
             return _A_VALUE + len(plain.encode())
         case Mapping():
-            return _A_VALUE + sum(_name(name) + burden(one, depth + 1) for name, one in plain.items())
+            return _A_VALUE + sum(_name_size(name) + checked_size(item, depth + 1) for name, item in plain.items())
         case _:
-            return _A_VALUE + _list(plain, depth)
+            return _A_VALUE + _list_size(plain, depth)
 
 
-def _name(name: str) -> int:
+def _name_size(name: str) -> int:
     size = len(name.encode())
-    if not 0 < size <= _MOST_NAME_BYTES or _RESERVED.fullmatch(name):
-        raise Unfit(f"Firestore does not take {name[:60]!a} as a field's name")
+    if not 0 < size <= _MAX_NAME_BYTES or _RESERVED.fullmatch(name):
+        raise NotStorable(f"Firestore does not take {name[:60]!a} as a field's name")
     return size
 
 
-def _list(plain: Sequence[Json], depth: int) -> int:
-    if any(isinstance(one, list | tuple) for one in plain):
-        raise Unfit("a list stands directly in a list")
-    return sum(burden(one, depth + 1) for one in plain)
+def _list_size(plain: Sequence[Json], depth: int) -> int:
+    if any(isinstance(item, list | tuple) for item in plain):
+        raise NotStorable("a list holds another list")
+    return sum(checked_size(item, depth + 1) for item in plain)
 
 
 def size(plain: Plain) -> int:
-    """As Firestore counts it in a document that is there."""
+    """Returns its size in a document, as Firestore counts it."""
     match plain:
         case None | bool():
             return 1
@@ -124,20 +124,20 @@ def size(plain: Plain) -> int:
         case bytes():
             return len(plain)
         case Mapping():
-            return sum(len(name.encode()) + 1 + size(one) for name, one in plain.items())
+            return sum(len(name.encode()) + 1 + size(item) for name, item in plain.items())
         case _:
-            return sum(size(one) for one in plain)
+            return sum(size(item) for item in plain)
 
 
 TASKS, RESULTS, PARCELS, WORKERS = "tasks", "results", "parcels", "workers"
 SELECTORS, SIGNAL_BATCHES = "selectors", "signal_batches"
 COMMANDS, METRICS = "commands", "metrics"
-"""Below a worker."""
+"""Collections below a worker."""
 
-_MOST_ID_BYTES = 1_500
+_MAX_ID_BYTES = 1_500
 _KEPT_CHARS = 200
 _NUMBER = re.compile(r"__id-?\d+__", re.ASCII)
-"""How Firestore shows the id of a document that was made with a number for a name."""
+"""How Firestore shows a document id that was created as a number."""
 _UNUSABLE = re.compile(r"[/\x00-\x1f\x7f]|^\.{1,2}$|^__.*__$", re.DOTALL)
 
 
@@ -145,7 +145,7 @@ class Layout(Struct, frozen=True):
     database: str
     """projects/P/databases/D"""
     root: str
-    """A document's path below which all collections are; '': the database's own."""
+    """The document that holds all collections; '': the database itself."""
     worker_id: str
 
     @property
@@ -157,11 +157,11 @@ class Layout(Struct, frozen=True):
         return self._path(WORKERS, self.worker_id)
 
     def task(self, task_id: str) -> str:
-        """Under the very name that its maker gave it."""
+        """Keeps a numeric id as it is."""
         return f"{self.parent}/{TASKS}/{task_id}" if _NUMBER.fullmatch(task_id) else self._path(TASKS, task_id)
 
     def result(self, task_id: str) -> str:
-        """A task has one result, and a further record of its page has a task id of its own."""
+        """A task has one result; further records of its page have task ids of their own."""
         return self._path(RESULTS, task_id)
 
     def parcel(self, entry: OutboxEntry) -> str:
@@ -171,7 +171,7 @@ class Layout(Struct, frozen=True):
         return self._path(SELECTORS, *parts)
 
     def signal_batch(self, first_id: str) -> str:
-        """A hash: ids that rise with time, as a signal's do, would all be written at one place."""
+        """Hashed: rising ids, as signals have, would all be written to one place."""
         return self._path(SIGNAL_BATCHES, hashlib.sha256(first_id.encode()).hexdigest()[:32])
 
     def sample(self, timestamp: str) -> str:
@@ -182,11 +182,11 @@ class Layout(Struct, frozen=True):
 
 
 def document_id(parts: Sequence[str]) -> str:
-    """The parts joined with `~`. What Firestore would not take, or could be read in two ways, gets a hash as well."""
+    """Joins the parts with `~`. An id that Firestore refuses, or that is ambiguous, gets a hash as well."""
     name = "~".join(parts)
     is_plain = len(parts) == 1 or not any("~" in part for part in parts)
     try:
-        if is_plain and name and len(name.encode()) <= _MOST_ID_BYTES and not _UNUSABLE.search(name):
+        if is_plain and name and len(name.encode()) <= _MAX_ID_BYTES and not _UNUSABLE.search(name):
             return name
     except UnicodeEncodeError:
         pass

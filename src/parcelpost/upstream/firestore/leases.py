@@ -1,10 +1,13 @@
-"""Leases: fields of a task that say who has it, by what name, and until when by Firestore's clock. Here: kept, over."""
+"""A task's status and lease in Firestore: fields of its document that say which worker has it, and until when.
+
+Times are by Firestore's clock. Here: what a lease, its extension and its end write into the document.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from google.cloud.firestore_v1.types import StructuredQuery
@@ -12,27 +15,85 @@ from msgspec.structs import replace
 
 from parcelpost.model import Lease
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import Heartbeat
-from parcelpost.upstream.firestore.calls import Calls, Found, change, query
-from parcelpost.upstream.firestore.encoding import TASKS, Layout, Message
+from parcelpost.upstream.firestore.calls import Calls, Document, change, query
+from parcelpost.upstream.firestore.encoding import TASKS, Layout, Message, Plain
 from parcelpost.upstream.firestore.errors import Conflict
-from parcelpost.upstream.firestore.task_fields import LEASED, OF_A_LEASE, Fields, is_held, queued_again, when
 
-_A_TIME = 400  # below the 500 writes of a commit
-_MOST_ROUNDS = 50
+QUEUED, LEASED, DONE, NOT_FOUND, FAILED = "queued", "leased", "done", "not_found", "failed"
+
+LEASE_FIELDS = ("status", "worker", "lease_id", "leased_at", "lease_expires_at", "attempts")
+"""The fields that decide what may happen to a lease."""
+
+_DOCUMENTS_A_COMMIT = 400  # below the 500 writes of a commit
+_MAX_ROUNDS = 50
 _LONGEST_LEASE = timedelta(hours=24)
-_MOST_LOST = 100
-"""Claims that are remembered; the leases of older ones end by themselves."""
+_MAX_LOST = 100
+"""Lost claims that are remembered; the leases of older ones end by themselves."""
+_MAX_ERROR_CHARS = 4_000
 _BY_END = ("lease_expires_at",)
-_NO_WORD = "its lease ended without a word"
+_ENDED_SILENTLY = "its lease ended without a report"
 _NEVER_ARRIVED = "it was claimed, and the answer was lost"
+_NEVER = datetime.max.replace(tzinfo=UTC)
+
+Fields = Mapping[str, Plain]
+
+
+def time_of(document: Document, name: str, default: datetime = _NEVER) -> datetime:
+    """Returns the field's time, or `default` where it holds none."""
+    moment = document.fields.get(name)
+    return moment if isinstance(moment, datetime) else default
+
+
+def is_held(document: Document, lease_id: str | None) -> bool:
+    """Whether that very lease is open. The same worker may have lost the task and got it again under another."""
+    return document.fields.get("status") == LEASED and bool(lease_id) and document.fields.get("lease_id") == lease_id
+
+
+def leased(document: Document, worker_id: str, lease_id: str, now: datetime, length: timedelta) -> Fields:
+    return {
+        "status": LEASED,
+        "worker": worker_id,
+        "lease_id": lease_id,
+        "leased_at": now,
+        "lease_expires_at": now + length,
+        "attempts": _attempts(document) + 1,
+        "error": None,
+    }
+
+
+def ended(status: str, now: datetime, error: str | None = None) -> Fields:
+    return {
+        "status": status,
+        "lease_expires_at": None,
+        "ended_at": now,
+        "error": None if error is None else error[:_MAX_ERROR_CHARS],
+    }
+
+
+def queued_again(document: Document, max_attempts: int, now: datetime, reason: str) -> Fields:
+    """Queued; or failed, if it was handed out `max_attempts` times."""
+    attempts = _attempts(document)
+    if attempts >= max_attempts:
+        return ended(FAILED, now, f"{reason}; it was handed out {attempts} times, which is the limit")
+    return {
+        "status": QUEUED,
+        "worker": None,
+        "lease_id": None,
+        "lease_expires_at": None,
+        "error": reason[:_MAX_ERROR_CHARS],
+    }
+
+
+def _attempts(document: Document) -> int:
+    attempts = document.fields.get("attempts")
+    return attempts if type(attempts) is int and attempts > 0 else 0
 
 
 class Leases:
-    """One worker's.
+    """The leases of one worker.
 
-    Each claim gives its leases a new name, and only those that the worker's store can name are extended. What was
-    claimed and never arrived is given back by who asked for it; where that one died, its lease ends by itself.
+    Each claim gives its leases a new id, and only those that the worker's store knows are extended. A claim whose
+    answer was lost is given back by the client that made it; if that one crashed, its leases end by themselves.
     """
 
     def __init__(self, calls: Calls, layout: Layout, settings: FirestoreSettings) -> None:
@@ -43,82 +104,83 @@ class Leases:
         self._lost: dict[str, Sequence[str]] = {}
 
     def never_arrived(self, lease_id: str, paths: Sequence[str]) -> None:
-        """These tasks may be leased under that name, and nobody was told: their claim has no answer."""
+        """Remembers that these tasks may be leased under that id, and that nobody knows: their claim has no answer."""
         self._lost[lease_id] = paths
-        if len(self._lost) > _MOST_LOST:
+        if len(self._lost) > _MAX_LOST:
             del self._lost[next(iter(self._lost))]
 
-    async def bring_back(self) -> None:
-        """What dead workers had is queued again, or failed if it was handed out often enough.
+    async def requeue_expired(self) -> None:
+        """Queues the tasks of crashed workers again, or fails those that were handed out too often.
 
         Where others do the same at this moment, it is left to them.
         """
         now = self._calls.now()
         conditions = (("status", "==", LEASED), ("lease_expires_at", "<=", now))
-        over = query(TASKS, *conditions, order=_BY_END, fields=_BY_END, most=_A_TIME)
+        expired = query(TASKS, *conditions, order=_BY_END, fields=_BY_END, limit=_DOCUMENTS_A_COMMIT)
 
-        def back(found: Found) -> Fields | None:
-            is_over = found.fields.get("status") == LEASED and when(found, "lease_expires_at") <= now
-            return queued_again(found, self._max_attempts, now, _NO_WORD) if is_over else None
+        def requeued(document: Document) -> Fields | None:
+            is_over = document.fields.get("status") == LEASED and time_of(document, "lease_expires_at") <= now
+            return queued_again(document, self._max_attempts, now, _ENDED_SILENTLY) if is_over else None
 
         with suppress(Conflict):
-            await self._change_all(over, back)
+            await self._change_all(expired, requeued)
 
-    async def keep(self, beat: Heartbeat) -> list[Lease]:
-        """Extends those of the worker's leases of which half is over. Answers these, with their new ends by our clock.
+    async def extend(self, leases: Sequence[Lease]) -> list[Lease]:
+        """Extends those that are half over. Returns them with their new ends by our clock.
 
         One that ends later than any can was stored before our clock was set back: that counts as half over.
-        What was claimed here and never arrived is given back.
         """
+        if not leases:
+            return []
+        await self._calls.learn_time(self._layout.worker)
         here = self._calls.here(self._calls.now())
-        due = [lease for lease in beat.leases if not self.length / 2 < lease.expires_at - here <= self.length]
-        kept: list[Lease] = []
-        for start in range(0, len(due), _A_TIME):
-            with suppress(Conflict):  # the next beat comes before they end
-                kept += await self._extend(due[start : start + _A_TIME])
-        await self._give_back()
-        return kept
+        due = [lease for lease in leases if not self.length / 2 < lease.expires_at - here <= self.length]
+        extended: list[Lease] = []
+        for start in range(0, len(due), _DOCUMENTS_A_COMMIT):
+            with suppress(Conflict):  # the next heartbeat comes before they end
+                extended += await self._extend(due[start : start + _DOCUMENTS_A_COMMIT])
+        return extended
 
     async def _extend(self, leases: Sequence[Lease]) -> list[Lease]:
         by_path = {self._layout.task(lease.task_id): lease for lease in leases}
 
         async def extend(transaction: bytes) -> tuple[list[Lease], list[Message]]:
-            found = await self._calls.get(list(by_path), OF_A_LEASE, transaction)
+            documents = await self._calls.get(list(by_path), LEASE_FIELDS, transaction)
             now = self._calls.now()  # as this answer says: the machine may have slept since the one before
             until = self._calls.here(now + self.length)
-            held = [path for path, one in found.items() if _may_go_on(one, by_path[path], now)]
+            held = [path for path, document in documents.items() if _is_extensible(document, by_path[path], now)]
             writes = [change(path, {"lease_expires_at": now + self.length}) for path in held]
             return [replace(by_path[path], expires_at=until) for path in held], writes
 
         return await self._calls.transact(extend)
 
-    async def _give_back(self) -> None:
-        """What this very client claimed and never had: no store can hold it, whatever else the worker has."""
+    async def give_back_lost(self) -> None:
+        """Queues what this client claimed and never received: no store can hold it."""
         for lease_id, paths in list(self._lost.items()):
             with suppress(Conflict):
-                await self._change(paths, partial(self._returned, lease_id))
+                await self._change(paths, partial(self._given_back, lease_id))
                 self._lost.pop(lease_id, None)
 
-    def _returned(self, lease_id: str, found: Found) -> Fields | None:
-        if not is_held(found, lease_id):
+    def _given_back(self, lease_id: str, document: Document) -> Fields | None:
+        if not is_held(document, lease_id):
             return None
-        return queued_again(found, self._max_attempts, self._calls.now(), _NEVER_ARRIVED)
+        return queued_again(document, self._max_attempts, self._calls.now(), _NEVER_ARRIVED)
 
-    async def _change_all(self, look: StructuredQuery, change_of: Callable[[Found], Fields | None]) -> None:
-        """All that is found; read again in a transaction, as others may be at it too."""
-        for _ in range(_MOST_ROUNDS):
-            seen = [found.path for found in await self._calls.query(self._layout.parent, look)]
-            if not seen or not await self._change(seen, change_of) or len(seen) < _A_TIME:
+    async def _change_all(self, found_by: StructuredQuery, changed: Callable[[Document], Fields | None]) -> None:
+        """Changes all matches. They are read again in a transaction, as others may change them, too."""
+        for _ in range(_MAX_ROUNDS):
+            paths = [document.path for document in await self._calls.query(self._layout.parent, found_by)]
+            if not paths or not await self._change(paths, changed) or len(paths) < _DOCUMENTS_A_COMMIT:
                 return
 
-    async def _change(self, paths: Sequence[str], change_of: Callable[[Found], Fields | None]) -> int:
+    async def _change(self, paths: Sequence[str], changed: Callable[[Document], Fields | None]) -> int:
         async def work(transaction: bytes) -> tuple[int, list[Message]]:
-            found = (await self._calls.get(paths, OF_A_LEASE, transaction)).values()
-            writes = [change(one.path, fields) for one in found if (fields := change_of(one))]
+            documents = (await self._calls.get(paths, LEASE_FIELDS, transaction)).values()
+            writes = [change(document.path, fields) for document in documents if (fields := changed(document))]
             return len(writes), writes
 
         return await self._calls.transact(work)
 
 
-def _may_go_on(found: Found, lease: Lease, now: datetime) -> bool:
-    return is_held(found, lease.lease_id) and now - when(found, "leased_at") <= _LONGEST_LEASE
+def _is_extensible(document: Document, lease: Lease, now: datetime) -> bool:
+    return is_held(document, lease.lease_id) and now - time_of(document, "leased_at") <= _LONGEST_LEASE

@@ -1,4 +1,4 @@
-"""Results and raw files in Firestore: written once per task, read back with `open_record`."""
+"""Results in Firestore and raw files in its raw store: written once per task, read back with `open_record`."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from parcelpost.model import Json, OutboxEntry
 from parcelpost.protocol import payloads
 from parcelpost.raw_store import RawStore, page_path
 from parcelpost.upstream.base import Receipt, Submitted
-from parcelpost.upstream.firestore.calls import MOST_COMMIT_BYTES, MOST_WRITES, Calls, Found, change, put
-from parcelpost.upstream.firestore.encoding import MOST_DOCUMENT_BYTES, Layout, Message, Plain, Unfit, burden
-from parcelpost.upstream.firestore.task_fields import DONE, Fields, ended, when
+from parcelpost.upstream.firestore.calls import MAX_COMMIT_BYTES, MAX_WRITES, Calls, Document, change, put
+from parcelpost.upstream.firestore.encoding import MAX_DOCUMENT_BYTES, Layout, Message, NotStorable, Plain, checked_size
+from parcelpost.upstream.firestore.leases import DONE, Fields, ended, time_of
 
-_LOOK = "check firestore.raw and who may write there; everything is kept here meanwhile"
-_REST = "check firestore.raw and the room there; everything is kept here, and tried again"
+_ACCESS_HINT = "check firestore.raw and its permissions; everything is stored here until then"
+_WAIT_HINT = "check firestore.raw and its free space; everything is stored here and tried again"
 
 
 class RawFiles:
@@ -42,10 +42,10 @@ class RawFiles:
         self._store = store
 
     async def upload(self, entry: OutboxEntry, path: Path) -> None:
-        """The file's own bytes, once they are what the entry says. Raises Refused for one that is not, or is gone."""
+        """Sends the file after checking its hash. Raises Refused for a file that is damaged or missing."""
         try:
-            await asyncio.to_thread(_check, path, entry.raw_sha256 or "")
-            with path.open("rb") as file, _in_our_words():
+            await asyncio.to_thread(_check_page, path, entry.raw_sha256 or "")
+            with path.open("rb") as file, _translated_errors():
                 name, metadata = payloads.raw_file_name(entry), payloads.raw_file_metadata(entry)
                 await self._store.put(entry.raw_sha256 or "", file, name, metadata)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
@@ -53,55 +53,55 @@ class RawFiles:
         except OSError as error:
             raise Unavailable(f"the raw file {path} cannot be read: {error.strerror}") from error
 
-    async def keep_record(self, data: bytes, why: str) -> Plain:
-        """How a result names it. `why` it stands in no document."""
+    async def put_record(self, data: bytes, reason: str) -> Plain:
+        """Stores a record and returns the reference to it. `reason`: why it does not fit into a document."""
         sha256 = hashlib.sha256(data).hexdigest()
         packed = await asyncio.to_thread(gzip.compress, data, 6, mtime=0)
-        with _in_our_words():
+        with _translated_errors():
             key = await self._store.put_record(sha256, packed)
-        return {"store": self._store.address, "key": key, "sha256": sha256, "bytes": len(data), "why": why}
+        return {"store": self._store.address, "key": key, "sha256": sha256, "bytes": len(data), "why": reason}
 
     def page_reference(self, entry: OutboxEntry) -> Plain:
-        """How a result names its page; None if it has none."""
+        """Returns the reference to the entry's page; None if it has none."""
         if not entry.html_path or not entry.raw_sha256:
             return None
         key, name = page_path(entry.raw_sha256), payloads.raw_file_name(entry)
         return {"store": self._store.address, "key": key, "sha256": entry.raw_sha256, "name": name}
 
 
-def _check(path: Path, sha256: str) -> None:
-    """The gateway would look, too: a page that is damaged here must not be taken for the real one there."""
+def _check_page(path: Path, sha256: str) -> None:
+    """A gateway checks this itself; a bucket does not."""
     try:
         with gzip.open(path) as page:
-            found = hashlib.file_digest(page, "sha256").hexdigest()
+            digest = hashlib.file_digest(page, "sha256").hexdigest()
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise Refused(f"the raw file {path} is damaged: {error}") from None
-    if found != sha256:
+    if digest != sha256:
         raise Refused(f"the raw file {path} is not the page that the result names: its SHA-256 differs")
 
 
 @contextmanager
-def _in_our_words() -> Iterator[None]:
+def _translated_errors() -> Iterator[None]:
     try:
         yield
     except RawStoreDenied as error:
-        raise Unauthorized(str(error), hint=_LOOK) from None
+        raise Unauthorized(str(error), hint=_ACCESS_HINT) from None
     except RawStoreAway as error:
-        raise Unavailable(str(error), hint=_REST) from None
+        raise Unavailable(str(error), hint=_WAIT_HINT) from None
 
 
 _WRITES_A_RESULT = 3
-_A_PARCEL_BYTES = 8 * 1024  # of the two documents beside the record's, at most
+_A_PARCEL_BYTES = 8 * 1024  # upper bound of the two documents beside the record's
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
-_LOOKED_AT = ("status", "scraped_at", "received_at", "task_id", "idempotency_key")
+_READ_FIELDS = ("status", "scraped_at", "received_at", "task_id", "idempotency_key")
 
 
-class _Ready(Struct, frozen=True, kw_only=True):
-    """A result that can be sent."""
+class _Prepared(Struct, frozen=True, kw_only=True):
+    """A result that is ready to be written."""
 
     entry: OutboxEntry
     record: Fields
-    """Its data, or where they are."""
+    """Its data, or the reference to it."""
     size: int
 
 
@@ -112,22 +112,22 @@ class Results:
         self._raw_files = raw_files
 
     async def submit(self, entries: Sequence[OutboxEntry]) -> Submitted:
-        """All that an entry changes is one transaction. What was stored before changes nothing."""
+        """Writes all changes of an entry in one transaction. An entry that was stored before changes nothing (I5)."""
         receipts: dict[str, Receipt] = {}
-        ready: list[_Ready] = []
+        prepared: list[_Prepared] = []
         for entry in entries:
             try:
-                ready.append(await self._made_ready(entry))
+                prepared.append(await self._prepare(entry))
             except InvalidInput as error:
                 receipts[entry.task_id] = Receipt(stored=False, error=str(error))
         errors = [f"{task_id}: {receipt.error}" for task_id, receipt in receipts.items()]
-        for group in _groups(ready):
+        for group in _commits(prepared):
             await self._calls.transact(partial(self._store, group), may_refuse=True)
-            receipts |= {one.entry.task_id: Receipt(stored=True) for one in group}
-        return Submitted(stored=len(ready), failed=len(errors), errors=errors, receipts=receipts)
+            receipts |= {result.entry.task_id: Receipt(stored=True) for result in group}
+        return Submitted(stored=len(prepared), failed=len(errors), errors=errors, receipts=receipts)
 
-    async def _made_ready(self, entry: OutboxEntry) -> _Ready:
-        """Raises InvalidInput for what is no record."""
+    async def _prepare(self, entry: OutboxEntry) -> _Prepared:
+        """Raises InvalidInput for data that is not a record."""
         data = entry.data or b""
         try:
             record: Json = msgspec.json.decode(data)
@@ -136,46 +136,42 @@ class Results:
         if not isinstance(record, dict):
             raise InvalidInput("its data is not an object")
         try:
-            size = burden(record)
-        except (Unfit, RecursionError) as error:
-            return await self._set_aside(entry, data, str(error))
-        if size > MOST_DOCUMENT_BYTES:
-            return await self._set_aside(entry, data, "it is too large for a document")
-        return _Ready(entry=entry, record={"data": record}, size=size)
+            size = checked_size(record)
+        except (NotStorable, RecursionError) as error:
+            return await self._prepare_reference(entry, data, str(error))
+        if size > MAX_DOCUMENT_BYTES:
+            return await self._prepare_reference(entry, data, "it is too large for a document")
+        return _Prepared(entry=entry, record={"data": record}, size=size)
 
-    async def _set_aside(self, entry: OutboxEntry, data: bytes, why: str) -> _Ready:
-        """The whole record goes to the raw store, and a reference into the document."""
-        reference = await self._raw_files.keep_record(data, why)
-        return _Ready(entry=entry, record={"data_in_raw_store": reference}, size=0)
+    async def _prepare_reference(self, entry: OutboxEntry, data: bytes, reason: str) -> _Prepared:
+        """Puts the whole record into the raw store, and a reference into the document."""
+        reference = await self._raw_files.put_record(data, reason)
+        return _Prepared(entry=entry, record={"data_in_raw_store": reference}, size=0)
 
-    async def _store(self, group: Sequence[_Ready], transaction: bytes) -> tuple[None, list[Message]]:
-        layout = self._layout
-        paths = [
-            path
-            for one in group
-            for path in (
-                layout.result(one.entry.task_id),
-                layout.parcel(one.entry),
-                layout.task(one.entry.task_id),
-            )
-        ]
-        known = dict(await self._calls.get(list(dict.fromkeys(paths)), _LOOKED_AT, transaction))
+    async def _store(self, group: Sequence[_Prepared], transaction: bytes) -> tuple[None, list[Message]]:
+        paths = [path for result in group for path in self._paths(result.entry)]
+        known = dict(await self._calls.get(list(dict.fromkeys(paths)), _READ_FIELDS, transaction))
         now = self._calls.now()
         writes: dict[str, Message] = {}
-        for one in group:
-            for path, fields in self._changes(one, known, now):
-                is_task = path == layout.task(one.entry.task_id)
+        for result in group:
+            for path, fields in self._changes(result, known, now):
+                is_task = path == self._layout.task(result.entry.task_id)
                 writes[path] = (change if is_task else put)(path, fields)
-                known[path] = Found(path, fields)
+                known[path] = Document(path, fields)
         return None, list(writes.values())
 
-    def _changes(self, one: _Ready, known: Mapping[str, Found], now: datetime) -> Iterator[tuple[str, Fields]]:
-        entry, layout = one.entry, self._layout
-        result, parcel, task = layout.result(entry.task_id), layout.parcel(entry), layout.task(entry.task_id)
-        is_news = _is_news(entry, now, known.get(result))
-        if is_news:
-            yield result, {**self._result(entry, now), **one.record}
-        if is_news and _is_newest(entry, now, known.get(parcel)):
+    def _paths(self, entry: OutboxEntry) -> tuple[str, str, str]:
+        return self._layout.result(entry.task_id), self._layout.parcel(entry), self._layout.task(entry.task_id)
+
+    def _changes(
+        self, prepared: _Prepared, known: Mapping[str, Document], now: datetime
+    ) -> Iterator[tuple[str, Fields]]:
+        entry = prepared.entry
+        result, parcel, task = self._paths(entry)
+        is_new = _is_new(entry, now, known.get(result))
+        if is_new:
+            yield result, {**self._result(entry, now), **prepared.record}
+        if is_new and _is_newest(entry, now, known.get(parcel)):
             yield (
                 parcel,
                 {**_place(entry), "task_id": entry.task_id, "scraped_at": entry.scraped_at, "received_at": now},
@@ -207,10 +203,10 @@ def _place(entry: OutboxEntry) -> dict[str, Plain]:
     }
 
 
-def _is_news(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
-    """Not what is stored already, nor an older scrape of the same task.
+def _is_new(entry: OutboxEntry, now: datetime, known: Document | None) -> bool:
+    """Whether it is neither stored already nor an older scrape of the same task.
 
-    Of two at the same moment, the one with the greater key counts as the newer: sent again, neither ousts the other.
+    Of two at the same moment, the one with the greater key counts as newer, so that resending changes nothing.
     """
     if known is None:
         return True
@@ -219,39 +215,39 @@ def _is_news(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
     return is_later and before != entry.idempotency_key
 
 
-def _is_newest(entry: OutboxEntry, now: datetime, known: Found | None) -> bool:
-    """Of two tasks that scraped a parcel at the same moment, the one with the greater id counts as the newer."""
+def _is_newest(entry: OutboxEntry, now: datetime, known: Document | None) -> bool:
+    """Of two tasks that scraped a parcel at the same moment, the one with the greater id counts as newer."""
     if known is None:
         return True
     before = (_scraped(known), str(known.fields.get("task_id")))
     return (min(entry.scraped_at, now), entry.task_id) >= before
 
 
-def _scraped(known: Found) -> datetime:
-    """No later than it arrived: a worker whose clock is in the future hides nothing that comes after it.
+def _scraped(known: Document) -> datetime:
+    """Returns when it was scraped, at most when it arrived: a clock in the future must not hide later results.
 
-    A document that names no moment, which no worker wrote, is older than any scrape.
+    A document without a time, which no worker wrote, is older than any scrape.
     """
-    return min(when(known, "scraped_at", _LONG_AGO), when(known, "received_at"))
+    return min(time_of(known, "scraped_at", _LONG_AGO), time_of(known, "received_at"))
 
 
-def _groups(ready: Sequence[_Ready]) -> Iterator[list[_Ready]]:
-    """What fits into one commit."""
-    group: list[_Ready] = []
+def _commits(results: Sequence[_Prepared]) -> Iterator[list[_Prepared]]:
+    """Groups results that fit into one commit."""
+    group: list[_Prepared] = []
     size = 0
-    for one in ready:
-        needs = one.size + _A_PARCEL_BYTES
-        if group and (size + needs > MOST_COMMIT_BYTES or (len(group) + 1) * _WRITES_A_RESULT > MOST_WRITES):
+    for result in results:
+        needs = result.size + _A_PARCEL_BYTES
+        if group and (size + needs > MAX_COMMIT_BYTES or (len(group) + 1) * _WRITES_A_RESULT > MAX_WRITES):
             yield group
             group, size = [], 0
-        group.append(one)
+        group.append(result)
         size += needs
     if group:
         yield group
 
 
 class _Reference(Struct, frozen=True):
-    """What `data_in_raw_store` says."""
+    """The field `data_in_raw_store`."""
 
     store: str
     sha256: str
@@ -259,10 +255,10 @@ class _Reference(Struct, frozen=True):
 
 
 async def open_record(result: Mapping[str, object], store: RawStore) -> dict[str, Json]:
-    """Of a document in `results`; from `store`, which the reader has opened, where the document only names the record.
+    """Returns the record of a document in `results`; from `store`, where the document only refers to it.
 
-    What comes from the store has the hash and the size that the document says. Raises InvalidInput for a document that
-    is no result, or names another store; RawFileDamaged for a record that is not there or not the one named.
+    A record from the store has the hash and size that the document gives. Raises InvalidInput for a document that is
+    not a result or refers to another store; RawFileDamaged for a record that is missing or damaged.
     """
     try:
         if "data" in result:
@@ -270,7 +266,7 @@ async def open_record(result: Mapping[str, object], store: RawStore) -> dict[str
         reference = msgspec.convert(result.get("data_in_raw_store"), _Reference)
     except msgspec.ValidationError as error:
         raise InvalidInput(
-            f"the document is no result: {error}", hint="'parcelpost firestore show layout' says what a result holds"
+            f"the document is not a result: {error}", hint="'parcelpost firestore show layout' describes a result"
         ) from None
     if reference.store != store.address:
         other = f"the record is in another store: {reference.store[:200]!a}"

@@ -1,4 +1,4 @@
-"""Tasks: claimed under a lease, and ended."""
+"""Tasks in Firestore: read from their documents, claimed under a lease, and ended."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ import secrets
 from collections.abc import Sequence
 from datetime import datetime
 
-from parcelpost.errors import Unavailable
-from parcelpost.model import OutboxEntry, Task, TaskStatus
+import msgspec
+from msgspec.structs import replace
+
+from parcelpost.errors import InvalidInput, Unavailable
+from parcelpost.model import OutboxEntry, Source, Task, TaskStatus
+from parcelpost.protocol import client
 from parcelpost.settings.schema import FirestoreSettings
-from parcelpost.upstream.base import MOST_TASKS, BadTask, Work
-from parcelpost.upstream.firestore.calls import Calls, Found, change, query
-from parcelpost.upstream.firestore.encoding import TASKS, Layout, Message
+from parcelpost.upstream.base import MAX_TASKS, BadTask, Work
+from parcelpost.upstream.firestore.calls import Calls, Document, change, query
+from parcelpost.upstream.firestore.encoding import MAX_DOCUMENT_BYTES, TASKS, Layout, Message, size
 from parcelpost.upstream.firestore.errors import Conflict
-from parcelpost.upstream.firestore.leases import Leases
-from parcelpost.upstream.firestore.task_fields import (
+from parcelpost.upstream.firestore.leases import (
     DONE,
     FAILED,
+    LEASE_FIELDS,
     NOT_FOUND,
-    OF_A_LEASE,
-    OF_A_TURN,
     QUEUED,
     Fields,
+    Leases,
     ended,
-    has_room,
     is_held,
     leased,
     queued_again,
-    read,
-    turn,
+    time_of,
 )
 
-_PLATFORMS_A_QUERY = 30  # so many does Firestore take
+_ORDER_FIELDS = ("priority", "created_at")
+_TASK_FIELDS = ("type", "platform", "target", "priority", "max_retries")
+_PLATFORMS_A_QUERY = 30  # Firestore's limit
 _WIDER = 4
+_NO_ROOM = f"its document has more than {MAX_DOCUMENT_BYTES:,} bytes, and no room for the fields of a lease"
 
 
 class Tasks:
@@ -44,85 +48,108 @@ class Tasks:
         self._settings = settings
 
     async def claim(self, capacity: int, platforms: Sequence[str]) -> Work:
-        """The most urgent, then the oldest. What others take meanwhile is left to them."""
+        """Claims the most urgent tasks, then the oldest. Tasks that others take meanwhile are left to them."""
         await self._calls.learn_time(self._layout.worker)
-        await self._leases.bring_back()
-        wanted = min(max(capacity, 1), MOST_TASKS)
+        await self._leases.requeue_expired()
+        wanted = min(max(capacity, 1), MAX_TASKS)
         for is_crowded in (False, True, True, True):
-            seen = await self._look(platforms, wanted, is_crowded)
-            if not seen:
+            paths = await self._find(platforms, wanted, is_crowded)
+            if not paths:
                 return Work(tasks=(), retry_after=self._settings.idle_seconds)
-            if found := await self._take(seen):
-                bad = [one for one in found if isinstance(one, BadTask)]
-                return Work(tasks=[one for one in found if isinstance(one, Task)], bad=bad)
-        raise Unavailable("Firestore has tasks, and other workers took every one that this one asked for")
+            if claimed := await self._lease(paths):
+                bad = [task for task in claimed if isinstance(task, BadTask)]
+                return Work(tasks=[task for task in claimed if isinstance(task, Task)], bad=bad)
+        raise Unavailable("Firestore has tasks, but other workers took every one that this worker asked for")
 
     async def end(self, entry: OutboxEntry) -> None:
-        """By the word of who has that lease (I4). A task that is unknown, ended or given out anew stays as it is."""
+        """Ends a task that the entry's lease still holds (I4). One that is unknown, ended or leased anew stays."""
         path = self._layout.task(entry.task_id)
 
         async def end(transaction: bytes) -> tuple[None, Sequence[Message]]:
-            found = (await self._calls.get([path], OF_A_LEASE, transaction)).get(path)
-            if found is None or not is_held(found, entry.lease_id):
+            document = (await self._calls.get([path], LEASE_FIELDS, transaction)).get(path)
+            if document is None or not is_held(document, entry.lease_id):
                 return None, ()
-            return None, [change(path, self._ended(found, entry))]
+            return None, [change(path, self._ended(document, entry))]
 
         await self._calls.transact(end)
 
-    async def _look(self, platforms: Sequence[str], wanted: int, is_crowded: bool) -> list[str]:
-        """The next ones. Where others ask at the same moment, of those that are alike not the same as they."""
-        found: list[Found] = []
+    async def _find(self, platforms: Sequence[str], wanted: int, is_crowded: bool) -> list[str]:
+        """Returns the next ones. Where workers compete, it picks at random among those of the same priority."""
+        found: list[Document] = []
         for start in range(0, len(platforms), _PLATFORMS_A_QUERY):
             conditions = (("status", "==", QUEUED), ("platform", "in", list(platforms[start:][:_PLATFORMS_A_QUERY])))
-            most = wanted * (_WIDER if is_crowded else 1)
-            look = query(TASKS, *conditions, order=OF_A_TURN, fields=OF_A_TURN, most=most)
-            found += await self._calls.query(self._layout.parent, look)
+            limit = wanted * (_WIDER if is_crowded else 1)
+            queued = query(TASKS, *conditions, order=_ORDER_FIELDS, fields=_ORDER_FIELDS, limit=limit)
+            found += await self._calls.query(self._layout.parent, queued)
         if is_crowded:
             random.shuffle(found)
-            found.sort(key=lambda one: turn(one)[0])
+            found.sort(key=lambda document: _claim_order(document)[0])
         elif len(platforms) > _PLATFORMS_A_QUERY:
-            found.sort(key=turn)
-        return [one.path for one in found[:wanted]]
+            found.sort(key=_claim_order)
+        return [document.path for document in found[:wanted]]
 
-    async def _take(self, paths: Sequence[str]) -> list[Task | BadTask]:
-        """Those that are still there, in one transaction: no other worker gets one of them.
+    async def _lease(self, paths: Sequence[str]) -> list[Task | BadTask]:
+        """Leases those that are still queued, in one transaction: no other worker gets one of them.
 
-        Should its answer be lost, nobody ever names their lease: a heartbeat gives them back, or it ends.
+        If the answer is lost, no store knows the lease: a heartbeat gives the tasks back, or the lease ends.
         """
         lease_id = secrets.token_hex(16)
 
-        async def take(transaction: bytes) -> tuple[list[Task | BadTask], list[Message]]:
-            there = await self._calls.get(paths, transaction=transaction)
+        async def lease(transaction: bytes) -> tuple[list[Task | BadTask], list[Message]]:
+            by_path = await self._calls.get(paths, transaction=transaction)
             now = self._calls.now()  # as this answer says: it may have taken long
             until = self._calls.here(now + self._leases.length)
-            found = [there[path] for path in paths if path in there and there[path].fields.get("status") == QUEUED]
-            tasks = [read(one, lease_id, until) for one in found]
-            writes = [change(one.path, self._claimed(one, task, now)) for one, task in zip(found, tasks, strict=True)]
-            return tasks, writes
+            documents = [by_path[path] for path in paths if path in by_path]
+            queued = [document for document in documents if document.fields.get("status") == QUEUED]
+            tasks = [_read(document, lease_id, until) for document in queued]
+            pairs = zip(queued, tasks, strict=True)
+            return tasks, [change(document.path, self._claimed(document, task, now)) for document, task in pairs]
 
         try:
-            return await self._calls.transact(take)
+            return await self._calls.transact(lease)
         except Conflict:
             raise
         except BaseException:
             self._leases.never_arrived(lease_id, paths)
             raise
 
-    def _claimed(self, found: Found, task: Task | BadTask, now: datetime) -> Fields:
-        """What cannot be read would be handed out for ever. Where there is no room, not even a reason is written."""
-        if not has_room(found):
+    def _claimed(self, document: Document, task: Task | BadTask, now: datetime) -> Fields:
+        """An unreadable task fails, or it would be handed out for ever; without a reason if there is no room."""
+        if not _has_room(document):
             return {"status": FAILED}
         if isinstance(task, BadTask):
             return ended(FAILED, now, f"the task cannot be read: {task.problem}")
-        return leased(found, self._layout.worker_id, task.lease_id, now, self._leases.length)
+        return leased(document, self._layout.worker_id, task.lease_id, now, self._leases.length)
 
-    def _ended(self, found: Found, entry: OutboxEntry) -> Fields:
+    def _ended(self, document: Document, entry: OutboxEntry) -> Fields:
         now = self._calls.now()
         if entry.status is TaskStatus.FAILED:
             return ended(FAILED, now, entry.error_text or "the worker gave no reason")
         if entry.status is TaskStatus.EXPIRED:
-            why = entry.error_text or "it expired before it was started"
-            return queued_again(found, self._settings.max_attempts, now, why)
+            reason = entry.error_text or "it expired before it was started"
+            return queued_again(document, self._settings.max_attempts, now, reason)
         if entry.status is TaskStatus.NOT_FOUND:
             return ended(NOT_FOUND, now, entry.error)
         return ended(DONE, now)
+
+
+def _read(document: Document, lease_id: str, lease_expires_at: datetime) -> Task | BadTask:
+    if not _has_room(document):
+        return BadTask(task_id=document.name, problem=_NO_ROOM)
+    fields = {name: document.fields[name] for name in _TASK_FIELDS if name in document.fields}
+    try:
+        task = client.read_task(msgspec.json.encode({**fields, "task_id": document.name}))
+    except InvalidInput as error:
+        return BadTask(task_id=document.name, problem=str(error))
+    return replace(task, source=Source.FIRESTORE, lease_id=lease_id, lease_expires_at=lease_expires_at)
+
+
+def _has_room(document: Document) -> bool:
+    """Whether the fields that are written until the task ends fit into the document."""
+    return size(document.fields) <= MAX_DOCUMENT_BYTES
+
+
+def _claim_order(document: Document) -> tuple[float, datetime, str]:
+    """The most urgent first, then the oldest."""
+    priority = document.fields.get("priority")
+    return priority if isinstance(priority, int | float) else 0.0, time_of(document, "created_at"), document.name

@@ -1,4 +1,4 @@
-"""Names of raw files, waits and the words of errors."""
+"""Names of raw files, waits and error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parcelpost.errors import Unavailable
-from parcelpost.protocol import payloads
+from parcelpost.protocol import client, payloads
 from tests.upstream.making import NOW, an_entry
 
 BODIES = st.binary(max_size=200) | st.dictionaries(
@@ -61,15 +61,15 @@ def test_what_is_told_about_a_raw_file() -> None:
         "sha256": entry.raw_sha256,
         "content_type": "text/html",
         "content_encoding": "gzip",
-        "scraped_at": "2026-01-01T12:00:00.000Z",
+        "scraped_at": "2026-01-01T12:00:00Z",
     }
 
 
 def test_only_ok_means_that_a_raw_file_is_kept() -> None:
-    payloads.read_raw_file(b'{"status":"ok","path":"x"}')
+    client.read_raw_file(b'{"status":"ok","path":"x"}')
     for body in (b'{"status":"error","message":"full"}', b"{}", b'{"status":true}'):
         with pytest.raises(Unavailable):
-            payloads.read_raw_file(body)
+            client.read_raw_file(body)
 
 
 def wait(body: bytes = b"", **headers: str) -> float:
@@ -123,10 +123,10 @@ def test_a_wait_is_always_a_sane_number(date: str, after: str, reset: str, remai
         (b"", ""),
     ],
 )
-def test_the_words_of_an_error(body: bytes, text: str) -> None:
+def test_the_message_of_an_error(body: bytes, text: str) -> None:
     assert payloads.error_text(body) == text
 
 
 @given(BODIES)
-def test_words_are_always_one_printable_line(body: bytes) -> None:
+def test_a_message_is_always_one_printable_line(body: bytes) -> None:
     assert payloads.error_text(body).isprintable()

@@ -1,4 +1,4 @@
-"""The Gateway's words: what is sent is what the contract says, what comes is taken apart without harm."""
+"""The worker's side of the protocol: requests keep the contract, and no answer does harm."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidInput, Unavailable
-from parcelpost.model import Broken, Priority, QueueDepth, Signal
+from parcelpost.model import Broken, Priority, QueueDepth
 from parcelpost.protocol import client, payloads, server
 from tests.hostile import a_task, batch_problem
 from tests.traps import ABSURD_TASKS
@@ -55,7 +55,7 @@ BODIES = (
 )
 
 
-def work(tasks: Any, **more: Any) -> client.WorkAnswer:
+def work(tasks: Any, **more: Any) -> payloads.Work:
     return client.read_work(json.dumps({"tasks": tasks, **more}).encode())
 
 
@@ -76,7 +76,7 @@ def test_a_task_is_read_whole() -> None:
 
 @pytest.mark.parametrize("body", [b'{"tasks":null,"retry_after":30}', b'{"tasks":[],"retry_after":30}'])
 def test_no_tasks_are_no_trouble(body: bytes) -> None:
-    assert client.read_work(body) == client.WorkAnswer(tasks=[], bad=[], retry_after=30.0)
+    assert client.read_work(body) == payloads.Work(tasks=[], bad=[], retry_after=30.0)
 
 
 def test_absurd_tasks_are_named_and_the_good_ones_between_them_kept() -> None:
@@ -150,7 +150,7 @@ def test_what_is_wrong_with_a_task_is_said() -> None:
     assert the_problem(task_id=" ") == "task_id is empty"
     assert the_problem(task_id="a\nb") == "task_id holds control characters"
     assert the_problem(task_id="..") == "task_id consists of dots, which no address can name"
-    assert the_problem(platform="x" * 513) == "platform has 513 characters; at most 512 are taken"
+    assert the_problem(platform="x" * 513) == "platform has 513 characters; at most 512 are allowed"
     assert the_problem(target={"parcel_id": "1", "state": "CT"}) == "target.county is missing"
     assert the_problem(target={"parcel_id": "", "state": "CT", "county": "x"}) == "target.parcel_id is empty"
     assert the_problem(target={"parcel_id": False, "state": "CT", "county": "x"}) == "target.parcel_id is not text"
@@ -189,7 +189,7 @@ def test_results_are_a_bare_array_that_the_go_one_takes() -> None:
         "state": "CT",
         "county": "hartford",
         "data": {"owner": "Ann"},
-        "scraped_at": "2026-01-01T12:00:00.000Z",
+        "scraped_at": "2026-01-01T12:00:00Z",
         "parse_duration_ms": 12,
         "raw_html_hash": entries[0].raw_sha256,
         "idempotency_key": "t1:abc",
@@ -214,7 +214,7 @@ def test_an_entry_without_a_record_is_not_sent_as_one() -> None:
         client.results_body([an_entry(data=None)], NOW)
 
 
-def batch(count: int = 3, **answer: Any) -> client.BatchAnswer:
+def batch(count: int = 3, **answer: Any) -> payloads.Submitted:
     task_ids = [f"t{number}" for number in range(count)]
     return client.read_results(json.dumps({"inserted": 0, "updated": 0, "failed": 0, **answer}).encode(), task_ids)
 
@@ -246,9 +246,9 @@ def test_a_receipt_decides_only_for_an_entry_of_the_batch() -> None:
         {"task_id": "t9", "status": "stored"},
     ]
     assert batch(receipts=receipts).receipts == {
-        "t0": client.EntryReceipt(True, ""),
-        "t1": client.EntryReceipt(True, ""),
-        "t2": client.EntryReceipt(False, "no good"),
+        "t0": payloads.Receipt(stored=True),
+        "t1": payloads.Receipt(stored=True),
+        "t2": payloads.Receipt(stored=False, error="no good"),
     }
 
 
@@ -277,7 +277,7 @@ def test_commands_are_kept_as_written_and_nonsense_left_out() -> None:
     given = ["pause", None, 7, "platforms:a,b", "", "a\nb", "x" * 2_000, ["stop"]]
     body = json.dumps({"acknowledged": True, "commands": given}).encode()
     assert client.read_heartbeat_reply(body).commands == ["pause", "platforms:a,b"]
-    assert client.read_heartbeat_reply(b'{"acknowledged":true,"commands":null}') == client.HeartbeatReply(commands=[])
+    assert client.read_heartbeat_reply(b'{"acknowledged":true,"commands":null}') == payloads.HeartbeatReply(commands=[])
     assert len(client.read_heartbeat_reply(json.dumps({"commands": ["x"] * 1_000}).encode()).commands) == 32
 
 
@@ -291,35 +291,32 @@ def test_leases_are_extended_by_a_whole_word_only() -> None:
     for half in ({"lease_expires_at": until}, {"leases_since": since}, {"lease_expires_at": 7, "leases_since": since}):
         assert client.read_heartbeat_reply(
             json.dumps({"acknowledged": True, **half}).encode()
-        ) == client.HeartbeatReply(commands=[])
+        ) == payloads.HeartbeatReply(commands=[])
 
 
 def test_a_heartbeat_holds_no_figure_that_json_lacks() -> None:
+    depth = QueueDepth(pending=1, delayed=9, completed=2, not_found=3)
     body = client.heartbeat_body(
-        active_tasks=1,
-        completed_last_minute=2,
-        failed_last_minute=3,
-        platforms=("a",),
-        cpu_percent=float("nan"),
-        memory_percent=float("inf"),
-        queue=QueueDepth(pending=1, delayed=9, oldest_unsynced_seconds=2.5),
-        version="1",
-        paused=True,
-        disk_free_bytes=5,
-        blocked=("vgsi",),
-        broken=[BROKEN],
+        payloads.Heartbeat(
+            cpu_percent=float("nan"),
+            memory_percent=float("inf"),
+            queue=payloads.queue_counts(depth),
+            oldest_unsynced_seconds=2.5,
+            blocked=("vgsi",),
+            broken=(BROKEN,),
+        )
     )
     beat = json.loads(body)
     assert (beat["cpu_percent"], beat["memory_percent"], beat["oldest_unsynced_seconds"]) == (0.0, 0.0, 2.5)
     assert beat["blocked"] == ["vgsi"]
     assert server.read_heartbeat(body).broken == (BROKEN,)
     assert beat["queue"].keys() == {"pending", "processing", "completed", "failed", "expired", "unsynced", "rejected"}
+    assert (beat["queue"]["pending"], beat["queue"]["completed"]) == (1, 5)
 
 
-def test_signals_and_metrics_are_bare_arrays() -> None:
-    signal = Signal(platform="p", field="f", selector="s", selector_type="css", success=True)
-    assert json.loads(client.signals_body([signal]))[0]["selector"] == "s"
-    assert json.loads(client.metrics_body([("2026", {"a": 1})])) == [{"timestamp": "2026", "a": 1}]
+def test_metrics_are_a_bare_array() -> None:
+    sample = payloads.MetricsSample(at=NOW, values={"a": 1})
+    assert json.loads(client.metrics_body([sample])) == [{"timestamp": "2026-01-01T12:00:00.000Z", "a": 1}]
 
 
 def test_selectors_are_taken_one_by_one() -> None:
@@ -341,10 +338,10 @@ def test_any_answer_is_read_or_not_now(body: bytes) -> None:
     readers: list[Callable[[bytes], object]] = [
         client.read_work,
         lambda body: client.read_results(body, ["t1", "t2"]),
-        payloads.read_raw_file,
+        client.read_raw_file,
         client.read_end,
         client.read_heartbeat_reply,
-        client.read_receipt,
+        payloads.members,
         lambda body: client.read_selectors(body, "p"),
     ]
     for reader in readers:
