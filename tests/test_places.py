@@ -38,7 +38,7 @@ def test_a_place_that_does_not_exist_is_refused_and_the_nearest_named() -> None:
     for state, county, said in [
         ("ZZ", "x", "there is no state 'ZZ'"),
         ("Conecticut", "x", "there is no state 'Conecticut'; the nearest is Connecticut (CT)"),
-        ("CT", "€", "'€' is no name of a county"),
+        ("CT", "€", "'€' is not a county's name"),
     ]:
         with pytest.raises(InvalidInput) as refused:
             normalized(Target(parcel_id="1", state=state, county=county))

@@ -55,7 +55,7 @@ async def test_one_that_has_only_just_come_is_closed(turns: int) -> None:
 async def test_of_too_many_connections_the_oldest_are_cut_and_the_newest_is_answered() -> None:
     clients = [socket.socket() for _ in range(50)]
     try:
-        async with tcp_server(_echo, HOST, most=5) as port:
+        async with tcp_server(_echo, HOST, max_connections=5) as port:
             for client in clients:
                 await asyncio.to_thread(client.connect, (HOST, port))
             for client in clients[:45]:

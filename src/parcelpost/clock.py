@@ -1,4 +1,4 @@
-"""The only reader of time and the only sleeper."""
+"""Clocks: the only source of time, and the only place that sleeps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
 
-_LONGEST_WAIT = 86_400.0  # a timer far in the future overflows on some systems
+_LONGEST_WAIT = 86_400.0  # a longer timer overflows on some systems
 
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The wall clock, in UTC. It may be set back: never order by it."""
+        """Returns the wall clock in UTC. It may be set back: never order by it."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back."""
+        """Returns seconds that never go back."""
 
     async def sleep(self, seconds: float) -> None: ...
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Until the event is set, but no longer than that. Whether it was set."""
+        """Waits for the event, at most that long. Returns whether it is set."""
 
 
 class SystemClock:
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until told otherwise."""
+    """A clock that only moves when it is advanced, waits or sleeps."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._now = start
@@ -65,7 +65,7 @@ class ManualClock:
         await asyncio.sleep(0)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> bool:
-        """Time goes by at once, unless the event is set already."""
+        """Advances at once, unless the event is set."""
         await asyncio.sleep(0)
         if not event.is_set():
             self.advance(seconds)
@@ -77,7 +77,7 @@ class ManualClock:
 
 
 def iso(moment: datetime) -> str:
-    """`2026-11-15T19:50:33.123Z`: sorts as text in the order of time. Refuses a moment without a zone."""
+    """Returns `2026-11-15T19:50:33.123Z`, which sorts by time. Raises InvalidInput for a time without a zone."""
     if moment.tzinfo is not UTC:
         if moment.tzinfo is None:
             raise InvalidInput(f"the time {moment.isoformat()} has no zone")

@@ -1,36 +1,36 @@
-"""Everything Parcelpost raises on purpose.
+"""The error tree: everything that Parcelpost raises on purpose.
 
 ParcelpostError
 ├── InvalidInput          the value itself is at fault
 ├── InvalidSettings       a setting is unknown or has a bad value
-│   ├── AddressNotFree    the address to listen at cannot be used for now
+│   ├── AddressNotFree    the address to listen on is in use
 │   └── TooFewFiles       the limit of open files is too low
-├── UpstreamError         the gateway did not do it
-│   ├── Unavailable       it is away, overloaded or answered nonsense (retry helps, later)
-│   ├── Unauthorized      it does not know us, or is not the gateway (a person must look)
-│   │   └── AnotherGateway    it is not the one that this store works with (a person must look)
-│   ├── Refused           it says that what was sent is bad
-│   ├── TooLarge          it says that what was sent is too large
+├── UpstreamError         a call to the gateway failed
+│   ├── Unavailable       it is offline, overloaded or gave an invalid answer (retry helps, later)
+│   ├── Unauthorized      it does not accept the token, or the address is wrong (an operator must act)
+│   │   └── AnotherGateway    it is not the one that this store works with (an operator must act)
+│   ├── Refused           it rejected the request as invalid
+│   ├── TooLarge          it rejected the request as too large
 │   └── NotOffered        it does not have this optional part
-├── UpstreamLost          a run that ends by itself waited for its upstream in vain
-├── LedgerError           the gateway's own ledger could not do it
-│   └── LedgerAway        its database does not answer for now (retry helps)
-├── RawStoreAway          raw files cannot be kept or found for now (retry helps)
-│   └── RawStoreDenied    their store does not let us in (a person must look)
-├── RawFileDamaged        a raw file is not what its name says
+├── UpstreamLost          a run with --until-empty gave up waiting for its upstream
+├── LedgerError           the gateway's ledger failed
+│   └── LedgerUnavailable  its database does not answer (retry helps)
+├── RawStoreUnavailable   raw files cannot be written or read (retry helps)
+│   └── RawStoreDenied    their store denies access (an operator must act)
+├── RawFileDamaged        a raw file does not have the hash in its name
 └── StoreError            the local store failed
     ├── StoreBusy         another program holds the file (retry helps)
-    ├── StoreFull         no room on the disk (retry helps once there is room)
+    ├── StoreFull         the disk is full (retry helps once there is space)
     ├── StoreReadOnly     the file or its folder cannot be written
     ├── StoreCorrupt      the file is damaged
     ├── StoreNotFound     there is no store at that path
     ├── NotAStore         the file is something else
     ├── StoreTooNew       written by a newer program
     ├── StoreOutdated     needs `parcelpost store migrate`
-    ├── MigrationEdited   an applied migration is not the one this program carries
+    ├── MigrationEdited   an applied migration differs from the one in this program
     ├── StoreInUse        refused because a live process has the store open
-    ├── BackupBehind      refused because the store holds what the backup does not
-    ├── BackupFailed      a backup could not be made or did not verify
+    ├── BackupBehind      refused because the store holds rows that the backup lacks
+    ├── BackupFailed      a backup failed or did not verify
     ├── StoreFailed       the disk or the file system reported an error
     ├── StoreGone         its files were deleted, moved or replaced while it was open (retry helps once they are back)
     └── StoreClosed       used after it was closed
@@ -45,9 +45,9 @@ class ParcelpostError(Exception):
     hint = ""
     """What the operator can do next."""
     retry_helps = False
-    """Whether the same call may succeed later with nothing changed by a person."""
+    """Whether the same call may succeed later although no operator acts."""
     exit_code = 1
-    """Of a command that ends with it."""
+    """Of a command that fails with this error."""
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
@@ -56,12 +56,12 @@ class ParcelpostError(Exception):
 
 
 def extra_hint(extra: str) -> str:
-    """Parcelpost is on no index: an extra is installed from the clone that it came from."""
+    """Returns how to install an extra. Parcelpost is on no index: it is installed from its clone."""
     return f"in the project's clone: pip install '.[{extra}]'"
 
 
 class InvalidInput(ParcelpostError):
-    """The value cannot be stored as it is."""
+    """The value is invalid."""
 
     hint = "correct the named field and try again; nothing was stored"
 
@@ -69,34 +69,34 @@ class InvalidInput(ParcelpostError):
 class InvalidSettings(ParcelpostError):
     """A setting is unknown or has a bad value."""
 
-    hint = "see 'parcelpost config check'; 'parcelpost init' writes a file with every key and what it means"
+    hint = "see 'parcelpost config check'; 'parcelpost init' writes a file that explains every key"
     exit_code = 2
 
 
 class AddressNotFree(InvalidSettings):
-    """The address to listen at cannot be used for now."""
+    """The address to listen on is in use."""
 
-    exit_code = 1  # what listens there may end: a service manager is to try again
+    exit_code = 1  # whatever listens there may end: a service manager should try again
 
 
 class TooFewFiles(InvalidSettings):
-    """The system lets this process have too few files open."""
+    """The limit of open files is too low."""
 
     hint = "raise the limit: 'ulimit -n', LimitNOFILE= of a systemd unit, --ulimit nofile= of a container"
 
     @classmethod
-    def of(cls, whom: str, needed: int, allowed: int) -> TooFewFiles:
-        return cls(f"{whom} needs {needed:,} open files, and the system allows this process only {allowed:,}")
+    def of(cls, program: str, needed: int, allowed: int) -> TooFewFiles:
+        return cls(f"{program} needs {needed:,} open files, and the system allows this process only {allowed:,}")
 
 
 class UpstreamError(ParcelpostError):
-    """The gateway did not do it."""
+    """The call to the gateway failed."""
 
 
 class Unavailable(UpstreamError):
-    """The gateway is away."""
+    """The gateway is offline."""
 
-    hint = "nothing to do: everything is kept here and sent when the gateway is back"
+    hint = "nothing to do: everything is stored here and sent when the gateway is back"
     retry_helps = True
 
     def __init__(
@@ -110,17 +110,17 @@ class Unavailable(UpstreamError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after = retry_after
-        """Seconds: the gateway asked for no call before that. 0: it said nothing."""
+        """Seconds that the gateway asked to wait; 0 if it did not."""
         self.timed_out = timed_out
-        """It was asked and did not answer in time: less at once may help."""
+        """No answer in time: a smaller batch may help."""
         self.takes_nothing = takes_nothing
-        """It answers, and stores nothing of all that it is sent."""
+        """It answers but stores nothing."""
 
 
 class Unauthorized(UpstreamError):
-    """The gateway does not take our token, or its address is wrong."""
+    """The gateway does not accept the token, or its address is wrong."""
 
-    hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is kept here meanwhile"
+    hint = "check PARCELPOST_GATEWAY_TOKEN and gateway.url; everything is stored here until then"
     retry_helps = True
 
 
@@ -128,66 +128,64 @@ class AnotherGateway(Unauthorized):
     """Another gateway answers at the address."""
 
     hint = (
-        "start the gateway that was there, with its own database, or correct gateway.url; if it was replaced on "
-        "purpose, 'parcelpost store upstream --accept-gateway'. Nothing is delivered meanwhile, everything is kept"
+        "start the earlier gateway with its own database, or correct gateway.url; if it was replaced on purpose, run "
+        "'parcelpost store upstream --accept-gateway'. Until then everything is stored here and nothing is delivered"
     )
 
 
 class Refused(UpstreamError):
-    """The gateway says that what was sent is bad."""
+    """The gateway rejected the request as invalid."""
 
-    hint = (
-        "look at 'parcelpost results list --delivery rejected'; what is refused is kept and can be sent again by hand"
-    )
+    hint = "see 'parcelpost results list --delivery rejected'; rejected results are kept and can be sent again"
 
 
 class TooLarge(UpstreamError):
-    """The gateway says that what was sent is too large."""
+    """The gateway rejected the request as too large."""
 
-    hint = "raise the gateway's limit on request bodies, then 'parcelpost results retry --all'"
+    hint = "raise the gateway's limit for request bodies, then run 'parcelpost results retry --all'"
 
 
 class NotOffered(UpstreamError):
-    """This gateway does not have this optional part."""
+    """The gateway does not have this optional part."""
 
-    hint = "nothing to do: everything else goes on without it"
+    hint = "nothing to do: everything else works without it"
 
 
 class UpstreamLost(ParcelpostError):
-    """The upstream was away for too long."""
+    """The upstream was offline for too long."""
 
-    hint = "'parcelpost doctor' says what is wrong; everything is kept, and the same command goes on from here"
+    hint = "'parcelpost doctor' shows the cause; nothing is lost, and the same command continues from here"
     exit_code = 3
 
 
 class LedgerError(ParcelpostError):
-    """The gateway's ledger could not do it."""
+    """The gateway's ledger failed."""
 
     hint = "check server.database and the database's own log"
 
 
-class LedgerAway(LedgerError):
-    """The ledger's database does not answer for now."""
+class LedgerUnavailable(LedgerError):
+    """The ledger's database does not answer."""
 
-    hint = "check that the database runs and has room; the gateway goes on by itself when it answers"
+    hint = "check that the database runs and has free space; the gateway continues by itself when it answers"
     retry_helps = True
 
 
-class RawStoreAway(ParcelpostError):
-    """The store of raw files does not answer for now."""
+class RawStoreUnavailable(ParcelpostError):
+    """The store of raw files does not answer."""
 
-    hint = "check server.raw, the room on its disk, and for s3:// the credentials and the endpoint"
+    hint = "check server.raw, the free space on its disk, and for s3:// the credentials and the endpoint"
     retry_helps = True
 
 
-class RawStoreDenied(RawStoreAway):
-    """The store of raw files does not let us in, or is not there."""
+class RawStoreDenied(RawStoreUnavailable):
+    """The store of raw files denies access, or does not exist."""
 
 
 class RawFileDamaged(ParcelpostError):
-    """A raw file is not what its name says."""
+    """A raw file does not have the hash in its name."""
 
-    hint = "get it from a backup of the raw store, or have its task done again"
+    hint = "restore it from a backup of the raw store, or run its task again"
 
 
 class StoreError(ParcelpostError):
@@ -204,20 +202,20 @@ class StoreBusy(StoreError):
 class StoreFull(StoreError):
     """The store's disk is full."""
 
-    hint = "free some disk space, then run it again; a running worker goes on by itself"
+    hint = "free some disk space, then run it again; a running worker continues by itself"
     retry_helps = True
 
 
 class StoreReadOnly(StoreError):
-    """The store cannot be written."""
+    """The store is not writable."""
 
-    hint = "check who owns the file and its folder, and whether the file system is mounted read-only"
+    hint = "check the owner of the file and its folder, and whether the file system is mounted read-only"
 
 
 class StoreCorrupt(StoreError):
     """The store's file is damaged."""
 
-    hint = "run 'parcelpost store check': it says whether to salvage what can be read, or to restore a backup"
+    hint = "run 'parcelpost store check': it tells whether to salvage readable rows or to restore a backup"
 
 
 class StoreNotFound(StoreError):
@@ -229,7 +227,7 @@ class StoreNotFound(StoreError):
 class NotAStore(StoreError):
     """The file is not a Parcelpost store."""
 
-    hint = "point --store at another path; this file was left as it is"
+    hint = "point --store at another path; this file was not changed"
 
 
 class StoreTooNew(StoreError):
@@ -241,7 +239,7 @@ class StoreTooNew(StoreError):
 class StoreOutdated(StoreError):
     """The store has an older schema than this program."""
 
-    hint = "run 'parcelpost store migrate' (a backup is made first)"
+    hint = "run 'parcelpost store migrate' (it makes a backup first)"
 
 
 class MigrationEdited(StoreError):
@@ -273,7 +271,7 @@ class BackupFailed(StoreError):
 class StoreFailed(StoreError):
     """The disk or the file system reported an error."""
 
-    hint = "look at the system log for disk errors; what was confirmed before is safe"
+    hint = "check the system log for disk errors; everything that was confirmed before is safe"
     retry_helps = True
 
 
@@ -281,7 +279,7 @@ class StoreGone(StoreError):
     """The store's files were moved or deleted."""
 
     hint = (
-        "put them back, and a running worker goes on; if they are lost, stop it and restore a backup "
+        "put them back, and a running worker continues; if they are lost, stop it and restore a backup "
         "with 'parcelpost store restore --latest'"
     )
     retry_helps = True

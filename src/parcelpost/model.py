@@ -1,6 +1,6 @@
-"""The domain's own words, frozen and free of I/O. See docs/glossary.md for each of them.
+"""Domain types, frozen and free of I/O. docs/glossary.md explains each of them.
 
-`gc=False`: what comes by the thousand cannot be part of a cycle, and the garbage collector need not look at it.
+`gc=False`: types with thousands of instances cannot be part of a cycle, so the garbage collector skips them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Source(StrEnum):
 
 
 class Priority(IntEnum):
-    """Lower goes first."""
+    """Lower numbers go first."""
 
     URGENT = 1
     HIGH = 2
@@ -49,12 +49,12 @@ class TaskStatus(StrEnum):
 
     @property
     def label(self) -> str:
-        """As people read it."""
+        """As messages show it."""
         return self.value.replace("_", " ")
 
 
 class Target(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What to scrape: a parcel, and whatever else the platform needs to find it."""
+    """What to scrape: a parcel, and what else the platform needs to find it."""
 
     parcel_id: str
     state: str
@@ -72,7 +72,7 @@ class Site(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Task(Struct, frozen=True, kw_only=True, gc=False):
-    """An order to scrape one target on one platform."""
+    """A request to scrape one target on one platform."""
 
     task_id: str
     platform: str
@@ -82,11 +82,11 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     priority: Priority = Priority.NORMAL
     max_retries: int = 3
     lease_expires_at: datetime | None = None
-    """When the gateway's grant ends; None for a task without a lease."""
+    """When the upstream's lease ends; None for a task without one."""
     lease_id: str = ""
-    """The upstream's name for this grant, another for each; '': it gives none."""
+    """The upstream's id of this lease; '' if it gives none."""
     ask_site: bool = False
-    """An operator let it start anew: the site is asked, whatever the page cache has. Set by the store only."""
+    """Fetch from the site, not from the page cache, because an operator retried it. Only the store sets this."""
 
     @property
     def site(self) -> Site:
@@ -94,7 +94,7 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Lease(Struct, frozen=True, kw_only=True, gc=False):
-    """A grant of a task, by name, and until when it runs by this machine's clock."""
+    """A lease that the upstream gave an id. `expires_at` is by this machine's clock."""
 
     task_id: str
     lease_id: str
@@ -102,7 +102,7 @@ class Lease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claim(Struct, frozen=True, kw_only=True, gc=False):
-    """A slot's local hold on a task. Only the current claim's token can end the task (I4)."""
+    """A slot's claim on a task. Only the current claim's token can end the task (I4)."""
 
     task: Task
     token: str
@@ -113,7 +113,7 @@ class Claim(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Page(Struct, frozen=True, kw_only=True, gc=False):
-    """What a fetch brought."""
+    """A fetched page."""
 
     body: bytes
     content_type: str = "text/html"
@@ -121,25 +121,25 @@ class Page(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Encoded(Struct, frozen=True, array_like=True, gc=False):
-    """A record as the store keeps it, made by the store's `encode`."""
+    """A record as the store holds it, made by the store's `encode`."""
 
     json: bytes
 
 
 class Listed(Struct, frozen=True, kw_only=True, gc=False):
-    """One of several records of a page."""
+    """One record of a multi-record page."""
 
     key: str
-    """What tells it from the page's others, the same at every reading."""
+    """Distinguishes it from the page's other records; the same whenever the page is parsed."""
     parcel_id: str
     """The parcel, or the case or certificate where the page names no parcel."""
     county: str
-    """As the record says; '' where it does not."""
+    """'' if the record does not say."""
     data: Mapping[str, Json] | Encoded
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):
-    """A record of one task, on its way into the store."""
+    """A record of one task, to be stored."""
 
     data: Mapping[str, Json] | Encoded
     scraped_at: datetime
@@ -149,15 +149,15 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     screenshot_path: str | None = None
     log_path: str | None = None
     parcel_id: str = ""
-    """Of the record; '': that of the task's target."""
+    """'': the parcel of the task's target."""
     county: str = ""
-    """Used where the target names none."""
+    """Used if the target has none."""
     more: tuple[Listed, ...] = ()
-    """Further records of the page: each becomes a result of its own."""
+    """Further records of the page; each becomes a result of a child task."""
 
 
 class Signal(Struct, frozen=True, kw_only=True):
-    """One observation of how a selector did."""
+    """Whether a selector worked, once."""
 
     platform: str
     field: str
@@ -172,82 +172,83 @@ class Signal(Struct, frozen=True, kw_only=True):
 
 
 class Broken(Struct, frozen=True, kw_only=True):
-    """A field that a site no longer shows where it did."""
+    """A field that a site no longer shows where it used to."""
 
     platform: str
     state: str
     county: str
     field: str
     success_rate: float
-    """Lately."""
+    """Now."""
     used_to: float
+    """The success rate before."""
     failing: tuple[str, ...]
-    """Its ways that fail now."""
+    """Its selectors that fail now."""
     example: str
-    """The task of the last page it was not found on, or not in the way that fails."""
+    """The task of the last page on which a selector failed."""
     since: datetime | None = None
     found_otherwise: bool = False
-    """Another way leads to it: nothing is lost, and the platform's selectors are out of date."""
+    """Another selector still finds it: nothing is lost, but the platform's selectors are out of date."""
 
 
 class Done(Struct, frozen=True, kw_only=True, gc=False):
     """The record was found."""
 
     data: Mapping[str, Json] | Encoded
-    """Platforms answer a mapping."""
+    """Platforms return a mapping."""
     page: Page | None = None
     scraped_at: datetime | None = None
-    """When the page was fetched, with a zone; None: when the attempt ended."""
+    """When the page was fetched, with a zone; None: the end of the attempt."""
     more: tuple[Mapping[str, Json], ...] = ()
     """Further records of the same page, each of another parcel or lien."""
     lists: bool = False
-    """The page is a list, and the target's parcel a name for the order: one record, too, goes by its own number."""
+    """The page is a list: even a single record has its own parcel number, not the target's."""
     listed: tuple[Listed, ...] = ()
-    """All of them, made ready for the store by the worker; platforms leave it empty."""
+    """All records, prepared by the worker for the store; platforms leave it empty."""
     signals: tuple[Signal, ...] = ()
-    """How the selectors did."""
+    """Which selectors worked."""
 
 
 class Retry(Struct, frozen=True, gc=False):
-    """It did not work, and may work later."""
+    """The attempt failed, and a later one may succeed."""
 
     reason: str
     after_seconds: float | None = None
     """None: the store's own doubling delay."""
     signals: tuple[Signal, ...] = ()
-    """How the selectors did."""
+    """Which selectors worked."""
 
 
 class GiveUp(Struct, frozen=True, gc=False):
-    """It will not work, however often it is tried."""
+    """The task cannot succeed, however often it is tried."""
 
     reason: str
 
 
 class Blocked(Struct, frozen=True, gc=False):
-    """The site wants no more of us for now: its whole platform gets a pause, the task costs nothing."""
+    """The site blocks the worker: its platform is paused, and the task loses no attempt."""
 
     reason: str
     cool_down_seconds: float | None = None
-    """None: what the settings say."""
+    """None: as the settings say."""
 
 
 class NotFound(Struct, frozen=True, gc=False):
-    """The site answered that there is no such parcel: an end, with no record to send."""
+    """The site has no such parcel: the task ends without a record."""
 
     reason: str
 
 
 class Busy(Struct, frozen=True, gc=False):
-    """Others of ours are before it, or the browser is missing or died: the task is given back and costs nothing."""
+    """The rate limit or a missing browser delays it: the task is given back and loses no attempt."""
 
     reason: str
     after_seconds: float
-    """When its turn may come."""
+    """When to try again."""
     lacks_browser: bool = False
-    """It waits for a browser, and somebody may have to see to it."""
+    """It waits for a browser; an operator may have to act."""
     remedy: str = ""
-    """What they can do; '': nobody knows."""
+    """What the operator can do; '' if unknown."""
 
 
 Outcome = Done | Retry | GiveUp | Blocked | NotFound | Busy
@@ -258,19 +259,19 @@ _CHILD_ID = re.compile(r"~[0-9a-f]{20}\Z")
 
 
 def is_child_id(task_id: str) -> bool:
-    """Whether it is the id of a further record of a page, which the worker derives from its task's, and no order's."""
+    """Whether it is the id of a child task: a further record of a page, with an id derived from its task's."""
     return _CHILD_ID.search(task_id) is not None
 
 
 def reason_text(reason: str | None, decided_by: str | None) -> str | None:
-    """A stored reason as people read it: with a word about the operator where it was an operator's decision."""
+    """Returns a stored reason for display: it says so if an operator decided."""
     return reason if reason is None or decided_by is None else f"by the {decided_by}: {reason}"
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
-    """A stored result as the sync sees it.
+    """A stored result, to be delivered.
 
-    `status` is its task's. With `data` it is a record; else a report of how the task ended.
+    `status` is its task's. With `data` it is a record; otherwise a report of how the task ended.
     """
 
     seq: int
@@ -303,14 +304,15 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
     lease_expires_at: datetime | None
     retries: int = 0
     page_shared: bool = False
-    """Other results name the same page."""
+    """Other results have the same page."""
     lease_id: str | None = None
-    """Of its task, as `retries`; None: the upstream gives leases no names."""
-    listed: bool = False  # `parcel_id` is that of one record of several on a page, not that of the order
+    """Of its task, like `retries`; None: the upstream's leases have no ids."""
+    listed: bool = False
+    """`parcel_id` is that of one record of a multi-record page, not that of the task's target."""
     ended_by: str | None = None
-    """Of its task: "operator" where an operator failed it."""
+    """Of its task: "operator" if an operator failed it."""
     rejected_by: str | None = None
-    """"operator" where an operator rejected it; None: the upstream did, or nobody."""
+    """"operator" if an operator rejected it; None if the upstream did, or nobody."""
 
     @property
     def error_text(self) -> str | None:
@@ -322,7 +324,7 @@ class OutboxEntry(Struct, frozen=True, kw_only=True, gc=False, array_like=True):
 
 
 class TaskInfo(Struct, frozen=True, kw_only=True):
-    """A stored task with everything a person may ask about it."""
+    """A stored task with all its columns."""
 
     seq: int
     task: Task
@@ -338,9 +340,9 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     completed_at: datetime | None
     error: str | None
     parent_id: str | None = None
-    """The task whose page brought this record; None: it is an order itself."""
+    """For a child task: the task whose page it is a record of."""
     ended_by: str | None = None
-    """"operator" where an operator failed it."""
+    """"operator" if an operator failed it."""
 
     @property
     def error_text(self) -> str | None:
@@ -348,7 +350,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
 
 
 class QueueDepth(Struct, frozen=True, kw_only=True):
-    """How much work is here, in every state."""
+    """How many tasks and results the store holds, by state."""
 
     pending: int = 0
     processing: int = 0
@@ -359,15 +361,15 @@ class QueueDepth(Struct, frozen=True, kw_only=True):
     unsynced: int = 0
     rejected: int = 0
     rejected_by_operator: int = 0
-    """Of the rejected ones, those that an operator rejected."""
+    """How many of the rejected ones an operator rejected."""
     delayed: int = 0
-    """Of the pending ones, those not yet due."""
+    """How many of the pending ones are not due yet."""
     oldest_pending_seconds: float = 0.0
     oldest_unsynced_seconds: float = 0.0
 
 
 class BrowserState(Struct, frozen=True, kw_only=True):
-    """A place in a browser pool, which outlives the browsers that are started in it one after the other."""
+    """A slot of a browser pool. It outlives the browsers that run in it one after the other."""
 
     browser_id: int
     status: Literal["idle", "busy", "crashed", "restarting"]
@@ -380,15 +382,15 @@ class BrowserState(Struct, frozen=True, kw_only=True):
     memory_mb: int | None = None
     restarted_at: datetime | None = None
     owner: str = ""
-    """Whose pool it is in. What follows is how others find its processes if that one is killed."""
+    """The process that has the pool. With what follows, others find the browser's processes if that one is killed."""
     boot: str = ""
-    """Where and until when process ids mean what they mean here."""
+    """The boot of the machine, or container, in which the process ids are valid."""
     marker: str = ""
-    """Stands in the browser's command line, and in nobody else's."""
+    """Unique text in the browser's command line."""
     started: str = ""
-    """When `pid` started, as the system counts."""
+    """When `pid` started, as the system reports it."""
     executable: str = ""
     profile: str = ""
-    """The folder that Playwright made for it."""
+    """The profile folder that Playwright created."""
     driver_pid: int | None = None
     driver_started: str = ""

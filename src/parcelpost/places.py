@@ -1,4 +1,4 @@
-"""One spelling for a state and a county, wherever a parcel comes in: two spellings would be two parcels.
+"""One spelling for each state and county: two spellings would be two parcels.
 
 States are the Postal Service's two letters (`CT`), counties are plain words joined by hyphens (`miami-dade`).
 """
@@ -35,7 +35,7 @@ _SAINTS = {"saint": "st", "sainte": "ste"}
 
 
 def normalized(target: Target) -> Target:
-    """With its state and county in their one spelling. Raises InvalidInput for a state that does not exist."""
+    """Returns the target with its state and county in that spelling. Raises InvalidInput for an unknown state."""
     state, county = state_code(target.state), county_name(target.county)
     if (state, county) == (target.state, target.county):
         return target
@@ -44,7 +44,7 @@ def normalized(target: Target) -> Target:
 
 @lru_cache(maxsize=1_000)
 def state_code(text: str) -> str:
-    """`Connecticut`, `ct` and `C.T.` -> `CT`; '' stays. Raises InvalidInput for a state that does not exist."""
+    """`Connecticut`, `ct` and `C.T.` -> `CT`; '' stays. Raises InvalidInput for an unknown state."""
     plain = " ".join(text.replace(".", "").split())
     if not plain or plain.upper() in STATES:
         return plain.upper()
@@ -56,7 +56,7 @@ def state_code(text: str) -> str:
 
 
 def state_or_text(text: str) -> str:
-    """The code of a state, however it is written; what is no state stays as it is."""
+    """Returns the state's code, or the text itself if it is not a state."""
     try:
         return state_code(text)
     except InvalidInput:
@@ -65,7 +65,7 @@ def state_or_text(text: str) -> str:
 
 @lru_cache(maxsize=10_000)
 def county_slug(text: str) -> str:
-    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' where it has no letters."""
+    """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' for a name without letters."""
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
     words = _WORDS.sub("-", letters).strip("-").removesuffix("-county").removesuffix("-parish")
     first, hyphen, rest = words.partition("-")
@@ -73,8 +73,8 @@ def county_slug(text: str) -> str:
 
 
 def county_name(text: str) -> str:
-    """The same, for what comes in. Raises InvalidInput for what has no letters; '' stays."""
-    found = county_slug(text)
-    if not found and text.strip():
-        raise InvalidInput(f"{text!r:.60} is no name of a county")
-    return found
+    """Like `county_slug`, but raises InvalidInput for a name without letters; '' stays."""
+    slug = county_slug(text)
+    if not slug and text.strip():
+        raise InvalidInput(f"{text!r:.60} is not a county's name")
+    return slug

@@ -1,4 +1,4 @@
-"""Where a gateway or Firestore keeps raw files: a folder, S3 or Google Cloud Storage."""
+"""Storage for the raw files of a gateway or Firestore: a folder, S3 or Google Cloud Storage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import GCSStore, LocalStore, ObjectStore, S3Store, from_url
 
-from parcelpost.errors import InvalidSettings, RawFileDamaged, RawStoreAway, RawStoreDenied
+from parcelpost.errors import InvalidSettings, RawFileDamaged, RawStoreDenied, RawStoreUnavailable
 from parcelpost.system import make_private
 
 if TYPE_CHECKING:
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 STAGING = "staging"
-"""Where a folder's files are until they are whole."""
+"""The subfolder for files that are being written."""
 
 _CHUNK_BYTES = 256 * 1024
-_MOST_NAME_CHARS = 200
+_MAX_NAME_CHARS = 200
 _UNSAFE = re.compile(r"[^A-Za-z0-9._~-]+", re.ASCII)
 _SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PROBE_NAME = "health"
-_PROBE = b"." * 4096  # a block: an empty file finds room on a full disk
+_PROBE = b"." * 4096  # a block: an empty file fits on a full disk
 _LONGEST_WRITE = timedelta(hours=1)
-_MOST_PACKING_ADDS = 64 * 1024  # to what cannot be packed
+_MAX_GZIP_OVERHEAD = 64 * 1024  # for incompressible data
 _GZIP = 16 + zlib.MAX_WBITS
 
 Write = Callable[[str, IO[bytes] | bytes], Awaitable[None]]
-"""Puts content under a path, whole or not at all."""
+"""Writes content to a path, whole or not at all."""
 
 
 class RawPage(Struct, frozen=True):
@@ -51,70 +51,70 @@ class RawPage(Struct, frozen=True):
 
 
 class RawStore:
-    """Every call raises RawStoreAway when the store does not answer for now. `health` is written by `check`."""
+    """Raw files by their hash. Every call raises RawStoreUnavailable if the storage does not answer."""
 
     def __init__(self, address: str, store: ObjectStore, write: Write) -> None:
         self.address = address
-        """Where it is, for whoever reads what it holds. It names no key and no password."""
+        """Where it is, for readers of references. It holds no secret."""
         self._store = store
         self._write = write
 
     async def put(self, sha256: str, page: IO[bytes], name: str, metadata: bytes) -> str:
-        """Keeps a page, which comes compressed with gzip, and what is told about it under that name. Its path."""
+        """Stores a page, compressed with gzip, and its metadata under that name. Returns the page's path."""
         path = page_path(sha256)
         try:
-            if not await self._holds(path):
+            if not await self._exists(path):
                 await self._write(path, page)
             await self._write(f"{path.removesuffix('.html.gz')}/{safe_name(name)}.json", metadata)
         except (BaseError, OSError) as error:
-            raise _away("a raw file could not be kept", error) from error
+            raise _unavailable("a raw file could not be stored", error) from error
         return path
 
     async def put_record(self, sha256: str, packed: bytes) -> str:
-        """Keeps a record's JSON, compressed with gzip. Its path."""
+        """Stores a record's JSON, compressed with gzip. Returns its path."""
         path = _record_path(sha256)
         try:
-            if not await self._holds(path):
+            if not await self._exists(path):
                 await self._write(path, packed)
         except (BaseError, OSError) as error:
-            raise _away("a record could not be kept", error) from error
+            raise _unavailable("a record could not be stored", error) from error
         return path
 
     async def open(self, sha256: str) -> RawPage | None:
-        """The page with that hash; None if there is none."""
+        """Returns the page with that hash, or None."""
         if not _SHA256.fullmatch(sha256):
             return None
         try:
-            found = await obstore.get_async(self._store, page_path(sha256))
+            file = await obstore.get_async(self._store, page_path(sha256))
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            raise _away("a raw file could not be read", error) from error
-        return RawPage(found.meta["size"], _chunks(found))
+            raise _unavailable("a raw file could not be read", error) from error
+        return RawPage(file.meta["size"], _chunks(file))
 
     async def open_record(self, sha256: str, size: int) -> bytes | None:
-        """The record's JSON, which is that large and has that hash; None if there is none. Raises RawFileDamaged."""
+        """Returns the record's JSON, checked for its size and hash, or None. Raises RawFileDamaged."""
         if not _SHA256.fullmatch(sha256) or size < 0:
             return None
         try:
-            found = await obstore.get_async(self._store, _record_path(sha256))
-            if found.meta["size"] > size + _MOST_PACKING_ADDS:
-                raise RawFileDamaged(f"{_record_path(sha256)} is larger than the record that it should hold")
-            packed = bytes(await found.bytes_async())
+            file = await obstore.get_async(self._store, _record_path(sha256))
+            if file.meta["size"] > size + _MAX_GZIP_OVERHEAD:
+                raise RawFileDamaged(f"{_record_path(sha256)} is larger than its record")
+            packed = bytes(await file.bytes_async())
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
-            raise _away("a record could not be read", error) from error
+            raise _unavailable("a record could not be read", error) from error
         return await asyncio.to_thread(_unpacked, sha256, packed, size)
 
     async def check(self) -> None:
-        """Returns if something can be written: a full disk is seen before a worker comes with a page."""
+        """Writes the file `health`, so that a full disk is noticed before a worker sends a page."""
         try:
             await self._write(_PROBE_NAME, _PROBE)
         except (BaseError, OSError) as error:
-            raise _away("a raw file could not be kept", error) from error
+            raise _unavailable("a raw file could not be stored", error) from error
 
-    async def _holds(self, path: str) -> bool:
+    async def _exists(self, path: str) -> bool:
         try:
             await obstore.head_async(self._store, path)
         except FileNotFoundError:
@@ -123,19 +123,19 @@ class RawStore:
 
 
 def remove_leftovers(place: str, now: datetime) -> None:
-    """What crashes left half written in a folder. What is young may be the work of a sister gateway."""
+    """Deletes files that crashed gateways left half written in a folder. A peer may still write the recent ones."""
     if "://" in place:
         return
     before = (now - _LONGEST_WRITE).timestamp()
     for file in (Path(place) / STAGING).glob("*"):
-        with suppress(OSError):  # a sister was faster, or it is not ours: it takes room, and nothing else
+        with suppress(OSError):  # a peer was faster, or it belongs to another user
             if file.stat().st_mtime < before:
                 file.unlink()
 
 
 def safe_name(name: str) -> str:
-    """ASCII without separators; where that is not the name as given, a hash keeps it one of its own."""
-    base = _UNSAFE.sub("-", name.replace("\\", "/").rsplit("/", 1)[-1]).lstrip(".-")[:_MOST_NAME_CHARS]
+    """Returns ASCII without separators; a changed name gets a hash, so that it stays unique."""
+    base = _UNSAFE.sub("-", name.replace("\\", "/").rsplit("/", 1)[-1]).lstrip(".-")[:_MAX_NAME_CHARS]
     if base == name:
         return base
     return f"{base}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
@@ -154,42 +154,39 @@ def _folder(sha256: str) -> str:
 
 
 def _unpacked(sha256: str, packed: bytes, size: int) -> bytes:
-    """No more than that is unpacked, whatever it claims to hold."""
+    """Decompresses at most `size` bytes."""
     try:
         data = zlib.decompressobj(_GZIP).decompress(packed, size + 1)
     except zlib.error:
         data = b""
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise RawFileDamaged(f"{_record_path(sha256)} is not the record that its name says")
+        raise RawFileDamaged(f"{_record_path(sha256)} does not have the hash in its name")
     return data
 
 
-def _away(what: str, error: Exception) -> RawStoreAway:
+def _unavailable(problem: str, error: Exception) -> RawStoreUnavailable:
     is_denied = isinstance(error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError)
-    return (RawStoreDenied if is_denied else RawStoreAway)(f"{what}: {type(error).__name__}")
+    return (RawStoreDenied if is_denied else RawStoreUnavailable)(f"{problem}: {type(error).__name__}")
 
 
-async def _chunks(found: obstore.GetResult) -> AsyncIterator[bytes]:
+async def _chunks(file: obstore.GetResult) -> AsyncIterator[bytes]:
     try:
-        async for chunk in found.stream(min_chunk_size=_CHUNK_BYTES):
+        async for chunk in file.stream(min_chunk_size=_CHUNK_BYTES):
             yield bytes(chunk)
     except (BaseError, OSError) as error:
-        raise _away("a raw file could not be read to its end", error) from error
+        raise _unavailable("a raw file could not be read to its end", error) from error
 
 
 _RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
-"""The worker comes again by itself."""
+"""Few: the caller retries by itself."""
 _CONNECT = timedelta(seconds=10)
 _LONGEST_CALL = timedelta(minutes=2)
-_NO_QUERY = "write it as gs://bucket/prefix; what signs a call comes from the environment or a file"
+_NO_QUERY = "write it as gs://bucket/prefix; credentials come from the environment or a file"
 _NO_MEMORY = "name a folder, gs://bucket/prefix or s3://bucket/prefix"
 
 
 def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
-    """A gateway's: a folder, for its owner alone where it has to be made; or s3://bucket/prefix.
-
-    Raises InvalidSettings.
-    """
+    """Opens a gateway's: a folder (created with mode 700) or s3://bucket/prefix. Raises InvalidSettings."""
     if not place:
         raise InvalidSettings("server.raw is empty", hint="name a folder, or s3://bucket/prefix")
     if place.startswith("s3://"):
@@ -200,9 +197,9 @@ def open_raw_store(place: str, environment: Mapping[str, str]) -> RawStore:
 
 
 def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: str, google_key_file: str) -> RawStore:
-    """A folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows.
+    """Opens a folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows.
 
-    Cloud Storage is opened with that key file, or with what the environment has. Raises InvalidSettings.
+    Cloud Storage uses that key file, or the environment's credentials. Raises InvalidSettings.
     """
     scheme = urlsplit(place).scheme if "://" in place else ""
     if scheme and ("?" in place or "#" in place):
@@ -219,7 +216,7 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
         case "gs":
             return _in_google(place, google_key_file, setting)
         case "memory":
-            raise InvalidSettings(f"{setting} must outlive the worker, and its memory does not", hint=_NO_MEMORY)
+            raise InvalidSettings(f"{setting} must outlive the worker; memory does not", hint=_NO_MEMORY)
     try:
         store = from_url(place, client_options=_client(allow_http=scheme == "http"), retry_config=_RETRIES)
         return _in_bucket(place, store)
@@ -228,29 +225,29 @@ def open_any_raw_store(place: str, environment: Mapping[str, str], *, setting: s
 
 
 def _in_folder(folder: Path, setting: str) -> RawStore:
-    """A file appears under its name only when it is on the disk, synced. A folder that is there keeps its mode."""
+    """A file gets its name only after it is synced to disk. An existing folder keeps its mode."""
     root = folder.absolute()
     try:
         make_private(root / STAGING)
         store = LocalStore(root, mkdir=True)
     except (BaseError, OSError) as error:
-        raise InvalidSettings(f"{setting} {folder} cannot be used: {error}", hint="check who owns it") from None
+        raise InvalidSettings(f"{setting} {folder} cannot be used: {error}", hint="check its owner") from None
 
     async def write(path: str, content: IO[bytes] | bytes) -> None:
         staged = f"{STAGING}/{secrets.token_hex(16)}"
         try:
             await obstore.put_async(store, staged, content, use_multipart=False)
-            await asyncio.to_thread(_settle_file, root / staged, root / path)
+            await asyncio.to_thread(_sync_file, root / staged, root / path)
             await obstore.rename_async(store, staged, path)
         except BaseException:
             (root / staged).unlink(missing_ok=True)
             raise
-        await asyncio.to_thread(_settle_folders, root, (root / path).parent)
+        await asyncio.to_thread(_sync_folders, root, (root / path).parent)
 
     return RawStore(root.as_uri(), store, write)
 
 
-def _settle_file(path: Path, target: Path) -> None:
+def _sync_file(path: Path, target: Path) -> None:
     make_private(target.parent)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -260,15 +257,15 @@ def _settle_file(path: Path, target: Path) -> None:
         os.close(descriptor)
 
 
-def _settle_folders(root: Path, folder: Path) -> None:
-    """The new name is on the disk when its folder is, and that one's own name too."""
-    for one in (folder, *folder.parents):
-        descriptor = os.open(one, os.O_RDONLY)
+def _sync_folders(root: Path, folder: Path) -> None:
+    """Makes a new name durable: syncs its folder and those above it, up to the root."""
+    for path in (folder, *folder.parents):
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if one == root:
+        if path == root:
             return
 
 
@@ -303,7 +300,7 @@ def _in_google(place: str, key_file: str, setting: str) -> RawStore:
             bucket,
             prefix=prefix,
             config={"service_account": key_file} if key_file else None,
-            client_options=_client(allow_http=True),  # as a key file for an imitation may name; Google's own is https
+            client_options=_client(allow_http=True),  # for emulators; Google itself uses https
             retry_config=_RETRIES,
         )
     except BaseError as error:
@@ -327,8 +324,6 @@ def _bucket(place: str, setting: str) -> tuple[str, str | None]:
 
 
 def _in_bucket(place: str, store: ObjectStore) -> RawStore:
-    """What a bucket promises, holds."""
-
     async def write(path: str, content: IO[bytes] | bytes) -> None:
         await obstore.put_async(store, path, content)
 

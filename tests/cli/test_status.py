@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_written_has_its_own_error(reachable: Path, comm
     error, hint = done.stderr.split("and again\n")[1].splitlines()
     assert done.returncode == 1
     assert error.startswith(f"error: {store}: ")
-    assert hint.startswith("hint: check who owns the file and its folder")
+    assert hint.startswith("hint: check the owner of the file and its folder")
 
 
 def test_a_damaged_store_is_an_error_with_a_hint_not_a_traceback(tmp_path: Path) -> None:

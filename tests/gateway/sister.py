@@ -12,7 +12,7 @@ from datetime import timedelta
 from itertools import count
 
 from parcelpost.clock import SystemClock
-from parcelpost.errors import LedgerAway
+from parcelpost.errors import LedgerUnavailable
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.opening import open_ledger
 from tests.gateway.making import arrival
@@ -31,7 +31,7 @@ async def grant(ledger: Ledger, name: str) -> None:
         now = _clock.now()
         try:
             grants = await ledger.grant(name, ["echo", "other"], 7, now, now + timedelta(hours=1))
-        except LedgerAway:
+        except LedgerUnavailable:
             continue
         say(*(one.task.task_id for one in grants))
         if not grants:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from starlette.types import Message
 
-from parcelpost.errors import LedgerAway, RawStoreAway
+from parcelpost.errors import LedgerUnavailable, RawStoreUnavailable
 from parcelpost.events import DownloadCut, Event
 from parcelpost.gateway.read_api.downloads import Download
 from tests.gateway.stage import some_parts
 
 
-@pytest.mark.parametrize("error", [LedgerAway("no answer"), RawStoreAway("no answer")])
+@pytest.mark.parametrize("error", [LedgerUnavailable("no answer"), RawStoreUnavailable("no answer")])
 async def test_what_cannot_be_read_to_its_end_is_cut_off_and_told(tmp_path: Path, error: Exception) -> None:
     events: list[Event] = []
     sent: list[Message] = []

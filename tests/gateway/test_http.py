@@ -392,7 +392,7 @@ async def test_spellings_of_a_place_are_one_parcel(parts: Parts, client: httpx2.
         assert len((await client.get(f"/v1/parcels?{query}")).json()["parcels"]) == 1
     bad = [a_result("t8", state="ZZ"), a_result("t9", county="---")]
     errors = (await client.post("/internal/results", json=bad)).json()["errors"]
-    assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is no name of a county"]
+    assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is not a county's name"]
 
 
 async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Parts, client: httpx2.AsyncClient) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.errors import InvalidInput, InvalidSettings, LedgerAway, LedgerError
+from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
@@ -108,7 +108,7 @@ async def test_a_server_that_refuses_is_told_from_one_that_is_away(postgres_serv
         async with opened(uri.replace("/postgres?", "/no_such_database?")):
             pass
     assert not refused.value.retry_helps
-    with pytest.raises(LedgerAway, match=r"127\.0\.0\.1:1/postgres does not answer") as away:
+    with pytest.raises(LedgerUnavailable, match=r"127\.0\.0\.1:1/postgres does not answer") as away:
         async with opened("postgresql://postgres:secret@127.0.0.1:1/postgres"):
             pass
     assert "secret" not in str(away.value)
@@ -139,9 +139,9 @@ async def test_a_locked_file_is_away_and_comes_back(tmp_path: Path, now: datetim
     try:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(LedgerAway):
+            with pytest.raises(LedgerUnavailable):
                 await ledger.add_tasks([task("a")], now)
-            with pytest.raises(LedgerAway):
+            with pytest.raises(LedgerUnavailable):
                 await ledger.check()
             other.execute("ROLLBACK")
         await ledger.check()
@@ -156,7 +156,7 @@ async def test_a_full_disk_is_away_and_comes_back(tmp_path: Path, now: datetime)
         await ledger._writer.run(lambda db: db.execute("SELECT 1").fetchall())  # type: ignore[attr-defined]
         pages = ledger._writer._db.execute("PRAGMA page_count").fetchone()[0]  # type: ignore[attr-defined]
         ledger._writer._db.execute(f"PRAGMA max_page_count = {pages}")  # type: ignore[attr-defined]
-        with pytest.raises(LedgerAway):
+        with pytest.raises(LedgerUnavailable):
             await ledger.store([arrival(str(n), pad="x" * 5_000) for n in range(100)], "w1", now)
         assert (await ledger.counts())["results"] == 0
         assert await ledger.store([arrival("a")], "w1", now) == [Stored.INSERTED]  # on a new connection, with room
@@ -178,11 +178,11 @@ async def test_a_server_that_stops_is_away_and_what_it_answered_is_there_when_it
             await ledger.add_tasks([task("a"), task("b")], now)
             await asyncio.gather(*(ledger.check() for _ in range(20)))  # several connections
             server.stop()
-            with pytest.raises(LedgerAway):
+            with pytest.raises(LedgerUnavailable):
                 await ledger.check()
-            with pytest.raises(LedgerAway):
+            with pytest.raises(LedgerUnavailable):
                 await ledger.store([arrival("a")], "w1", now)
-            with pytest.raises(LedgerAway):
+            with pytest.raises(LedgerUnavailable):
                 await ledger.grant("w1", ["echo"], 1, now, now + timedelta(hours=1))
             server.ensure_postgres_running()
             for _ in range(20):
@@ -201,6 +201,6 @@ async def test_a_connection_that_is_cut_in_the_middle_is_away(postgres_server: P
         while not await other.fetch(kill):
             pass
         await other.close()
-        with pytest.raises(LedgerAway):
+        with pytest.raises(LedgerUnavailable):
             await waiting
         await ledger.check()

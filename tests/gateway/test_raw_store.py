@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.errors import InvalidSettings, RawStoreAway
+from parcelpost.errors import InvalidSettings, RawStoreUnavailable
 from parcelpost.raw_store import RawStore, open_raw_store, remove_leftovers, safe_name
 from tests.gateway.stage import PAGE
 
@@ -152,10 +152,10 @@ async def test_files_are_for_their_owner_alone_and_nothing_is_left_staged(tmp_pa
 async def test_a_store_that_does_not_answer_is_away(tmp_path: Path) -> None:
     keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     store = open_raw_store("s3://bucket", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{_free_port()}"})
-    with pytest.raises(RawStoreAway) as away:
+    with pytest.raises(RawStoreUnavailable) as away:
         await store.open(SHA256)
     assert away.value.retry_helps
-    with pytest.raises(RawStoreAway):
+    with pytest.raises(RawStoreUnavailable):
         await store.check()
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from parcelpost.errors import RawStoreAway, RawStoreDenied
+from parcelpost.errors import RawStoreDenied, RawStoreUnavailable
 from parcelpost.raw_store import RawStore, open_any_raw_store
 
 PAGE = b"<html>a page</html>"
@@ -109,14 +109,14 @@ async def test_a_bucket_that_does_not_let_us_in_is_told_from_one_that_is_away(
 
 async def test_a_bucket_that_is_ill_is_away(bucket: Bucket, store: RawStore) -> None:
     bucket.status = 503
-    with pytest.raises(RawStoreAway) as away:
+    with pytest.raises(RawStoreUnavailable) as away:
         await store.put_record(SHA256, b"packed")
-    assert type(away.value) is RawStoreAway
+    assert type(away.value) is RawStoreUnavailable
 
 
 async def test_a_store_at_any_address_is_asked_a_few_times_only(bucket: Bucket) -> None:
     bucket.status = 503
     store = open_any_raw_store(f"{bucket.address}/bucket/raw", {}, setting="firestore.raw", google_key_file="")
-    with pytest.raises(RawStoreAway):
+    with pytest.raises(RawStoreUnavailable):
         await store.put_record(SHA256, b"packed")
     assert bucket.asked == [f"HEAD {PATH}.json.gz"] * 3

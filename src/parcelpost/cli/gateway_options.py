@@ -45,7 +45,7 @@ def needed_packages() -> Iterator[None]:
 async def ledger(database: str | None, *, make: bool = False) -> AsyncIterator[Ledger]:
     """The ledger that was named, else the settings'. An SQLite file that is not there is made only if `make` is set.
 
-    Raises LedgerError, LedgerAway and InvalidSettings.
+    Raises LedgerError, LedgerUnavailable and InvalidSettings.
     """
     from parcelpost.cli.running import CLOCK
 

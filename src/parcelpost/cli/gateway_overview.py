@@ -61,7 +61,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 async def gather(ledger: Ledger, now: datetime) -> Overview:
-    """Only looks. Raises LedgerAway."""
+    """Only looks. Raises LedgerUnavailable."""
     rows = await ledger.queue()
     workers = [_worker(row, now) for row in await ledger.workers()]
     activity = await ledger.activity(now - _LOOK_BACK)

@@ -106,7 +106,7 @@ class WorkerIds:
         """By id: its owner, and when the ledger said so."""
 
     async def check(self, caller: Caller) -> None:
-        """Raises Refusal (403) for an id of another token, or one too many of this one; LedgerAway."""
+        """Raises Refusal (403) for an id of another token, or one too many of this one; LedgerUnavailable."""
         worker_id, now = caller.worker_id, self._clock.monotonic()
         owner, at = self._checked.get(worker_id, ("", -math.inf))
         if owner == caller.owner and now - at < _CHECK_AGAIN_SECONDS:

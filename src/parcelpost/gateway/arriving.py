@@ -24,7 +24,7 @@ _Read = Sequence[Arrival | server.BadEntry]
 
 
 async def take_results(parts: Parts, body: bytes, worker_id: str) -> payloads.ResultsReply:
-    """Raises InvalidInput for a body that is no batch, LedgerAway when nothing could be stored."""
+    """Raises InvalidInput for a body that is no batch, LedgerUnavailable when nothing could be stored."""
     now = parts.clock.now()
     read = await parse(_read, body, now)
     task_ids = sorted({one.task_id for one in read if isinstance(one, Arrival)})

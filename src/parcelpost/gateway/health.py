@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from parcelpost.clock import Clock
-from parcelpost.errors import LedgerError, RawStoreAway
+from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.gateway.parts import Parts
 
 _LEDGER_SECONDS = 1.0
@@ -49,6 +49,6 @@ class _Look:
     async def _look(self) -> str:
         try:
             await self._check()
-        except (LedgerError, RawStoreAway):
+        except (LedgerError, RawStoreUnavailable):
             return self._problem
         return ""

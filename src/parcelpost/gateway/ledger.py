@@ -1,8 +1,8 @@
 """The gateway's book of tasks, leases, results and workers. One Protocol, kept in SQLite or in PostgreSQL.
 
 Every call is one transaction. What a call has answered survives power loss. `now` is the caller's clock, in UTC.
-A call that the database cannot answer for now raises LedgerAway: it has changed nothing, or, if the connection was lost
-on the way back, all that it was asked for. Every call may be made again.
+A call that the database does not answer raises LedgerUnavailable: it has changed nothing or, if the connection was
+lost on the way back, everything that it should. Every call may be repeated.
 Ids, platforms and the parts of a parcel's key are texts without a NUL, of at most 500 bytes: the caller sees to that,
 since the whole call is refused otherwise (InvalidInput). Moments are kept in milliseconds by SQLite.
 """
@@ -204,4 +204,4 @@ class Ledger(Protocol):
         """
 
     async def check(self) -> None:
-        """Returns if the database answers; an SQLite file must take a page, too. Raises LedgerAway."""
+        """Returns if the database answers; an SQLite file must take a page, too. Raises LedgerUnavailable."""

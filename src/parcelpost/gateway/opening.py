@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from parcelpost.clock import Clock
-from parcelpost.errors import InvalidSettings, LedgerAway, extra_hint
+from parcelpost.errors import InvalidSettings, LedgerUnavailable, extra_hint
 from parcelpost.gateway.ledger import Ledger
 from parcelpost.gateway.ledger_sqlite import SqliteLedger
 from parcelpost.gateway.ledger_sqlite.connecting import prepare
@@ -22,8 +22,8 @@ _START_AGAIN = "check that server.database names it, that it runs, and that it h
 async def open_ledger(database: str, max_attempts: int, clock: Clock) -> AsyncIterator[Ledger]:
     """A path is an SQLite file, made where there is none; `postgresql://...` is a database that exists.
 
-    Raises InvalidSettings for what names no ledger, LedgerError for one that cannot be used, LedgerAway for one that
-    does not answer for now.
+    Raises InvalidSettings for what names no ledger, LedgerError for one that cannot be used, LedgerUnavailable for one
+    that does not answer.
     """
     if database.startswith(_POSTGRES):
         async with _postgres(database, max_attempts, clock) as ledger:
@@ -66,7 +66,7 @@ def _at_the_start(database: str) -> Iterator[None]:
     """Who has not begun does not go on by itself."""
     try:
         yield
-    except LedgerAway as error:
-        raise LedgerAway(
+    except LedgerUnavailable as error:
+        raise LedgerUnavailable(
             f"the ledger {without_password(database)} does not answer: {error}", hint=_START_AGAIN
         ) from error

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from parcelpost.errors import InvalidInput, LedgerError, RawStoreAway
+from parcelpost.errors import InvalidInput, LedgerError, RawStoreUnavailable
 from parcelpost.events import AccessDenied, Event, RequestFailed, RequestPutOff
 from parcelpost.gateway import headers
 from parcelpost.gateway.parts import Parts
@@ -80,7 +80,7 @@ def problem(
 
 def reason_of(error: Exception) -> str:
     """For the log: with the words of the disk or the server, which are not for whoever asked."""
-    cause = f" ({error.__cause__})" if isinstance(error, RawStoreAway) and error.__cause__ else ""
+    cause = f" ({error.__cause__})" if isinstance(error, RawStoreUnavailable) and error.__cause__ else ""
     return " ".join(f"{error}{cause}".split())[:_MOST_REASON_CHARS]
 
 
@@ -120,9 +120,9 @@ def answer_for(app: FastAPI, parts: Parts) -> None:
         return problem(request, 422, str(error))
 
     @app.exception_handler(LedgerError)
-    @app.exception_handler(RawStoreAway)
+    @app.exception_handler(RawStoreUnavailable)
     async def away(request: Request, error: Exception) -> Response:
-        delays = without_raw_store if isinstance(error, RawStoreAway) else without_ledger
+        delays = without_raw_store if isinstance(error, RawStoreUnavailable) else without_ledger
         delays.tell(lambda more: RequestPutOff(path=_path(request), reason=reason_of(error), more=more))
         return problem(request, 503, str(error), {"Retry-After": "5"})
 

@@ -14,7 +14,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from parcelpost.errors import InvalidInput, RawStoreAway
+from parcelpost.errors import InvalidInput, RawStoreUnavailable
 from parcelpost.gateway.bodies import MOST_GZIP_MEMBERS, Patience, chunks
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.protocol import server
@@ -74,8 +74,8 @@ async def checked(upload: Upload, most_bytes: int) -> IO[bytes]:
         raise _no_room(error) from error
 
 
-def _no_room(error: OSError) -> RawStoreAway:
-    return RawStoreAway(f"a raw file could not be spooled: {error.strerror}")
+def _no_room(error: OSError) -> RawStoreUnavailable:
+    return RawStoreUnavailable(f"a raw file could not be spooled: {error.strerror}")
 
 
 def _checked(upload: Upload, most_bytes: int) -> IO[bytes]:

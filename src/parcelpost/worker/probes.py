@@ -48,7 +48,9 @@ async def served(settings: HttpSettings, pages: dict[str, Page], emit: Emit) -> 
                 await _answer(reader, writer, pages)
 
     async with AsyncExitStack() as stack:
-        server = tcp_server(answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, most=_MOST_CONNECTIONS)
+        server = tcp_server(
+            answer, settings.host, settings.port, limit=_MOST_HEADER_BYTES, max_connections=_MOST_CONNECTIONS
+        )
         try:
             await stack.enter_async_context(server)
         except OSError as error:

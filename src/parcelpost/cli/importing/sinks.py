@@ -78,7 +78,7 @@ class IntoLedger:
         self._max_target_bytes = max_target_bytes
 
     async def add(self, numbered: list[Numbered]) -> Taken:
-        """Raises LedgerAway."""
+        """Raises LedgerUnavailable."""
         refused = _refusals(numbered, self._clock, self._max_target_bytes, check_deliverable)
         numbers = {one.number for one in refused}
         fit = [one for one in numbered if one.number not in numbers] if numbers else numbered

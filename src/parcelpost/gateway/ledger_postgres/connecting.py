@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from parcelpost.clock import iso
-from parcelpost.errors import InvalidInput, InvalidSettings, LedgerAway, LedgerError, ParcelpostError
+from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
 from parcelpost.gateway.sql import schema
 from parcelpost.gateway.sql.statements import numbered
 
@@ -108,12 +108,12 @@ def _translate(error: Exception) -> Exception:
         return _of_state(error, error.sqlstate or "", what)
     if isinstance(error, ValueError):  # found by the driver: half a character, a number beyond 64 bits
         return InvalidInput(f"a value that the ledger cannot hold: {error}")
-    return LedgerAway(what)
+    return LedgerUnavailable(what)
 
 
 def _of_state(error: Exception, state: str, what: str) -> Exception:
     if state[:2] in _AWAY_CLASSES or state == _READ_ONLY:
-        return LedgerAway(what)
+        return LedgerUnavailable(what)
     if state[:2] in ("22", "54"):  # no such text or number; too long for an index
         return InvalidInput(f"a value that the ledger cannot hold: {error}")
     if state[:2] in ("28", "3D", "3F") or state == "42501":

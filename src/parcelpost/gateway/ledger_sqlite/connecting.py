@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parcelpost.clock import iso
-from parcelpost.errors import InvalidInput, LedgerAway, LedgerError
+from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
 from parcelpost.gateway.sql import schema
 from parcelpost.system import make_private
 
@@ -135,7 +135,7 @@ def translate(error: Exception, path: Path) -> Exception:
     if isinstance(error, sqlite3.DatabaseError):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _AWAY:
-            return LedgerAway(f"{path}: {error}")
+            return LedgerUnavailable(f"{path}: {error}")
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM):
             return LedgerError(f"{path}: {error}")
     return error

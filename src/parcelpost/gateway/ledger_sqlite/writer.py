@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from msgspec import Struct
 
-from parcelpost.errors import LedgerAway
+from parcelpost.errors import LedgerUnavailable
 from parcelpost.gateway.ledger_sqlite.connecting import connect, translate
 
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ class Writer:
         The change touches nothing but the database.
         """
         if self._closed:
-            raise LedgerAway("the ledger is closed")
+            raise LedgerUnavailable("the ledger is closed")
         job = _Job(change, args, self._loop.create_future())
         self._jobs.put(job)
         return cast(T, await job.future)

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
-from parcelpost.errors import LedgerError, RawStoreAway
+from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.events import DownloadCut
 from parcelpost.gateway.exporting import Form
 from parcelpost.gateway.parts import Parts
@@ -58,7 +58,7 @@ class Download(StreamingResponse):
                 if self._parts.stopping.is_set():
                     return
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except (LedgerError, RawStoreAway) as error:
+        except (LedgerError, RawStoreUnavailable) as error:
             self._parts.emit(DownloadCut(path=self._path, reason=reason_of(error)))
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

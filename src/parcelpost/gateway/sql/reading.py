@@ -114,7 +114,7 @@ def ended_tasks(
 
 class Database(Protocol):
     async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
-        """What a read answers. Raises LedgerAway."""
+        """What a read answers. Raises LedgerUnavailable."""
 
     async def _run_all(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         """Runs a writing statement once for each row of parameters, in one transaction."""

@@ -19,8 +19,8 @@ from msgspec import Meta, Struct
 from parcelpost.errors import (
     InvalidInput,
     RawFileDamaged,
-    RawStoreAway,
     RawStoreDenied,
+    RawStoreUnavailable,
     Refused,
     Unauthorized,
     Unavailable,
@@ -86,7 +86,7 @@ def _translated_errors() -> Iterator[None]:
         yield
     except RawStoreDenied as error:
         raise Unauthorized(str(error), hint=_ACCESS_HINT) from None
-    except RawStoreAway as error:
+    except RawStoreUnavailable as error:
         raise Unavailable(str(error), hint=_WAIT_HINT) from None
 
 
