@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.clock import Clock
 from parcelpost.errors import (
@@ -79,6 +81,138 @@ class BatchSize:
         self.slow = None if size == self._most else SlowUpstream(since=since, batch_size=size)
 
 
+class Receipts(Struct, frozen=True, kw_only=True):
+    """What one delivery brought, without the records themselves."""
+
+    pages: Sequence[str]
+    """Ids of the results whose page is upstream."""
+    stored: Sequence[str]
+    """Ids of the results that are."""
+    reports: int
+    """Of the stored ones, those without a record."""
+    refusals: Sequence[tuple[OutboxEntry, str, bool]]
+    """With the reason, and whether that rejects the entry; otherwise it costs an attempt."""
+    undecided: Sequence[tuple[OutboxEntry, str]]
+    """Failed alone while nothing was stored: that costs them nothing."""
+    seconds: float
+    error: UpstreamError | None
+    """What ended the delivery early, or made some of it wait."""
+
+    @classmethod
+    def of(
+        cls,
+        delivery: Delivery,
+        refusals: Sequence[tuple[OutboxEntry, str, bool]],
+        seconds: float,
+        error: UpstreamError | None,
+    ) -> Receipts:
+        return cls(
+            pages=[entry.result_id for entry in delivery.raw_stored],
+            stored=[entry.result_id for entry in delivery.stored],
+            reports=sum(entry.data is None for entry in delivery.stored),
+            refusals=[(replace(entry, data=None), reason, is_final) for entry, reason, is_final in refusals],
+            undecided=[(replace(entry, data=None), reason) for entry, reason in delivery.undecided],
+            seconds=seconds,
+            error=error or delivery.unavailable,
+        )
+
+
+_MOST_WAITING = 16
+
+
+class _ReceiptWriter:
+    """Records receipts while the next batch is under way; those that gather meanwhile are recorded together.
+
+    Without it, a batch would wait for an fsync: draining an outbox would take twice as long. Receipts are written in
+    the order of `add`. If a write fails, all that wait are dropped and their results are sent again: a newer record
+    must not leave the outbox before an older one of its parcel.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._lpm = context.lpm
+        self._emit = context.emit
+        self._waiting: list[Receipts] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, receipts: Receipts) -> None:
+        """Waits only if the store is far behind. Raises the StoreError of an earlier write."""
+        self._waiting.append(receipts)
+        if self._writing is None or self._writing.done() or len(self._waiting) >= _MOST_WAITING:
+            await self._join()
+            self._writing = asyncio.create_task(self._write())
+
+    async def settle(self) -> None:
+        """Everything is recorded when this returns. Raises a StoreError: what is not recorded is sent again."""
+        await self._join()
+        if self._waiting:
+            await self._write()
+
+    async def _join(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is None:
+            return
+        try:
+            await asyncio.wait([writing])
+            writing.result()
+        except BaseException:
+            writing.cancel()
+            self._waiting.clear()
+            raise
+
+    async def _write(self) -> None:
+        group, self._waiting = self._waiting, []
+        pages = [result_id for receipts in group for result_id in receipts.pages]
+        stored = [result_id for receipts in group for result_id in receipts.stored]
+        writes: list[Awaitable[object]] = []
+        if pages:
+            writes.append(self._lpm.mark_raw_synced(pages))  # before the results that name them (I6)
+        if stored:
+            writes.append(self._lpm.mark_synced(stored))
+        await asyncio.gather(*writes, self._log(group, len(pages)))  # one transaction
+        for receipts in group:
+            await self._write_refusals(receipts)
+        if stored or pages:
+            reports, seconds = (
+                sum(receipts.reports for receipts in group),
+                sum(receipts.seconds for receipts in group),
+            )
+            records = len(stored) - reports
+            self._emit(ResultsSynced(results=records, reports=reports, raw_files=len(pages), seconds=seconds))
+
+    async def _write_refusals(self, receipts: Receipts) -> None:
+        for entry, reason in receipts.undecided:
+            if reason != entry.last_error:
+                await self._lpm.note_refusal([entry.result_id], reason)
+        for entry, reason, is_final in receipts.refusals:
+            mark = self._lpm.mark_rejected if is_final else self._lpm.count_attempt
+            await mark([entry.result_id], reason)
+            self._emit(EntryRefused(task_id=entry.task_id, reason=reason, rejected=is_final))
+
+    async def _log(self, group: Sequence[Receipts], pages: int) -> None:
+        """A line for what worked, one for the pages, and one for each delivery that failed."""
+        worked = [receipts for receipts in group if receipts.error is None]
+        lines = [_log_line("results", [receipts], str(receipts.error)) for receipts in group if receipts.error]
+        if worked:
+            lines.append(_log_line("results", worked))
+        if pages:
+            lines.append(replace(_log_line("raw_files", group), record_count=pages))
+        with contextlib.suppress(StoreError):  # a full disk does not stop what frees it
+            for line in lines:
+                await self._lpm.sync_log.record(line)
+
+
+def _log_line(record_type: str, group: Sequence[Receipts], failure: str = "") -> SyncRound:
+    refusal = next((reason for receipts in group for _, reason, _ in receipts.refusals), None)
+    return SyncRound(
+        direction="upload",
+        record_type=record_type,
+        record_count=sum(len(receipts.stored) - receipts.reports for receipts in group),
+        success=not failure,
+        error=failure or refusal,
+        duration_ms=int(sum(receipts.seconds for receipts in group) * 1000),
+    )
+
+
 class _LockLost(Unavailable):
     """This process was stopped for a while, and a peer delivers in its place."""
 
@@ -125,6 +259,7 @@ class SyncManager:
         self._settings = context.settings.sync
         self._clock = context.clock
         self._emit = context.emit
+        self._receipts = _ReceiptWriter(context)
         self._extras = _Extras(context)
         self.batch_size = BatchSize(self._settings.batch_size, context.clock)
         self._is_restored = False
@@ -203,6 +338,8 @@ class SyncManager:
         except BaseException:
             self._start_over()  # a round that did not end proves nothing
             raise
+        finally:
+            await self._receipts.settle()
         if self._fruitless_batches >= _MOST_FRUITLESS_BATCHES and (refusal := self._pass.refusal()):
             self._fruitless_batches = 0
             raise refusal  # the next round continues behind these entries
@@ -284,7 +421,9 @@ class SyncManager:
             await delivery.decide()
         except (Unavailable, Unauthorized) as raised:
             error = raised
-        await self._record(delivery, self._clock.monotonic() - started, error)
+        refusals = [(entry, reason, self._is_final(entry, delivery)) for entry, reason in delivery.refused]
+        self._block(delivery, {entry.result_id for entry, _, is_final in refusals if is_final})
+        await self._receipts.add(Receipts.of(delivery, refusals, self._clock.monotonic() - started, error))
         if isinstance(error, Unavailable) and error.timed_out:
             self.batch_size.timed_out(len(entries))
         if error is not None:
@@ -296,31 +435,6 @@ class SyncManager:
         self.batch_size.answered()
         self._state.worked(SYNC)
 
-    async def _record(self, delivery: Delivery, seconds: float, error: UpstreamError | None) -> None:
-        """Receipts and refusals are in the store when this returns, which waits while the store cannot be written."""
-        pages = [entry.result_id for entry in delivery.raw_stored]
-        stored = [entry.result_id for entry in delivery.stored]
-        reports = sum(entry.data is None for entry in delivery.stored)
-        refusals = [(entry, reason, self._is_final(entry, delivery)) for entry, reason in delivery.refused]
-        self._block(delivery, {entry.result_id for entry, _, is_final in refusals if is_final})
-        writes: list[Awaitable[object]] = []
-        if pages:
-            writes.append(self._lpm.mark_raw_synced(pages))  # before the results that name them (I6)
-        if stored:
-            writes.append(self._lpm.mark_synced(stored))
-        writes.append(self._log(_rounds(delivery, len(stored) - reports, seconds, error or delivery.unavailable)))
-        await asyncio.gather(*writes)  # one transaction
-        for entry, reason in delivery.undecided:
-            if reason != entry.last_error:
-                await self._lpm.note_refusal([entry.result_id], reason)
-        for entry, reason, is_final in refusals:
-            mark = self._lpm.mark_rejected if is_final else self._lpm.count_attempt
-            await mark([entry.result_id], reason)
-            self._emit(EntryRefused(task_id=entry.task_id, reason=reason, rejected=is_final))
-        if stored or pages:
-            records = len(stored) - reports
-            self._emit(ResultsSynced(results=records, reports=reports, raw_files=len(pages), seconds=seconds))
-
     def _is_final(self, entry: OutboxEntry, delivery: Delivery) -> bool:
         """Whether this refusal rejects the entry; otherwise it costs an attempt."""
         return entry.sync_attempts + 1 >= self._settings.max_rejections or entry.html_path in delivery.lost_pages
@@ -329,11 +443,6 @@ class SyncManager:
         refused = [entry for entry, _ in delivery.refused if entry.result_id not in rejected]
         undecided = [entry for entry, _ in delivery.undecided]
         self._blocked.update(parcel(entry) for entry in (*delivery.waiting, *refused, *undecided))
-
-    async def _log(self, rounds: Sequence[SyncRound]) -> None:
-        with contextlib.suppress(StoreError):  # a full disk does not stop what frees it
-            for sync_round in rounds:
-                await self._lpm.sync_log.record(sync_round)
 
     async def _report_again(self) -> None:
         """Reports the end of tasks that were handed out again after their result was delivered or rejected.
@@ -366,34 +475,6 @@ class _TooSlowAlone(Exception):
     def __init__(self, error: Unavailable) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def _rounds(delivery: Delivery, records: int, seconds: float, error: UpstreamError | None) -> list[SyncRound]:
-    """For the sync log: one line for the results, one for the pages."""
-    duration_ms = int(seconds * 1000)
-    reason = str(error) if error else next((reason for _, reason in delivery.refused), None)
-    lines = [
-        SyncRound(
-            direction="upload",
-            record_type="results",
-            record_count=records,
-            success=error is None,
-            error=reason,
-            duration_ms=duration_ms,
-        )
-    ]
-    if delivery.raw_stored:
-        lines.append(
-            SyncRound(
-                direction="upload",
-                record_type="raw_files",
-                record_count=len(delivery.raw_stored),
-                success=True,
-                error=None,
-                duration_ms=duration_ms,
-            )
-        )
-    return lines
 
 
 async def _while_reading(work: Awaitable[None], read: Awaitable[T]) -> T:
