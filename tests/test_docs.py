@@ -20,8 +20,9 @@ from parcelpost import errors, events
 from parcelpost.cli.later import Later
 from parcelpost.cli.main import app
 from parcelpost.settings.schema import KEYS, from_text
-from parcelpost.settings.sources import check_runnable, load
+from parcelpost.settings.sources import load
 from parcelpost.settings.toml import meanings
+from parcelpost.settings.validation import check_runnable
 from parcelpost.storage import StoreOptions, migrations
 from parcelpost.telemetry import Telemetry
 from tests.doc_commands import leaf

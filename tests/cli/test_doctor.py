@@ -20,7 +20,7 @@ from parcelpost.cli.doctor.report import Answer, Case, Report, State
 from parcelpost.cli.given import using
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
-from parcelpost.settings.sources import look
+from parcelpost.settings.sources import diagnose
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.backoff import SYNC, Offline
 from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
@@ -46,7 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def examined(store: Path, *, limit_seconds: float = 60.0, **settings: str) -> Report:
     """In this event loop, where a test's gateway runs."""
     flags = {name.replace("__", "."): value for name, value in settings.items()}
-    found = look(config=None, environment=os.environ, flags=flags)
+    found = diagnose(config=None, environment=os.environ, flags=flags)
     with using(found.partly):
         case = examining.case_of(store, found, deep=False)
         return await examining.examine(case)
@@ -144,7 +144,7 @@ def test_settings_that_cannot_be_used_are_told_and_the_rest_is_looked_at(here: P
     (here / "parcelpost.toml").write_text('[sync]\nbatchsize = 5\n[storage]\npath = "elsewhere/parcelpost.db"\n')
     ran = run("doctor")
     assert ran.code == 1
-    assert "parcelpost.toml:2: there is no setting sync.batchsize; the nearest is sync.batch_size" in ran.out
+    assert "parcelpost.toml:2: there is not a setting sync.batchsize; the nearest is sync.batch_size" in ran.out
     assert "well     elsewhere/parcelpost.db opens" in ran.out
 
 
@@ -171,7 +171,7 @@ async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkey
 
 def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> None:
     store = make_store(here / "parcelpost.db", tasks=5_000)
-    found = look(config=None, environment=os.environ, flags={})
+    found = diagnose(config=None, environment=os.environ, flags={})
     case = examining.case_of(store, found, deep=False)
     with using(found.partly):
         (answer,) = asyncio.run(of_store.wholeness(replace(case, limit_seconds=0.0)))

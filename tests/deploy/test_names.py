@@ -11,7 +11,8 @@ from typer.main import get_command
 
 from parcelpost.cli.main import app
 from parcelpost.settings.secrets import TOKEN_VARIABLE
-from parcelpost.settings.sources import check_runnable, load
+from parcelpost.settings.sources import load
+from parcelpost.settings.validation import check_runnable
 from tests.deploy.files import (
     COMPOSE,
     DEPLOY,

@@ -16,7 +16,7 @@ from tests.firestore.server import FirestoreServer
 async def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> tuple[str, str]:
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", host)
     flags = {"worker.upstream": "firestore", "firestore.raw": str(folder / "raw"), "firestore.timeout_seconds": "2"}
-    found = sources.look(config=None, environment={}, flags=flags)
+    found = sources.diagnose(config=None, environment={}, flags=flags)
     (answer,) = map(checked, await look(case_of(folder / "none.db", found, deep=False)))
     assert answer.about == "firestore"
     return answer.state, answer.said or answer.problems[0].what

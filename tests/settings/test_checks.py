@@ -9,7 +9,8 @@ import pytest
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import GatewaySettings, WorkerSettings
-from parcelpost.settings.sources import Loaded, check_runnable
+from parcelpost.settings.sources import Loaded
+from parcelpost.settings.validation import check_runnable
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.sources import Loaded, check_runnable
+from parcelpost.settings.sources import Loaded
+from parcelpost.settings.validation import check_runnable
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]
@@ -18,7 +19,7 @@ WRONG = [
     ("firestore.root", "a/..", "path of a document"),
     ("firestore.root", "a/__b__", "path of a document"),
     ("firestore.project", "My Project", "a project's id"),
-    ("firestore.database", "a/b", "no database's id"),
+    ("firestore.database", "a/b", "must be a database's id"),
     ("firestore.raw", "s3://key:secret@bucket", "must not hold a user name or a password"),
     ("firestore.raw", "https://host/raw?sig=secret", "must not hold a query"),
     ("firestore.raw", "memory:///", "must outlive the worker"),

@@ -38,7 +38,7 @@ def test_each_platform_is_named_by_its_place(loading: Load) -> None:
     [
         (
             '[platforms.a]\nscrap = "m:f"\nscrape = "m:f"',
-            "parcelpost.toml:2: there is no setting platforms.a.scrap; the nearest is platforms.a.scrape",
+            "parcelpost.toml:2: there is not a setting platforms.a.scrap; the nearest is platforms.a.scrape",
         ),
         (
             '[platforms.a]\nscrape = "m.f"',

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import KEYS
-from parcelpost.settings.sources import Loaded, load, look, pairs
+from parcelpost.settings.sources import Loaded, diagnose, load, parse_set
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]
@@ -108,7 +108,7 @@ def test_the_fixed_names_stand(loading: Load) -> None:
 def test_the_short_name_counts_where_both_are_given_and_differ(loading: Load) -> None:
     loaded = loading(environment={"PARCELPOST_STORE": "a.db", "PARCELPOST_STORAGE_PATH": "b.db"})
     assert loaded.settings.storage.path == "a.db"
-    assert loaded.warnings == ("PARCELPOST_STORE and PARCELPOST_STORAGE_PATH differ: PARCELPOST_STORE counts",)
+    assert loaded.warnings == ("PARCELPOST_STORE and PARCELPOST_STORAGE_PATH differ: PARCELPOST_STORE is used",)
     assert loading(environment={"PARCELPOST_STORE": "a.db", "PARCELPOST_STORAGE_PATH": "a.db"}).warnings == ()
 
 
@@ -138,24 +138,24 @@ def test_an_empty_variable_counts_as_not_set(loading: Load) -> None:
     ],
 )
 def test_an_unknown_key_is_an_error_that_names_the_nearest(refused: Refused, given: str, nearest: str) -> None:
-    assert refused(flags={given: "5"}) == f"flag --set: there is no setting {given}; the nearest is {nearest}"
+    assert refused(flags={given: "5"}) == f"flag --set: there is not a setting {given}; the nearest is {nearest}"
 
 
 @pytest.mark.parametrize("given", ["nosection", "zzz", "some.thing"])
 def test_where_nothing_is_near_nothing_is_suggested(refused: Refused, loading: Load, given: str) -> None:
-    assert refused(flags={given: "5"}) == f"flag --set: there is no setting {given}"
+    assert refused(flags={given: "5"}) == f"flag --set: there is not a setting {given}"
     (warning,) = loading(environment={"PARCELPOST_ZZZ": "5"}).warnings
-    assert warning == "the environment variable PARCELPOST_ZZZ is no setting"
+    assert warning == "the environment variable PARCELPOST_ZZZ is not a setting"
 
 
 def test_an_unknown_key_that_is_like_no_other_is_an_error_too(refused: Refused) -> None:
-    assert refused(flags={"x" * 500: "5"}) == f"flag --set: there is no setting {'x' * 80}..."
+    assert refused(flags={"x" * 500: "5"}) == f"flag --set: there is not a setting {'x' * 80}..."
 
 
 @pytest.mark.parametrize("name", ["gateway.token", "gateway.password", "token", "worker.api_key", "gateway.Secret"])
 def test_a_secret_has_its_own_error_and_is_not_repeated(refused: Refused, name: str) -> None:
     message = refused(flags={name: "s3cret-value"})
-    assert message == f"flag --set: {name} looks like a secret, and secrets are no settings"
+    assert message == f"flag --set: {name} looks like a secret, and secrets are not settings"
 
 
 def test_a_bad_value_names_its_source_the_key_the_right_form_and_what_was_given(refused: Refused) -> None:
@@ -169,7 +169,7 @@ def test_a_bad_value_names_its_source_the_key_the_right_form_and_what_was_given(
 def test_the_first_problem_is_raised_and_the_others_are_counted(refused: Refused, folder: Path) -> None:
     flags = {"sync.batch_size": "0", "sync.nothing": "1", "log.level": "loud"}
     assert refused(flags=flags).endswith("(and 2 more: see 'parcelpost config check')")
-    found = look(config=None, environment={}, flags=flags)
+    found = diagnose(config=None, environment={}, flags=flags)
     assert found.loaded is None
     assert len(found.problems) == 3
     assert all(problem.what and problem.remedy for problem in found.problems)
@@ -180,12 +180,15 @@ def test_a_bad_value_is_an_error_even_where_a_good_one_goes_over_it(refused: Ref
 
 
 def test_pairs_are_split_at_the_first_equals_sign_and_the_last_one_counts() -> None:
-    assert pairs(["worker.id=a=b", "sync.batch_size = 5", "worker.id=c"]) == {"worker.id": "c", "sync.batch_size": " 5"}
-    assert pairs(["gateway.url="]) == {"gateway.url": ""}
+    assert parse_set(["worker.id=a=b", "sync.batch_size = 5", "worker.id=c"]) == {
+        "worker.id": "c",
+        "sync.batch_size": " 5",
+    }
+    assert parse_set(["gateway.url="]) == {"gateway.url": ""}
 
 
 def test_a_pair_without_a_value_is_an_error_that_repeats_only_a_known_key() -> None:
     with pytest.raises(InvalidSettings, match=r"^--set 'sync.batch_size' has no value$"):
-        pairs(["sync.batch_size"])
+        parse_set(["sync.batch_size"])
     with pytest.raises(InvalidSettings, match=r"^--set has no value$"):
-        pairs(["s3cret"])
+        parse_set(["s3cret"])

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.sources import Loaded, lines, load, look
+from parcelpost.settings.sources import Loaded, diagnose, lines, load
 
 Load = Callable[..., Loaded]
 Refused = Callable[..., str]
@@ -108,26 +108,26 @@ def test_the_line_of_a_bad_value_is_named(folder: Path, toml: str, where: str) -
 
 
 def problems() -> list[str]:
-    return [problem.what for problem in look(config=None, environment={}, flags={}).problems]
+    return [problem.what for problem in diagnose(config=None, environment={}, flags={}).problems]
 
 
 def test_a_section_that_is_no_section_is_told_so(refused: Refused) -> None:
     assert refused("sync = 5\n") == "parcelpost.toml:1: sync is a section, not a setting"
-    assert refused("[snyc]\n").startswith("parcelpost.toml:1: there is no setting snyc")
+    assert refused("[snyc]\n").startswith("parcelpost.toml:1: there is not a setting snyc")
     assert refused("[[sync]]\nbatch_size = 5\n").endswith("sync is a section, not a setting")
 
 
 def test_every_key_of_an_unknown_section_is_named_with_its_line(folder: Path) -> None:
     (folder / "parcelpost.toml").write_text("[snyc]\nbatch_size = 5\nraw_uploads = 1\n")
     assert problems() == [
-        "parcelpost.toml:2: there is no setting snyc.batch_size; the nearest is sync.batch_size",
-        "parcelpost.toml:3: there is no setting snyc.raw_uploads; the nearest is sync.raw_uploads",
+        "parcelpost.toml:2: there is not a setting snyc.batch_size; the nearest is sync.batch_size",
+        "parcelpost.toml:3: there is not a setting snyc.raw_uploads; the nearest is sync.raw_uploads",
     ]
 
 
 def test_a_token_in_the_file_has_its_own_error(refused: Refused) -> None:
     message = refused('[gateway]\nurl = "https://example.org"\ntoken = "s3cret"\n')
-    assert message == "parcelpost.toml:3: gateway.token looks like a secret, and secrets are no settings"
+    assert message == "parcelpost.toml:3: gateway.token looks like a secret, and secrets are not settings"
 
 
 def test_lines_are_those_of_the_first_place() -> None:

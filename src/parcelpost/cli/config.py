@@ -16,7 +16,8 @@ from parcelpost.settings.schema import SECTIONS_OF_NAMES
 from parcelpost.settings.secrets import without_password
 
 if TYPE_CHECKING:
-    from parcelpost.settings.sources import Found, Loaded, Problem
+    from parcelpost.settings.sources import Diagnosis, Loaded
+    from parcelpost.settings.validation import Problem
 
 app = typer.Typer(
     help="Show and check the settings.",
@@ -53,7 +54,7 @@ def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = F
     """Show every setting, its value and where that comes from. Tokens and passwords are never shown."""
     from parcelpost.settings import sources
 
-    loaded = sources.load(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
+    loaded = sources.load(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
     if as_json:
         print_json(document(loaded))
     else:
@@ -68,7 +69,7 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
     """
     from parcelpost.settings import sources
 
-    found = sources.look(config=config, environment=os.environ, flags=sources.pairs(set_ or []))
+    found = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
     problems, warnings = judge(found)
     if as_json:
         print_json({"ok": not problems, "problems": problems, "warnings": warnings})
@@ -78,12 +79,12 @@ def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = 
         raise typer.Exit(1)
 
 
-def judge(found: Found) -> tuple[list[Problem], list[str]]:
+def judge(found: Diagnosis) -> tuple[list[Problem], list[str]]:
     """Everything that is wrong, and everything that may be: also what would end a worker at once."""
     from parcelpost.cli import readiness
     from parcelpost.cli.upstreams import secret_warnings
     from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
-    from parcelpost.settings.sources import Problem
+    from parcelpost.settings.validation import Problem
 
     problems, warnings = list(found.problems), list(found.warnings)
     if found.loaded is None:

@@ -73,14 +73,14 @@ def serve(
     import asyncio
 
     from parcelpost.cli.gateway_options import needed_packages
-    from parcelpost.settings.sources import load, pairs
+    from parcelpost.settings.sources import load, parse_set
 
     given = {"host": host, "port": port, "database": database, "raw": raw}
     own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
     named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
     if open_read:
         own["server.open_read"], named["server.open_read"] = "true", "--open-read"
-    loaded = load(config=config, environment=os.environ, flags={**pairs(settings or []), **own}, named=named)
+    loaded = load(config=config, environment=os.environ, flags={**parse_set(settings or []), **own}, named=named)
     for warning in loaded.warnings:
         print(f"note: {warning}", file=sys.stderr)
     with needed_packages():

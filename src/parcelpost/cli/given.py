@@ -15,7 +15,7 @@ import typer
 
 if TYPE_CHECKING:
     from parcelpost.settings import Settings
-    from parcelpost.settings.sources import Found
+    from parcelpost.settings.sources import Diagnosis
 
 _config: ContextVar[Path | None] = ContextVar("config", default=None)
 _pairs: ContextVar[tuple[str, ...]] = ContextVar("pairs", default=())
@@ -73,11 +73,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 def settled() -> Settings:
     """Raises InvalidSettings."""
-    from parcelpost.settings.sources import load, pairs
+    from parcelpost.settings.sources import load, parse_set
 
     if (used := _used.get()) is not None:
         return used
-    return load(config=_config.get(), environment=os.environ, flags=pairs(_pairs.get())).settings
+    return load(config=_config.get(), environment=os.environ, flags=parse_set(_pairs.get())).settings
 
 
 def settled_without_options() -> Settings:
@@ -87,11 +87,11 @@ def settled_without_options() -> Settings:
     return load(config=None, environment=os.environ, flags={}).settings
 
 
-def looked_at() -> Found:
+def looked_at() -> Diagnosis:
     """The settings with all that is wrong with them. Raises InvalidSettings for a --set that is none."""
-    from parcelpost.settings.sources import look, pairs
+    from parcelpost.settings.sources import diagnose, parse_set
 
-    return look(config=_config.get(), environment=os.environ, flags=pairs(_pairs.get()))
+    return diagnose(config=_config.get(), environment=os.environ, flags=parse_set(_pairs.get()))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from parcelpost.cli.platform_names import names, spelled
 from parcelpost.errors import InvalidInput
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import KEYS
-from parcelpost.settings.sources import look
+from parcelpost.settings.sources import diagnose
 
 _NAMES = {
     "mode": "worker.mode",
@@ -56,7 +56,7 @@ def _known(platforms: str) -> str:
 
 
 def _check(wanted: dict[str, str]) -> None:
-    found = look(config=None, environment={}, flags=wanted)
+    found = diagnose(config=None, environment={}, flags=wanted)
     for problem in found.problems:
         raise InvalidInput(problem.what.removeprefix("flag --set: "), hint=problem.remedy)
 

@@ -47,9 +47,9 @@ def parse(
     import asyncio
 
     from parcelpost.places import normalized
-    from parcelpost.settings.sources import load, pairs
+    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
     target = normalized(Target(parcel_id=parcel_id, state=state, county=county))
     bad = asyncio.run(_parse(files, platform, target, loaded.settings))
     if bad:

@@ -67,9 +67,9 @@ def platforms(
     from parcelpost.cli.platform_health import listed
     from parcelpost.cli.platform_names import unknown
     from parcelpost.errors import InvalidInput
-    from parcelpost.settings.sources import load, pairs
+    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
     known = _known(store, loaded.settings)
     found = listed(loaded.settings, known)
     names = frozenset(one.platform for one in found)

@@ -15,7 +15,7 @@ from parcelpost.scrapers.connecting import proxy_url
 from parcelpost.scrapers.guard import Guard
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import TOKEN_VARIABLE, read_token
-from parcelpost.settings.sources import check_runnable
+from parcelpost.settings.validation import check_runnable
 from parcelpost.system import raise_file_limit
 
 _FILES, _FILES_A_SLOT, _FILES_A_BROWSER = 128, 8, 16

@@ -90,7 +90,8 @@ def run(
     """
     import asyncio
 
-    from parcelpost.settings.sources import check_runnable, load, pairs
+    from parcelpost.settings.sources import load, parse_set
+    from parcelpost.settings.validation import check_runnable
 
     given = {
         "mode": mode,
@@ -103,7 +104,7 @@ def run(
     }
     own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
     named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
-    flags = {**pairs(settings or []), **own}
+    flags = {**parse_set(settings or []), **own}
     loaded = load(config=config, environment=os.environ, flags=flags, named=named)
     for warning in loaded.warnings:
         print(f"note: {warning}", file=sys.stderr)

@@ -51,9 +51,9 @@ def scrape(
     from parcelpost.cli.parse_command import reason
     from parcelpost.model import Done, Target, Task
     from parcelpost.places import normalized
-    from parcelpost.settings.sources import load, pairs
+    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=pairs(settings or []))
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
     for warning in loaded.warnings:
         print(f"note: {warning}", file=sys.stderr)
     given = Target(parcel_id=parcel, state=state, county=county, url=url, extra=parse_extra(extra or ()))

@@ -1,4 +1,4 @@
-"""What an operator may set, and where it comes from."""
+"""Settings: what an operator may set, and where values come from."""
 
 from parcelpost.settings.schema import Settings
 

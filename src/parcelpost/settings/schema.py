@@ -1,8 +1,7 @@
-"""Every setting with its type, default and bounds, and how a value is read from text and from TOML."""
+"""Every setting with its type, default and limits; and reading a value from text or TOML."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args
@@ -29,9 +28,9 @@ class WorkerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mode: Mode = "ondemand"
     upstream: UpstreamKind = "gateway"
     id: str = ""
-    """'': made once and kept beside the store."""
+    """'': the store's own, created once."""
     platforms: tuple[str, ...] = ()
-    """(): all that are installed."""
+    """(): all installed ones."""
     drain_seconds: Seconds = 30.0
     give_up_seconds: Seconds = 300.0
 
@@ -45,21 +44,21 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class FirestoreSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Used where `worker.upstream` is firestore."""
+    """Used if `worker.upstream` is firestore."""
 
     project: str = ""
-    """'': that of the environment or of the credentials."""
+    """'': from the environment or the credentials."""
     database: str = "(default)"
     root: str = "parcelpost/main"
-    """A document's path below which all collections are; '': the database's own."""
+    """The path of the document that holds all collections; '': the database itself."""
     credentials_file: str = ""
-    """A service account's key; '': what the environment has."""
+    """A service account's key; '': the environment's credentials."""
     raw: str = ""
     """A folder, gs://bucket/prefix, s3://bucket/prefix, or another address that obstore knows."""
     lease_seconds: Seconds = 900.0
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5
     idle_seconds: Seconds = 30.0
-    """Between two looks at a queue that is empty."""
+    """Between two queries of an empty queue."""
     timeout_seconds: Seconds = 30.0
 
 
@@ -100,7 +99,7 @@ class ExecutorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cool_down_seconds: Seconds = 300.0
     cool_down_max_seconds: Seconds = 3_600.0
     max_task_age_hours: Annotated[float, Meta(ge=0, le=87_600)] = 0.0
-    """0: a task waits for as long as it takes."""
+    """0: tasks never expire."""
 
 
 class FetchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,7 +119,7 @@ class FetchSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class BrowserSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     executable: str = ""
-    """'': the first that is found."""
+    """'': the first one found."""
     most: Annotated[int, Meta(ge=0, le=64)] = 4
     sandbox: Literal["auto", "on", "off"] = "auto"
     tasks_per_browser: Count = 100
@@ -156,7 +155,7 @@ class JanitorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ResourcesSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of the memory that this worker may use: the machine's, or its control group's."""
+    """Percentages are of the memory that this worker may use: the machine's, or its control group's."""
 
     slow_percent: Percent = 75.0
     no_new_tasks_percent: Percent = 85.0
@@ -171,7 +170,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The gateway that this machine serves, as `gateway` is the one that a worker calls."""
+    """The gateway that this machine serves; `gateway` is the one that a worker calls."""
 
     host: str = "127.0.0.1"
     port: Port = 8700
@@ -204,7 +203,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A parser that somebody has already; with `class`, the others are names of its methods."""
+    """An existing parser used as a platform. With `class`, the others name its methods."""
 
     scrape: str = ""
     parse: str = ""
@@ -212,7 +211,7 @@ class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class FieldMapSettings(Struct, frozen=True, kw_only=True):
-    """A field map as the file has it; the scrapers say whether it is one."""
+    """A field map as written in the file; the scrapers validate it."""
 
     origin: str
     given: Mapping[str, Any]
@@ -241,7 +240,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 SECTIONS_OF_NAMES = ("platforms", "field_maps")
-"""Sections whose keys are names that the operator chooses."""
+"""Sections whose keys the operator names."""
 
 
 _UNITS = {
@@ -254,11 +253,11 @@ _SIZE = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?) ?([a-z]*)", re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_MOST_SHOWN = 60
+_MAX_SHOWN_CHARS = 60
 
 
 class Key(Struct, frozen=True):
-    """One thing that can be set."""
+    """One setting."""
 
     section: str
     field: str
@@ -289,30 +288,30 @@ def _keys() -> dict[str, Key]:
 
 
 KEYS = _keys()
-"""Every key by its name, `section.key`, in the order of the sections."""
+"""Every setting by its name, `section.key`, in the order of the sections."""
 
 
 def from_text(key: Key, text: str) -> Any:
-    """The value that an environment variable or a flag gives. Raises ValueError."""
+    """Returns the value of an environment variable or a flag. Raises ValueError."""
     text = text if isinstance(inspect.type_info(key.type), inspect.StrType) else text.strip()
     return from_toml(key, _parsed(key, text))
 
 
 def from_toml(key: Key, value: Any) -> Any:
-    """The value that the file gives; a size may be text with a unit. Raises ValueError."""
+    """Returns the value of a file's entry; a size may be text with a unit. Raises ValueError."""
     if key.is_size and isinstance(value, str):
         value = _size(value)
-    found = msgspec.convert(value, key.type)  # a ValidationError is a ValueError
-    for text in found if isinstance(found, tuple) else (found,):
+    converted = msgspec.convert(value, key.type)  # a ValidationError is a ValueError
+    for text in converted if isinstance(converted, tuple) else (converted,):
         if isinstance(text, str) and _UNPRINTABLE.search(text):
             raise ValueError
-    if isinstance(found, tuple) and not all(found):
+    if isinstance(converted, tuple) and not all(converted):
         raise ValueError
-    return found
+    return converted
 
 
 def form(key: Key, *, in_file: bool = False) -> str:
-    """What a right value is, to follow `must be`."""
+    """Describes a valid value, to follow `must be`."""
     match inspect.type_info(key.type):
         case inspect.IntType() if key.is_size:
             return "a size: bytes, or with a unit as in 512MiB or 2GB"
@@ -336,24 +335,26 @@ def form(key: Key, *, in_file: bool = False) -> str:
 
 
 def shown(key: Key, given: Any) -> str:
-    """What was given, for a message, or '' where it might be something to hide: free text may hold anything."""
+    """Returns the given value for a message, or '' for free text, which may hold a secret."""
     if form(key).startswith("text"):
         return ""
     text = ("true" if given else "false") if isinstance(given, bool) else ascii(given)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}..."
 
 
 def as_text(key: Key, value: Any) -> str:
-    """As a person would write it: what `from_text` reads as the same value."""
+    """Returns the value as an operator would write it; `from_text` reads it back."""
     if isinstance(value, tuple):
         return ",".join(value)
     if key.is_size:
-        exact = [f"{value // 1024**power}{letter}iB" for power, letter in enumerate("KMGT", 1) if _fits(value, power)]
+        exact = [
+            f"{value // 1024**power}{letter}iB" for power, letter in enumerate("KMGT", 1) if _is_multiple(value, power)
+        ]
         return exact[-1] if exact else str(value)
     return str(value).removesuffix(".0")
 
 
-def _fits(value: int, power: int) -> bool:
+def _is_multiple(value: int, power: int) -> bool:
     return value > 0 and value % 1024**power == 0
 
 
@@ -376,89 +377,8 @@ def _parsed(key: Key, text: str) -> Any:
 
 
 def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    if not found or found[2].lower() not in _UNITS:
+    match = _SIZE.fullmatch(text)
+    if not match or match[2].lower() not in _UNITS:
         raise ValueError
-    number = float(found[1]) if "." in found[1] else int(found[1])
-    return int(number * _UNITS[found[2].lower()])
-
-
-_SECRET = re.compile(r"(token|password|passwd|secret|api_?key|credentials?)$", re.IGNORECASE)
-_MOST_NAMES_SHOWN = 80
-_NEAR = 0.8
-"""How alike a name without its section must be: `batchsize` is meant to be `batch_size`, `nosection` not `seconds`."""
-SEE_PAGE = "'parcelpost init' writes a file with every key and what it means"
-
-
-class Problem(Struct, frozen=True, kw_only=True):
-    """Why these settings cannot be used, and what to do about it."""
-
-    what: str
-    remedy: str
-
-
-class Gathering:
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
-        self.origins: dict[str, str] = dict.fromkeys(KEYS, "default")
-        self.platforms: dict[str, PlatformSettings] = {}
-        self.field_maps: dict[str, FieldMapSettings] = {}
-        self.problems: list[Problem] = []
-        self.warnings: list[str] = []
-
-    def text(self, name: str, text: str, origin: str) -> None:
-        """A value from the environment or a flag."""
-        if (key := KEYS.get(name)) is None:
-            self._unknown(name, origin)
-            return
-        try:
-            self._set(key, from_text(key, text), origin)
-        except ValueError:
-            self._bad(key, form(key), shown(key, text), origin)
-
-    def toml(self, name: str, value: Any, origin: str) -> None:
-        """A value from the file."""
-        if (key := KEYS.get(name)) is None:
-            self._unknown(name, origin)
-            return
-        try:
-            self._set(key, from_toml(key, value), origin)
-        except ValueError:
-            self._bad(key, form(key, in_file=True), shown(key, value), origin)
-
-    def problem(self, what: str, remedy: str) -> None:
-        self.problems.append(Problem(what=what, remedy=remedy))
-
-    def _set(self, key: Key, value: Any, origin: str) -> None:
-        self.values[key.name] = value
-        self.origins[key.name] = origin
-
-    def _bad(self, key: Key, right: str, given: str, origin: str) -> None:
-        but = f", not {given}" if given else ""
-        self.problem(f"{origin}: {key.name} must be {right}{but}", SEE_PAGE)
-
-    def _unknown(self, name: str, origin: str) -> None:
-        short = name if len(name) <= _MOST_NAMES_SHOWN else f"{name[:_MOST_NAMES_SHOWN]}..."
-        if _SECRET.search(name):
-            self.problem(
-                f"{origin}: {short} looks like a secret, and secrets are no settings",
-                "take it out, and put the token into PARCELPOST_GATEWAY_TOKEN or into the file that "
-                "gateway.token_file names; change it if others could read it here",
-            )
-            return
-        close = nearest(name)
-        self.problem(
-            f"{origin}: there is no setting {short}" + (f"; the nearest is {close}" if close else ""), SEE_PAGE
-        )
-
-
-def nearest(name: str) -> str:
-    """The key that was probably meant, or ''. The same name in another section comes first."""
-    _, _, field = name.rpartition(".")
-    same = [key.name for key in KEYS.values() if key.field == field]
-    close = difflib.get_close_matches(name, same or KEYS, n=1, cutoff=0.0 if same else 0.6)
-    if not close and (
-        fields := difflib.get_close_matches(field, [key.field for key in KEYS.values()], n=1, cutoff=_NEAR)
-    ):
-        close = [key.name for key in KEYS.values() if key.field == fields[0]]
-    return close[0] if close else ""
+    number = float(match[1]) if "." in match[1] else int(match[1])
+    return int(number * _UNITS[match[2].lower()])

@@ -1,4 +1,4 @@
-"""Tokens come from the environment or a file, and are never shown. Here: the one that a worker has."""
+"""Secrets: read from the environment or a file, never from settings, and never shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FORM = "a token is printable ASCII without spaces"
 
 
 class Secret:
-    """Text that is shown nowhere by accident: not in a message, a log line, a traceback or a pickle."""
+    """Text that cannot leak into a message, a log line, a traceback or a pickle."""
 
     __slots__ = ("_text",)
 
@@ -45,32 +45,32 @@ class Secret:
 
 class Token(Struct, frozen=True, kw_only=True):
     secret: Secret | None = None
-    """None: there is none, which some gateways allow."""
+    """None: not set, which some gateways allow."""
     origin: str = ""
     """`environment` or `file PATH`."""
     warnings: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
-        """For people: `set (environment)`, `set (file PATH)` or `not set`."""
+        """`set (environment)`, `set (file PATH)` or `not set`."""
         return f"set ({self.origin})" if self.secret else "not set"
 
 
 def without_password(address: str) -> str:
-    """An address as it may be shown: `postgresql://user:***@host/db`. Parameters are hidden: one may be a password."""
+    """Returns an address that may be shown: `postgresql://user:***@host/db`. Hides parameters as well."""
     scheme, separator, rest = address.partition("://")
     if not separator:
         return address
     login, at, place = rest.rpartition("@")
     user, colon, _ = login.partition(":")
     if not _USER.fullmatch(user) or (at and "?" in login):
-        return f"{scheme}://***"  # where the password ends cannot be told
+        return f"{scheme}://***"  # it is unclear where the password ends
     place, mark, _ = place.partition("?")
     return f"{scheme}://{user}{':***' if colon else ''}{at}{place}{'?***' if mark else ''}"
 
 
 def read_token(gateway: GatewaySettings, environment: Mapping[str, str]) -> Token:
-    """PARCELPOST_GATEWAY_TOKEN, else the file that `token_file` names. Raises InvalidSettings, without the token."""
+    """Reads PARCELPOST_GATEWAY_TOKEN, else `token_file`. Raises InvalidSettings, which never quotes the token."""
     if text := environment.get(TOKEN_VARIABLE, "").strip():
         return Token(secret=_secret(text, TOKEN_VARIABLE), origin="environment")
     if not gateway.token_file:
@@ -86,19 +86,19 @@ def _from_file(path: Path) -> Token:
             mode = path.stat().st_mode
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise InvalidSettings(f"{name} cannot be read: {reason}", hint="check the path and who may read it") from None
+        raise InvalidSettings(f"{name} cannot be read: {reason}", hint="check the path and its permissions") from None
     text = content.decode("latin-1").strip()
     if not text:
         raise InvalidSettings(f"{name} is empty", hint=f"write the token into it, or use {TOKEN_VARIABLE}")
     open_to_all = stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH)
-    warning = f"{name} is open to every user of this machine: run 'chmod 600' on it"
+    warning = f"{name} is readable or writable by every user of this machine: run 'chmod 600' on it"
     return Token(secret=_secret(text, name), origin=f"file {path}", warnings=(warning,) if open_to_all else ())
 
 
 def _secret(text: str, name: str) -> Secret:
     if len(text) > _MAX_BYTES:
         raise InvalidSettings(
-            f"{name} is longer than 8 KiB", hint="is it the right file? it holds the token and nothing else"
+            f"{name} is longer than 8 KiB", hint="is it the right file? it must hold the token and nothing else"
         )
     if not _WELL_FORMED.fullmatch(text):
         raise InvalidSettings(f"{name} holds a space, a line break or a letter outside ASCII", hint=_FORM)

@@ -1,4 +1,4 @@
-"""Writes a commented settings file."""
+"""Writing a commented settings file."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from typing import Any
 from parcelpost.settings.schema import KEYS, Key, as_text
 
 _ABOUT = {
-    "worker": "how this worker works, and on what",
-    "gateway": "the gateway that it calls; the token is no setting (see above)",
-    "firestore": "used where worker.upstream is firestore",
-    "storage": "the local store: where it is, how large it may be, how long things are kept",
+    "worker": "the worker's mode, id and platforms",
+    "gateway": "the gateway that the worker calls; the token is not a setting (see above)",
+    "firestore": "used if worker.upstream is firestore",
+    "storage": "the local store: its path, size limits and retention",
     "collector": "when tasks are fetched",
-    "executor": "how many tasks run at a time, how long they may take, when they are tried again",
+    "executor": "how many tasks run at a time, their time limit, and retries",
     "fetch": "how pages are fetched from counties' sites",
-    "browser": "for pages that need a browser: 'parcelpost browser doctor' says whether there is one",
+    "browser": "for pages that need a browser; 'parcelpost browser doctor' checks that there is one",
     "sync": "how results are delivered",
     "heartbeat": "how often the worker reports",
-    "janitor": "when backups and clean-up are made, local time",
-    "resources": "how much of the memory may be used",
+    "janitor": "when backup and clean-up run, local time",
+    "resources": "limits of memory use",
     "http": "pages for probes and Prometheus",
     "server": "the gateway that 'parcelpost gateway serve' runs on this machine",
-    "log": "what is written to stderr",
+    "log": "the log on stderr",
 }
 _WIDTH = 100
 _HEAD = """\
-## Settings of Parcelpost. A key behind a comment sign stands at its default: take the sign away to change it.
-## Environment variables (PARCELPOST_SYNC_BATCH_SIZE for sync.batch_size) and --set go over what is written here.
-## 'parcelpost config show' says what holds, 'parcelpost config check' whether it can be used.
+## Settings of Parcelpost. A commented key has its default value: remove the # to change it.
+## Environment variables (PARCELPOST_SYNC_BATCH_SIZE for sync.batch_size) and --set override this file.
+## 'parcelpost config show' prints the values in use, 'parcelpost config check' validates them.
 ##
 ## Secrets do not belong here. The gateway's token comes from the environment variable PARCELPOST_GATEWAY_TOKEN, or
 ## from a file of mode 600 that gateway.token_file names.
@@ -41,13 +41,13 @@ _HEAD = """\
 
 
 def marked_meanings() -> dict[str, dict[str, str]]:
-    """What each key means, by section and key, with the marks and links of a page."""
+    """Returns what each key means, by section and key, in Markdown."""
     return tomllib.loads(files("parcelpost.settings").joinpath("meanings.toml").read_text(encoding="utf-8"))
 
 
 def meanings() -> dict[str, dict[str, str]]:
-    """The same without them."""
-    return {section: {key: _plain(text) for key, text in told.items()} for section, told in marked_meanings().items()}
+    """Returns the same in plain text."""
+    return {section: {key: _plain(text) for key, text in keys.items()} for section, keys in marked_meanings().items()}
 
 
 def _plain(text: str) -> str:
@@ -55,26 +55,26 @@ def _plain(text: str) -> str:
 
 
 def settings_file(chosen: Mapping[str, Any]) -> str:
-    """The text of a file that sets these keys. Without one `#` at the beginning of its lines, it sets all of them."""
-    told = meanings()
+    """Returns a file that sets these keys and has all others commented out, with `#`."""
+    texts = meanings()
     sections = dict.fromkeys(key.section for key in KEYS.values())
-    return _HEAD + "".join(f"{line}\n" for section in sections for line in _section(section, told[section], chosen))
+    return _HEAD + "".join(f"{line}\n" for section in sections for line in _section(section, texts[section], chosen))
 
 
-def _section(section: str, told: Mapping[str, str], chosen: Mapping[str, Any]) -> Iterator[str]:
+def _section(section: str, texts: Mapping[str, str], chosen: Mapping[str, Any]) -> Iterator[str]:
     yield f"\n\n## {_ABOUT[section]}"
     yield f"[{section}]"
     for key in KEYS.values():
         if key.section == section:
             yield ""
-            yield from textwrap.wrap(told[key.field], _WIDTH, initial_indent="## ", subsequent_indent="## ")
+            yield from textwrap.wrap(texts[key.field], _WIDTH, initial_indent="## ", subsequent_indent="## ")
             sign, value = ("", chosen[key.name]) if key.name in chosen else ("#", key.default)
             yield f"{sign}{key.field} = {toml_value(key, value)}"
 
 
 def toml_value(key: Key, value: Any) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(json.dumps(one) for one in value)}]"
+        return f"[{', '.join(json.dumps(item) for item in value)}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     text = as_text(key, value)

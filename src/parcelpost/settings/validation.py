@@ -1,4 +1,4 @@
-"""What the settings say together: whether they fit each other, and whether a worker can run with them."""
+"""Whether settings are valid together, and whether a worker can run with them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from parcelpost.errors import InvalidSettings
-from parcelpost.settings.schema import KEYS, Problem, Settings, as_text
+from parcelpost.settings.schema import KEYS, Settings, as_text
 from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 
 _ORDERED = (
@@ -27,10 +29,17 @@ _HEADER = re.compile(r"[ -~]{0,200}", re.ASCII)
 _NEEDS_UPSTREAM = ("ondemand", "legacy")
 
 
+class Problem(Struct, frozen=True, kw_only=True):
+    """Why the settings cannot be used, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
 def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
-    """Where only one of two settings that must be in order was set, the other's default follows it."""
-    for low, high, words in (*_ORDERED, *_ORDERED):  # one that has followed may push another before it
-        apart = 1 if words == "less than" else 0
+    """Adjusts a default to the setting that it must be above or below, if only that one was set."""
+    for low, high, relation in (*_ORDERED, *_ORDERED):  # twice: one adjusted default may affect another
+        apart = 1 if relation == "less than" else 0
         if values[low] + apart <= values[high]:
             continue
         if origins[low] == "default" and origins[high] != "default":
@@ -42,10 +51,11 @@ def fit_defaults(values: dict[str, Any], origins: dict[str, str]) -> None:
 
 
 def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
-    for low, high, words in _ORDERED:
-        if values[low] > values[high] or (values[low] == values[high] and words == "less than"):
+    """Yields what is wrong with settings that are valid one by one."""
+    for low, high, relation in _ORDERED:
+        if values[low] > values[high] or (values[low] == values[high] and relation == "less than"):
             parts = [f"{name} ({as_text(KEYS[name], values[name])}, {origins[name]})" for name in (low, high)]
-            yield Problem(what=f"{parts[0]} must be {words} {parts[1]}", remedy="change one of the two")
+            yield Problem(what=f"{parts[0]} must be {relation} {parts[1]}", remedy="change one of the two")
     if what := url_problem(values["gateway.url"]):
         where = origins["gateway.url"]
         yield Problem(what=f"{where}: gateway.url {what}", remedy="write it as https://gateway.example.org")
@@ -77,7 +87,7 @@ def check(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Pro
             what=f"{origins['fetch.proxy']}: fetch.proxy must not hold a user name or a password",
             remedy=f"put them into {PROXY_LOGIN_VARIABLE}, as user:password",
         )
-    yield from check_firestore(values, origins)
+    yield from _check_firestore(values, origins)
     if not values["storage.path"]:
         where = origins["storage.path"]
         yield Problem(what=f"{where}: storage.path is empty", remedy="name the store's file")
@@ -88,7 +98,7 @@ def is_worker_id(text: str) -> bool:
 
 
 def _old_gateway(url: str, base_path: str) -> str:
-    """The setting that leads to the older Python gateway, or ''."""
+    """Returns the setting that leads to the older Python gateway, or ''."""
     prefix = "" if url_problem(url) else urlsplit(url).path.rstrip("/")
     if prefix.endswith(_OLD_BASE_PATH):
         return "gateway.url"
@@ -96,7 +106,7 @@ def _old_gateway(url: str, base_path: str) -> str:
 
 
 def url_problem(url: str) -> str:
-    """Why this is no gateway's address, or ''. Never names the address: it may hold a password."""
+    """Returns why this is not a gateway's address, or ''. Never quotes the address: it may hold a password."""
     if not url:
         return ""
     try:
@@ -114,13 +124,17 @@ def url_problem(url: str) -> str:
 
 
 def check_runnable(settings: Settings) -> None:
-    """What only a worker needs. Raises InvalidSettings."""
+    """Checks what only a running worker needs. Raises InvalidSettings."""
     mode = settings.worker.mode
     if settings.worker.upstream == "firestore":
-        check_firestore_runnable(settings)
+        if not settings.firestore.raw:
+            raise InvalidSettings(
+                "worker.upstream is firestore, but firestore.raw does not say where raw files go",
+                hint="set it to gs://bucket/prefix, s3://bucket/prefix or a folder",
+            )
     elif mode in _NEEDS_UPSTREAM and not settings.gateway.url:
         raise InvalidSettings(
-            f"mode {mode} needs gateway.url, and it is not set",
+            f"mode {mode} needs gateway.url, which is not set",
             hint="give --gateway URL or PARCELPOST_GATEWAY_URL, or run with --mode standalone",
         )
 
@@ -130,16 +144,16 @@ _FORMS = (
     (
         "firestore.database",
         re.compile(r"\(default\)|[a-z][a-z0-9-]{2,62}", re.ASCII),
-        "is no database's id",
+        "must be a database's id",
         "(default)",
     ),
 )
-_BEATS_A_LEASE = 4
-"""A lease is extended by the first beat in its second half: so there is time for another, should that one fail."""
+_HEARTBEATS_A_LEASE = 4
+"""The first heartbeat in a lease's second half extends it, and there must be time for another if that one fails."""
 _NO_ID = re.compile(r"|\.|\.\.|__.*__", re.DOTALL)
 
 
-def check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
+def _check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[Problem]:
     for name, form, what, example in _FORMS:
         if not form.fullmatch(values[name]):
             yield Problem(what=f"{origins[name]}: {name} {what}", remedy=f"write it as {example}")
@@ -150,11 +164,11 @@ def check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> It
             what=f"{origins['firestore.root']}: firestore.root must be the path of a document, or empty",
             remedy="write it as parcelpost/main: collection, document, and so on in pairs",
         )
-    for what, remedy in _faults_of_raw(values["firestore.raw"]):
+    for what, remedy in _raw_problems(values["firestore.raw"]):
         yield Problem(what=f"{origins['firestore.raw']}: firestore.raw {what}", remedy=remedy)
     if (
         values["worker.upstream"] == "firestore"
-        and values["firestore.lease_seconds"] < _BEATS_A_LEASE * values["heartbeat.seconds"]
+        and values["firestore.lease_seconds"] < _HEARTBEATS_A_LEASE * values["heartbeat.seconds"]
     ):
         yield Problem(
             what="firestore.lease_seconds must be at least 4 times heartbeat.seconds: heartbeats extend the leases",
@@ -162,23 +176,14 @@ def check_firestore(values: Mapping[str, Any], origins: Mapping[str, str]) -> It
         )
 
 
-def _faults_of_raw(place: str) -> Iterator[tuple[str, str]]:
-    """With what to do. None quotes it."""
+def _raw_problems(place: str) -> Iterator[tuple[str, str]]:
+    """Yields problems and remedies that never quote the address: it may hold a password."""
     if "://" not in place:
         return
     form = "write it as gs://bucket/prefix"
     if "@" in place:
         yield "must not hold a user name or a password", f"{form}; credentials come from the environment or a file"
     if "?" in place or "#" in place:
-        yield "must not hold a query or a fragment", f"{form}; what signs a call comes from the environment or a file"
+        yield "must not hold a query or a fragment", f"{form}; credentials come from the environment or a file"
     if place.lower().startswith("memory://"):
-        yield "must outlive the worker, and its memory does not", f"{form}, or name a folder"
-
-
-def check_firestore_runnable(settings: Settings) -> None:
-    """Raises InvalidSettings."""
-    if not settings.firestore.raw:
-        raise InvalidSettings(
-            "worker.upstream is firestore, and firestore.raw does not say where raw files go",
-            hint="set it to gs://bucket/prefix, s3://bucket/prefix or a folder",
-        )
+        yield "must outlive the worker; memory does not", f"{form}, or name a folder"

@@ -26,7 +26,7 @@ from parcelpost.cli.progress import Meter
 from parcelpost.cli.running import CLOCK
 from parcelpost.cli.status_report import Problem
 from parcelpost.errors import ParcelpostError, StoreCorrupt
-from parcelpost.settings.sources import Found
+from parcelpost.settings.sources import Diagnosis
 from parcelpost.storage.errors import os_error
 
 _SECONDS = 60.0
@@ -62,7 +62,7 @@ _CHECKS = (
 )
 
 
-def case_of(store: Path, found: Found, *, deep: bool) -> Case:
+def case_of(store: Path, found: Diagnosis, *, deep: bool) -> Case:
     wal = store.with_name(store.name + "-wal")
     try:
         wal_bytes = wal.stat().st_size

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from parcelpost.cli.status_report import Problem
 from parcelpost.settings import Settings
-from parcelpost.settings.sources import Found
+from parcelpost.settings.sources import Diagnosis
 
 
 class State(StrEnum):
@@ -25,7 +25,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """What is to be examined."""
 
     store: Path
-    found: Found
+    found: Diagnosis
     deep: bool
     wal_bytes: int
     """Before anybody looked: to open a store may shorten it."""
