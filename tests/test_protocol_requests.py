@@ -26,6 +26,14 @@ GOOD = {
     "parse_duration_ms": 3,
 }
 
+BROKEN: dict[str, Any] = {
+    **dict.fromkeys(("platform", "state", "county", "example"), "x"),
+    "field": "owner",
+    "success_rate": 0.5,
+    "used_to": 1,
+    "failing": ["css a"],
+}
+
 
 def read(*entries: Any) -> list[ReadResult | BadEntry]:
     return list(server.read_batch(json.dumps(entries).encode(), NOW))
@@ -162,11 +170,13 @@ def test_a_heartbeat_of_nonsense_says_nothing() -> None:
                 "version": ["1"],
                 "paused": "yes",
                 "blocked": {"a": 1},
+                "broken": [7, {**BROKEN, "field": ""}, {**BROKEN, "county": "a\0"}, {**BROKEN, "failing": 7}, BROKEN],
             }
         ).encode()
     )
     assert (found.active_tasks, found.completed_last_minute, found.cpu_percent, found.version) == (0, 0, 0.0, "")
     assert (found.platforms, found.blocked, found.paused) == (("echo",), (), False)
+    assert [broken.field for broken in found.broken] == ["owner"]
     assert found.queue is not None and set(found.queue.values()) == {0}
 
 

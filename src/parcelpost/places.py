@@ -67,9 +67,9 @@ def state_or_text(text: str) -> str:
 def county_slug(text: str) -> str:
     """`Miami-Dade County` -> `miami-dade`, `St. Johns` -> `st-johns`; '' for a name without letters."""
     letters = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower().replace("'", "")
-    words = _WORDS.sub("-", letters).strip("-").removesuffix("-county").removesuffix("-parish")
-    first, hyphen, rest = words.partition("-")
-    return f"{_SAINTS[first]}-{rest}" if hyphen and first in _SAINTS else words
+    slug = _WORDS.sub("-", letters).strip("-").removesuffix("-county").removesuffix("-parish")
+    first, hyphen, rest = slug.partition("-")
+    return f"{_SAINTS[first]}-{rest}" if hyphen and first in _SAINTS else slug
 
 
 def county_name(text: str) -> str:

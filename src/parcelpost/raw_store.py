@@ -272,7 +272,7 @@ def _sync_folders(root: Path, folder: Path) -> None:
 def _in_s3(place: str, environment: Mapping[str, str], setting: str) -> RawStore:
     bucket, prefix = _bucket(place, setting)
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
-    given = {
+    config = {
         "access_key_id": environment.get("AWS_ACCESS_KEY_ID"),
         "secret_access_key": environment.get("AWS_SECRET_ACCESS_KEY"),
         "session_token": environment.get("AWS_SESSION_TOKEN"),
@@ -283,7 +283,7 @@ def _in_s3(place: str, environment: Mapping[str, str], setting: str) -> RawStore
         store = S3Store(
             bucket,
             prefix=prefix,
-            config={name: text for name, text in given.items() if text},  # type: ignore[arg-type]
+            config={name: text for name, text in config.items() if text},  # type: ignore[arg-type]
             client_options=_client(allow_http=endpoint.startswith("http://")),
             virtual_hosted_style_request=not endpoint,
             retry_config=_RETRIES,

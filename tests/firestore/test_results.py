@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from parcelpost.errors import Unauthorized, Unavailable
-from parcelpost.model import OutboxEntry, Signal
+from parcelpost.model import Broken, OutboxEntry, Signal
 from parcelpost.upstream.base import MetricsSample
 from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open
@@ -167,3 +167,21 @@ async def test_every_field_that_is_written_is_told_in_the_layout(
     assert (worker["active_tasks"], worker["queue"]["pending"]) == (2, 4)
     assert "last_seen_at" in worker
     assert "leases" not in worker
+
+
+async def test_broken_fields_that_no_document_holds_are_left_out_of_a_heartbeat(
+    server: FirestoreServer, client: FirestoreClient
+) -> None:
+    broken = Broken(
+        platform="vgsi",
+        state="NH",
+        county="grafton",
+        field="owner",
+        success_rate=0.0,
+        used_to=1.0,
+        failing=("x" * 6_000,),
+        example="t1",
+    )
+    await client.heartbeat(msgspec.structs.replace(a_beat(), broken=(broken,) * 200))
+    (worker,) = server.all(f"{ROOT}/workers").values()
+    assert (worker["broken"], worker["active_tasks"]) == ([], 2)

@@ -18,6 +18,7 @@ from parcelpost.upstream.firestore.encoding import (
     decode,
     document_id,
     encode,
+    new_value,
 )
 from tests.firestore.documents import Documents, Problem
 
@@ -85,6 +86,12 @@ def test_moments_come_back_to_the_microsecond() -> None:
 
 
 IDS = ["t1", "a/b", "a-b", ".", "..", "__x__", "", "x" * 1_001, "x" * 1_002, "\ud800", "a\0b", "1-23~4", "50%", "é"]
+
+
+def test_a_geographic_point_becomes_its_coordinates() -> None:
+    point = new_value()
+    point.geo_point_value.latitude, point.geo_point_value.longitude = 41.5, -72.25
+    assert decode(point) == {"latitude": 41.5, "longitude": -72.25}
 
 
 def test_every_id_is_one_that_firestore_takes_and_no_two_are_the_same() -> None:

@@ -188,7 +188,7 @@ def _parcel_result(entry: OutboxEntry, now: datetime) -> ParcelResult:
         parse_duration_ms=entry.execution_time_ms,
         raw_html_hash=entry.raw_sha256,
         idempotency_key=entry.idempotency_key,
-        raw_file=raw_file_name(entry) if entry.html_path and entry.raw_sha256 else None,
+        raw_file=raw_file_name(entry) if entry.html_path else None,
         late=entry.lease_expires_at is not None and now > entry.lease_expires_at,
         listed=entry.listed,
     )

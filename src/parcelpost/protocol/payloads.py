@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from parcelpost.errors import InvalidInput, Unavailable
+from parcelpost.errors import Unavailable
 from parcelpost.model import Broken, Json, OutboxEntry, QueueDepth, Task
 
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
@@ -500,10 +500,8 @@ def raw_file_name(entry: OutboxEntry) -> str:
     """`{platform}_{state}_{county}_{parcel}_{sha256 first 12}.html.gz`: ASCII, no separators, at most 240 characters.
 
     The gateway keeps base names only and overwrites. Where a part is not safe as it is, or holds the underscore that
-    joins the parts, a hash of the original parts keeps the name unique. Raises InvalidInput if there is no page.
+    joins the parts, a hash of the original parts keeps the name unique. The entry must have a page.
     """
-    if not entry.raw_sha256:
-        raise InvalidInput(f"the entry of task {entry.task_id} has no page")
     parts: tuple[str, ...] = (entry.platform, entry.state, entry.county, entry.parcel_id)
     if entry.page_shared and entry.html_path:  # a page of several parcels has the same name for all of them
         parts = (*entry.html_path.split("/")[:3], entry.html_path.removesuffix(".html.gz").split("/")[-1])
@@ -512,7 +510,7 @@ def raw_file_name(entry: OutboxEntry) -> str:
     name = "_".join(safe)
     if tuple(safe) != parts:
         name += f"~{hashlib.sha256(repr(parts).encode(errors='backslashreplace')).hexdigest()[:12]}"
-    return f"{name}_{entry.raw_sha256[:12]}.html.gz"
+    return f"{name}_{(entry.raw_sha256 or '')[:12]}.html.gz"
 
 
 def raw_file_metadata(entry: OutboxEntry) -> bytes:

@@ -360,8 +360,8 @@ def _text(value: Json, max_chars: int) -> str:
     return one_line(value)[:max_chars] if isinstance(value, str) else ""
 
 
-class TaskOrder(Struct, frozen=True, kw_only=True):
-    """For the OpenAPI document. `read_orders` also takes numbers for texts, and ignores unknown fields."""
+class NewTask(Struct, frozen=True, kw_only=True):
+    """For the OpenAPI document. `read_new_tasks` also takes numbers for texts, and ignores unknown fields."""
 
     task_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
     platform: Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
@@ -371,20 +371,20 @@ class TaskOrder(Struct, frozen=True, kw_only=True):
     max_retries: Annotated[int, Meta(ge=0, le=1_000)] = 3
 
 
-class BadOrder(Struct, frozen=True, kw_only=True):
+class BadNewTask(Struct, frozen=True, kw_only=True):
     position: int
     """1 for the first."""
     task_id: str
     problem: str
 
 
-class Orders(Struct, frozen=True, kw_only=True):
+class NewTasks(Struct, frozen=True, kw_only=True):
     tasks: Sequence[tuple[int, Task]]
     """Each with its position."""
-    bad: Sequence[BadOrder]
+    bad: Sequence[BadNewTask]
 
 
-def read_orders(body: bytes, limit: int) -> Orders:
+def read_new_tasks(body: bytes, limit: int) -> NewTasks:
     """Returns every valid task of a JSON array, or of JSON lines, whatever stands beside it.
 
     Raises InvalidInput for a body that is neither, or holds more than `limit`.
@@ -395,20 +395,20 @@ def read_orders(body: bytes, limit: int) -> Orders:
     if len(pieces) > limit:
         raise InvalidInput(f"the body holds more than {limit:,} tasks, the limit for one request")
     tasks: list[tuple[int, Task]] = []
-    bad: list[BadOrder] = []
+    bad: list[BadNewTask] = []
     for position, piece in enumerate(pieces, 1):
         try:
-            tasks.append((position, _order(piece)))
+            tasks.append((position, _new_task(piece)))
         except InvalidInput as error:
-            bad.append(BadOrder(position=position, task_id=task_id_of(piece), problem=str(error)))
-    return Orders(tasks=tasks, bad=bad)
+            bad.append(BadNewTask(position=position, task_id=task_id_of(piece), problem=str(error)))
+    return NewTasks(tasks=tasks, bad=bad)
 
 
 def _lines(body: bytes) -> Iterator[bytes]:
     return (line for line in BytesIO(body) if line.strip())
 
 
-def _order(piece: Piece) -> Task:
+def _new_task(piece: Piece) -> Task:
     """Unlike a worker, which would lose the task, a gateway refuses odd values instead of guessing."""
     task = read_task(piece)
     task = replace(task, target=normalized(task.target))

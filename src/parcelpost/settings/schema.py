@@ -199,7 +199,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "human", "json"] = "auto"
-    """auto: for people on a terminal, JSON lines elsewhere."""
+    """auto: human on a terminal, JSON lines elsewhere."""
 
 
 class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,1 +1,1 @@
-"""Where tasks come from and results go: a gateway, Firestore, or nobody."""
+"""Where tasks come from and results go: a gateway, Firestore, or none."""

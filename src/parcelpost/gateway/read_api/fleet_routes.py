@@ -35,7 +35,7 @@ from parcelpost.gateway.read_api.fleet_answers import Overview, Workers, worker_
 from parcelpost.gateway.read_api.overview import OverviewDesk
 from parcelpost.gateway.refusals import Refusal
 from parcelpost.gateway.words import AWAY_AFTER
-from parcelpost.protocol.server import BadOrder, Orders, TaskOrder, read_orders
+from parcelpost.protocol.server import BadNewTask, NewTask, NewTasks, read_new_tasks
 
 T = TypeVar("T")
 
@@ -142,7 +142,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         "/tasks",
         dependencies=only_admins,
         responses=answers(AddedTasks, *_BODY),
-        openapi_extra=body_of(list[TaskOrder], "application/x-ndjson"),
+        openapi_extra=body_of(list[NewTask], "application/x-ndjson"),
     )
     async def add(request: Request, any_platform: bool = False) -> Response:
         """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued; 422 where all are
@@ -158,7 +158,7 @@ def add_orders(routes: APIRouter, parts: Parts, access: Access) -> None:
         bad = [BadTask(position=one.position, task_id=one.task_id, problem=one.problem) for one in orders.bad]
         return json_answer(AddedTasks(new=added.new, known=added.known, bad=bad))
 
-    async def reported(orders: Orders, platforms: Platforms) -> set[str]:
+    async def reported(orders: NewTasks, platforms: Platforms) -> set[str]:
         """The platforms that workers have reported, if any of these orders may need to know them."""
         if all(task.platform in platforms.names for _, task in orders.tasks):
             return set()
@@ -184,25 +184,25 @@ def _read(body: bytes, kind: type[T]) -> T:
         raise Refusal(422, f"the body: {error}") from None
 
 
-def _orders(body: bytes) -> Orders:
+def _orders(body: bytes) -> NewTasks:
     try:
-        return read_orders(body, _MOST_TASKS)
+        return read_new_tasks(body, _MOST_TASKS)
     except InvalidInput as error:
         raise Refusal(422, str(error)) from None
 
 
-def _known(orders: Orders, platforms: Platforms, reported: Collection[str]) -> Orders:
+def _known(orders: NewTasks, platforms: Platforms, reported: Collection[str]) -> NewTasks:
     """The same, with tasks of unknown platforms and counties among the bad ones."""
     tasks, bad = [], list(orders.bad)
     for position, task in orders.tasks:
         try:
             tasks.append((position, platforms.checked(task, reported)))
         except InvalidInput as error:
-            bad.append(BadOrder(position=position, task_id=task.task_id, problem=f"{error}; {error.hint}"))
-    return Orders(tasks=tasks, bad=sorted(bad, key=lambda one: one.position))
+            bad.append(BadNewTask(position=position, task_id=task.task_id, problem=f"{error}; {error.hint}"))
+    return NewTasks(tasks=tasks, bad=sorted(bad, key=lambda one: one.position))
 
 
-def _none_is_good(bad: Sequence[BadOrder]) -> str:
+def _none_is_good(bad: Sequence[BadNewTask]) -> str:
     told = [f"task {one.position} {one.task_id!r}: {one.problem}" for one in bad[:_MOST_TOLD]]
     more = [f"and {len(bad) - _MOST_TOLD:,} more"] if len(bad) > _MOST_TOLD else []
     return "no task can be queued. " + ". ".join([*told, *more])

@@ -43,10 +43,10 @@ class Fleet:
         await self._calls.learn_time(self._layout.worker)
         await self._leases.give_back_lost()
         by_age = query(COMMANDS, order=("ordered_at",), limit=_MAX_COMMANDS)
-        found = {command.path: command for command in await self._calls.query(self._layout.worker, by_age)}
-        self._unreturned |= found
+        by_path = {command.path: command for command in await self._calls.query(self._layout.worker, by_age)}
+        self._unreturned |= by_path
         now = self._calls.now()
-        await self._calls.commit([put(self._layout.worker, _worker_fields(beat, now)), *map(remove, found)])
+        await self._calls.commit([put(self._layout.worker, _worker_fields(beat, now)), *map(remove, by_path)])
         fresh = [] if beat.leaving else [command for command in self._unreturned.values() if _is_fresh(command, now)]
         self._unreturned = {}
         return HeartbeatReply(commands=client.valid_commands(command.fields.get("command") for command in fresh))

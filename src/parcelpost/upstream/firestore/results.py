@@ -63,7 +63,7 @@ class RawFiles:
 
     def page_reference(self, entry: OutboxEntry) -> Plain:
         """Returns the reference to the entry's page; None if it has none."""
-        if not entry.html_path or not entry.raw_sha256:
+        if entry.raw_sha256 is None:
             return None
         key, name = page_path(entry.raw_sha256), payloads.raw_file_name(entry)
         return {"store": self._store.address, "key": key, "sha256": entry.raw_sha256, "name": name}
@@ -130,11 +130,9 @@ class Results:
         """Raises InvalidInput for data that is not a record."""
         data = entry.data or b""
         try:
-            record: Json = msgspec.json.decode(data)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"its data cannot be read: {payloads.one_line(str(error))[:200]}") from None
-        if not isinstance(record, dict):
-            raise InvalidInput("its data is not an object")
+            record: Json = msgspec.json.decode(data, type=dict[str, Json])
+        except (ValueError, RecursionError):
+            raise InvalidInput("its data is not a JSON object") from None
         try:
             size = checked_size(record)
         except (NotStorable, RecursionError) as error:

@@ -75,18 +75,18 @@ class Tasks:
 
     async def _find(self, platforms: Sequence[str], wanted: int, is_crowded: bool) -> list[str]:
         """Returns the next ones. Where workers compete, it picks at random among those of the same priority."""
-        found: list[Document] = []
+        queued: list[Document] = []
         for start in range(0, len(platforms), _PLATFORMS_A_QUERY):
             conditions = (("status", "==", QUEUED), ("platform", "in", list(platforms[start:][:_PLATFORMS_A_QUERY])))
             limit = wanted * (_WIDER if is_crowded else 1)
-            queued = query(TASKS, *conditions, order=_ORDER_FIELDS, fields=_ORDER_FIELDS, limit=limit)
-            found += await self._calls.query(self._layout.parent, queued)
+            next_tasks = query(TASKS, *conditions, order=_ORDER_FIELDS, fields=_ORDER_FIELDS, limit=limit)
+            queued += await self._calls.query(self._layout.parent, next_tasks)
         if is_crowded:
-            random.shuffle(found)
-            found.sort(key=lambda document: _claim_order(document)[0])
+            random.shuffle(queued)
+            queued.sort(key=lambda document: _claim_order(document)[0])
         elif len(platforms) > _PLATFORMS_A_QUERY:
-            found.sort(key=_claim_order)
-        return [document.path for document in found[:wanted]]
+            queued.sort(key=_claim_order)
+        return [document.path for document in queued[:wanted]]
 
     async def _lease(self, paths: Sequence[str]) -> list[Task | BadTask]:
         """Leases those that are still queued, in one transaction: no other worker gets one of them.
