@@ -6,25 +6,19 @@ from typing import Any
 
 from parcelpost.gateway.declared import json_body, query, schema_of
 from parcelpost.model import Signal
-from parcelpost.protocol.payloads import Completion, Failure, Heartbeat, RawMetadata
+from parcelpost.protocol.payloads import Completion, Failure, Heartbeat, ParcelResult, RawMetadata
 
 _NAME = {"type": "string", "minLength": 1, "maxLength": 500}
 
 
+_RESULT = schema_of(ParcelResult)
 _RESULT = {
-    "type": "object",
+    **_RESULT,
     "properties": {
-        **dict.fromkeys(("task_id", "parcel_id", "platform", "state", "county"), _NAME),
+        **_RESULT["properties"],
         "data": {"type": "object"},
-        "scraped_at": {"type": "string", "format": "date-time"},
-        "parse_duration_ms": {"type": "integer", "minimum": 0},
-        "raw_html_hash": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-        "idempotency_key": {"type": "string", "maxLength": 1024},
-        "raw_file": {"type": "string", "maxLength": 1024},
-        "late": {"type": "boolean"},
-        "listed": {"type": "boolean"},
+        "raw_html_hash": {"type": ["string", "null"], "pattern": "^[0-9a-fA-F]{64}$"},
     },
-    "required": ["task_id", "parcel_id", "platform", "state", "county", "data", "scraped_at", "parse_duration_ms"],
 }
 _SAMPLE = {
     "type": "object",
