@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry
-from parcelpost.worker.outcomes import WORDS, sound
+from parcelpost.worker.outcomes import NAMES, checked
 
 SOUND = [
     Done(data={"owner": "Ann"}, page=Page(body=b"<p>")),
@@ -21,8 +21,8 @@ SOUND = [
 
 @pytest.mark.parametrize("outcome", SOUND)
 def test_a_sound_outcome_stays_as_it_is(outcome: Outcome) -> None:
-    assert sound(outcome) == outcome
-    assert type(outcome) in WORDS
+    assert checked(outcome) == outcome
+    assert type(outcome) in NAMES
 
 
 WRONG = {
@@ -43,23 +43,23 @@ WRONG = {
 def test_what_is_no_sound_outcome_is_given_up_with_what_is_wrong(subtests: pytest.Subtests) -> None:
     for reason, value in WRONG.items():
         with subtests.test(reason=reason, value=value):
-            assert sound(value) == GiveUp(reason)
+            assert checked(value) == GiveUp(reason)
 
 
 def test_reasons_are_short_and_storable() -> None:
-    assert sound(GiveUp("x" * 9_000_000)) == GiveUp("x" * 500)
-    assert sound(NotFound("lone \ud800")) == NotFound("lone ?")
-    assert sound(GiveUp(None)) == GiveUp("None")  # type: ignore[arg-type]
+    assert checked(GiveUp("x" * 9_000_000)) == GiveUp("x" * 500)
+    assert checked(NotFound("lone \ud800")) == NotFound("lone ?")
+    assert checked(GiveUp(None)) == GiveUp("None")  # type: ignore[arg-type]
 
 
 def test_no_wait_is_longer_than_a_week() -> None:
-    assert sound(Retry("r", 1e300)) == Retry("r", 7 * 86_400.0)
-    assert sound(Blocked("b", 10**30)) == Blocked("b", 7 * 86_400.0)
+    assert checked(Retry("r", 1e300)) == Retry("r", 7 * 86_400.0)
+    assert checked(Blocked("b", 10**30)) == Blocked("b", 7 * 86_400.0)
 
 
 def test_the_time_of_a_record_comes_out_in_utc() -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=-5)))
-    found = sound(Done(data={}, scraped_at=noon))
+    found = checked(Done(data={}, scraped_at=noon))
     assert isinstance(found, Done)
     assert found.scraped_at == noon
     assert found.scraped_at.tzinfo is UTC

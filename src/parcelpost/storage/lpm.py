@@ -18,10 +18,10 @@ from parcelpost.model import Claim, Encoded, Json, OutboxEntry, QueueDepth, Resu
 from parcelpost.storage import admin, claims, locks, outbox, queries, raw_files, recovery, rows, tasks, validation
 from parcelpost.storage.admin import Admin, Flags, Selection
 from parcelpost.storage.artifacts import Artifacts
-from parcelpost.storage.backpressure import RETRY_SECONDS, Backpressure
 from parcelpost.storage.browsers import Browsers
 from parcelpost.storage.cache import Cache
 from parcelpost.storage.claims import Sites
+from parcelpost.storage.full_disk import RETRY_SECONDS, Backpressure
 from parcelpost.storage.history import Metrics, SyncLog
 from parcelpost.storage.leases import Leases
 from parcelpost.storage.locks import LeaderLocks

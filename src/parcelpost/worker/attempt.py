@@ -13,7 +13,7 @@ from parcelpost.events import AttemptEnded, PlatformPaused, TaskPutOff
 from parcelpost.model import Blocked, Busy, Claim, Done, GiveUp, NotFound, Outcome, Result, Retry, TaskStatus
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
-from parcelpost.worker.outcomes import WORDS, Attempted, signals_of
+from parcelpost.worker.outcomes import NAMES, Attempted, signals_of
 from parcelpost.worker.status import BrowserWaits
 
 _LONGEST_REQUEST_SECONDS = 86_400.0
@@ -109,7 +109,7 @@ class AttemptRecorder:
             AttemptEnded(
                 task_id=task.task_id,
                 platform=task.platform,
-                outcome=WORDS[type(outcome)],
+                outcome=NAMES[type(outcome)],
                 seconds=seconds,
                 reason=reason if is_current else _STALE,
             )

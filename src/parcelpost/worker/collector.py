@@ -14,8 +14,8 @@ from parcelpost.model import Task
 from parcelpost.storage.history import SyncRound
 from parcelpost.upstream.base import MAX_TASKS, Work
 from parcelpost.worker.backoff import COLLECTOR
+from parcelpost.worker.batch_delivery import refused
 from parcelpost.worker.context import Context
-from parcelpost.worker.delivery import refused
 
 _SUM_UP_SECONDS = 10.0
 

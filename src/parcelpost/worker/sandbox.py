@@ -12,9 +12,8 @@ from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from parcelpost.model import Outcome, Retry, Task
-from parcelpost.scrapers.failure import outcome_of
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.worker.outcomes import brief, sound
+from parcelpost.worker.outcomes import checked, from_exception
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,11 +21,11 @@ T = TypeVar("T")
 _Job = tuple[Future[Any], Callable[[], Any]]
 
 Capture = Callable[[Callable[[], Any]], tuple[Any, BaseException | None]]
-"""Makes a call: its result, or whatever it raised."""
+"""Makes a call and returns its result, or what it raised."""
 
 
 class DaemonThreads(ThreadPoolExecutor):
-    """As its parent, which an event loop insists on; but the interpreter does not wait for its threads to end."""
+    """A ThreadPoolExecutor, which event loops require, whose threads do not keep the interpreter from ending."""
 
     def __init__(self, capture: Capture, most: int = 32) -> None:
         super().__init__(max_workers=most)
@@ -36,7 +35,7 @@ class DaemonThreads(ThreadPoolExecutor):
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self.unfinished = 0
-        """Calls that have not ended yet. One that has is not counted when its caller hears of it."""
+        """Calls that have not ended. A call is no longer counted when its caller gets the result."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
@@ -49,7 +48,7 @@ class DaemonThreads(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """The threads end after what was asked of them. Waits for none."""
+        """The threads end after the calls that were submitted. Waits for none."""
         del wait, cancel_futures
         with self._lock:
             for _ in range(self._started):
@@ -75,9 +74,9 @@ GRACE_SECONDS = 2.0
 
 
 class _Call:
-    """One run, as both sides see it."""
+    """One run, shared by the caller and the sandbox's thread."""
 
-    __slots__ = ("answer", "cancelled", "home", "scrape", "task", "timer", "told", "work")
+    __slots__ = ("answer", "cancelled", "home", "is_told", "scrape", "task", "timer", "work")
 
     def __init__(self, scrape: Scrape, task: Task, home: asyncio.AbstractEventLoop) -> None:
         self.scrape = scrape
@@ -86,22 +85,22 @@ class _Call:
         self.answer: asyncio.Future[Outcome | None] = home.create_future()
         self.timer: asyncio.TimerHandle | None = None
         self.cancelled = False
-        self.told = False
-        """The work has been told of the cancellation."""
+        self.is_told = False
+        """The cancellation has reached the work."""
         self.work: asyncio.Task[object] | None = None
 
 
 class Sandbox:
-    """Runs one call at a time for a caller on another event loop. The thread starts with the first call."""
+    """Runs one call at a time on a thread of its own, which starts with the first call."""
 
     def __init__(
         self,
-        name: str = "stage",
+        name: str = "sandbox",
         *,
         grace: float = GRACE_SECONDS,
         finish: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> None:
-        """`grace`: the seconds that platform code has to end once it was told to. `finish` runs on the thread, too."""
+        """`grace`: seconds that platform code has to end once it is cancelled. `finish` also runs on the thread."""
         self._name = name
         self._finish = finish
         self._grace = grace
@@ -109,28 +108,28 @@ class Sandbox:
         self._call: _Call | None = None
         self._thread: threading.Thread | None = None
         self._loop: _PlatformLoop | None = None
-        """Made by the stage's thread for the first coroutine."""
+        """Made by the sandbox's thread for the first coroutine."""
         self._leaving = False
         self._gone = asyncio.Event()
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing is left running here and the next call may come."""
+        """Whether nothing is left running and the next call may start."""
         return self._call is None and not self._leaving
 
     @property
     def is_stuck(self) -> bool:
-        """Whether platform code still holds a thread of it."""
+        """Whether platform code still holds one of its threads."""
         busy = self._loop is not None and self._loop.threads.unfinished > 0
         return busy or (self._thread is not None and self._thread.is_alive())
 
     # The caller's side
 
     async def run(self, scrape: Scrape, task: Task, timeout: float) -> Outcome | None:
-        """How the attempt ended, within `timeout` and the grace; None: it was interrupted.
+        """Returns how the attempt ended, within `timeout` and the grace; None if it was interrupted.
 
-        Platform code's exceptions, of whatever kind, are a Retry. If something of it went on when its time was up, the
-        stage is not free afterwards and cannot be used again. Cancelling this cancels the work.
+        An exception of platform code, of whatever kind, becomes a Retry. If its code goes on after its time is up, the
+        sandbox is not free afterwards and cannot be used again. Cancelling this cancels the work.
         """
         home = asyncio.get_running_loop()
         call = self._call = _Call(scrape, task, home)
@@ -148,14 +147,14 @@ class Sandbox:
         return outcome
 
     def interrupt(self) -> None:
-        """What runs, if anything, is told to stop, and its caller is answered None at once."""
+        """Cancels what runs, if anything; its caller gets None at once."""
         call = self._call
         if call is not None and not call.answer.done():
             self._cancel(call)
             call.answer.set_result(None)
 
     async def close(self) -> bool:
-        """Stops what runs and ends the thread. False: it did not end in twice the grace, and is left behind."""
+        """Stops what runs and ends the thread. Returns False if it did not end within twice the grace."""
         self.interrupt()
         if self._thread is None:
             self._leaving = True
@@ -185,7 +184,7 @@ class Sandbox:
             call.answer.set_result(Retry(""))
 
     def _leave(self) -> None:
-        """The thread ends as soon as platform code lets go of it."""
+        """The thread ends as soon as platform code returns."""
         self._leaving = True
         self._calls.put(None)
         if self._loop is not None:
@@ -203,7 +202,7 @@ class Sandbox:
         if not call.answer.done():
             call.answer.set_result(outcome)
 
-    # The stage's side
+    # The sandbox's thread
 
     def _main(self, home: asyncio.AbstractEventLoop) -> None:
         while not self._leaving and (call := self._calls.get()) is not None:
@@ -220,9 +219,9 @@ class Sandbox:
             return Retry("")
         try:
             found: object = Context().run(call.scrape, call.task)
-            return self._finish(sound(self._result(call, found) if isinstance(found, Awaitable) else found))
+            return self._finish(checked(self._result(call, found) if isinstance(found, Awaitable) else found))
         except BaseException as error:  # noqa: BLE001 - platform code may raise anything
-            return _failure(error)
+            return from_exception(error)
 
     def _result(self, call: _Call, found: Awaitable[object]) -> object:
         loop = self._loop = self._loop or _PlatformLoop()
@@ -235,11 +234,13 @@ class Sandbox:
 
 
 class _PlatformLoop:
-    """A stage's event loop, on which anything may happen."""
+    """A sandbox's event loop, on which platform code may do anything."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(lambda _loop, _context: None)  # what platform code leaves lying is no news
+        self._loop.set_exception_handler(
+            lambda _loop, _context: None
+        )  # what platform code leaves behind is not reported
         self._loop.set_task_factory(self._count)
         self._started = 0
         self.threads = DaemonThreads(_capture)
@@ -254,18 +255,18 @@ class _PlatformLoop:
         return self._loop.create_task(found if isinstance(found, Coroutine) else _awaited(found))
 
     def run(self, work: asyncio.Task[Any]) -> None:
-        """Until it is done, or less far: when a callback or another task exits, or the loop is asked to stop."""
+        """Until it is done, or until a callback or another task raises SystemExit, or the loop is stopped."""
         with contextlib.suppress(BaseException):
             self._loop.run_until_complete(work)
 
     def sweep(self, grace: float) -> bool:
-        """Ends what an attempt has left running. False: something goes on regardless."""
+        """Ends what an attempt has left running. Returns False if something goes on regardless."""
         ended = self._started <= 1 or self._cancel_all(grace)
         self._started = 0
         return ended and not self.threads.unfinished
 
     def end(self, grace: float) -> None:
-        """Closes it, however much is left on it."""
+        """Closes it, whatever is left on it."""
         self._cancel_all(grace)
         self._finish(asyncio.wait_for(self._loop.shutdown_asyncgens(), grace))
         with contextlib.suppress(BaseException):
@@ -281,7 +282,7 @@ class _PlatformLoop:
 
     def _finish(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         work = self._loop.create_task(coroutine)
-        for _ in range(3):  # a stop that was asked for meanwhile ends a run early
+        for _ in range(3):  # a stop that was requested meanwhile ends a run early
             if not work.done():
                 self.run(work)
 
@@ -291,28 +292,19 @@ class _PlatformLoop:
 
 
 def _pass_on(call: _Call) -> None:
-    """A cancellation reaches the work once: a second one would break into its cleaning up."""
-    if call.work is not None and not call.told:
-        call.told = True
+    """Cancels the work once: a second cancellation would interrupt its clean-up."""
+    if call.work is not None and not call.is_told:
+        call.is_told = True
         call.work.cancel()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is there any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(callback, *args)
 
 
 async def _awaited(found: Awaitable[object]) -> object:
     return await found
-
-
-def _failure(error: BaseException) -> Outcome:
-    """What its HTTP status says, else a Retry: `ValueError: message`, whatever the error's own text does."""
-    outcome, _ = _capture(lambda: outcome_of(error))
-    if isinstance(outcome, Outcome):
-        return outcome
-    message, _ = _capture(lambda: brief(error))
-    return Retry(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
 def _capture(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:

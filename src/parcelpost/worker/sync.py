@@ -28,8 +28,8 @@ from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage.history import SyncRound
 from parcelpost.upstream.base import MetricsSample, Submitted, Upstream
 from parcelpost.worker.backoff import SYNC
+from parcelpost.worker.batch_delivery import Delivery, Parcel, Pass, SharedPages, end_of, parcel
 from parcelpost.worker.context import Context
-from parcelpost.worker.delivery import Delivery, Parcel, Pass, SharedPages, end_of, parcel
 from parcelpost.worker.status import SlowUpstream, read_statuses
 
 T = TypeVar("T")

@@ -92,7 +92,7 @@ async def test_a_worker_that_drains_waits_no_longer(scene: Scene) -> None:
             await scene.lpm.release(claim)
 
 
-async def test_a_write_that_is_cancelled_while_it_waits_changes_nothing(scene: Scene) -> None:
+async def test_a_write_that_is_cancelled_while_it_waits_is_made_whole_or_not_at_all(scene: Scene) -> None:
     await scene.lpm.add_task(a_task())
     (claim,) = await scene.lpm.claim()
     with scene.locked():
@@ -102,7 +102,9 @@ async def test_a_write_that_is_cancelled_while_it_waits_changes_nothing(scene: S
         with pytest.raises(asyncio.CancelledError):
             await saving
     assert scene.lpm.backpressure.waiting == 0
-    assert await scene.lpm.save_result(claim, a_result()) is not None
+    was_saved = await scene.lpm.save_result(claim, a_result()) is None  # then the claim is stale
+    assert len(await scene.lpm.list_results()) == 1, was_saved
+    assert (await scene.lpm.queue_depth()).completed == 1
 
 
 async def test_a_command_does_not_wait(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a write does while the store is full, locked or missing: it waits until the store can be written again."""
+"""What a write does while the disk is full, or the store locked or missing: it waits until it can be written."""
 
 from __future__ import annotations
 
