@@ -18,12 +18,12 @@ from parcelpost.upstream.base import Receipt, Receiver, Submitted
 
 
 def refused(task: Task, problem: str, now: datetime) -> OutboxEntry:
-    """The store would not take it: there is no row of it here."""
+    """For a task that the store refused, so that it has no row."""
     return end_of(task, TaskStatus.FAILED, f"the worker cannot store the task: {problem}", now)
 
 
 def end_of(task: Task, status: TaskStatus, error: str | None, now: datetime) -> OutboxEntry:
-    """As the sync would report it."""
+    """A report as the sync sends it."""
     target = task.target
     return OutboxEntry(
         seq=0,
@@ -68,12 +68,12 @@ _NO_REASON = "not stored, for no reason given"
 
 
 def parcel(entry: OutboxEntry) -> Parcel:
-    """What the upstream keeps one record of."""
+    """The key under which the upstream keeps one record."""
     return entry.platform, entry.state, entry.county, entry.parcel_id
 
 
 class Kind(Enum):
-    """What a call sends. One path of a gateway can be ill while the others work."""
+    """What a call sends. One path of a gateway can fail while the others work."""
 
     PAGE = "page"
     RECORD = "record"
@@ -88,7 +88,7 @@ class LoneFailure(Struct, frozen=True, kw_only=True):
     kind: Kind
     reason: str
     stored_before: int
-    """The pass's `evidence` when it failed."""
+    """The pass's `successes` when it failed."""
 
 
 class Pass:
@@ -96,10 +96,10 @@ class Pass:
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
-        """Of passes in which nothing was stored, one after the other: each asks for other entries alone."""
+        """Of passes in a row in which nothing was stored: each probes other entries."""
         self.stored: Counter[Kind] = Counter()
         self.failures: dict[str, LoneFailure] = {}
-        """By result id; those that are not decided yet."""
+        """By result id: those that are undecided."""
         self.failures_in_a_row = 0
         """Of records, since one was stored."""
 
@@ -114,24 +114,24 @@ class Pass:
             task_id=entry.task_id,
             kind=kind,
             reason=reason,
-            stored_before=self.evidence(kind),
+            stored_before=self.successes(kind),
         )
 
-    def evidence(self, kind: Kind) -> int:
-        """How often the upstream has shown in this pass that it can take such an entry."""
+    def successes(self, kind: Kind) -> int:
+        """How many entries of this kind the upstream has stored in this pass; for a report, records count too."""
         return self.stored[kind] + (self.stored[Kind.RECORD] if kind is Kind.REPORT else 0)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the upstream itself may be why records fail."""
+        """Whether the upstream itself may be the reason why records fail."""
         return not self.stored[Kind.RECORD] or self.failures_in_a_row >= _MOST_FAILURES_IN_A_ROW
 
     def decidable(self) -> list[LoneFailure]:
-        """Failures after which something was stored."""
-        return [failure for failure in self.failures.values() if self.evidence(failure.kind) > failure.stored_before]
+        """Failures after which an entry of the kind was stored."""
+        return [failure for failure in self.failures.values() if self.successes(failure.kind) > failure.stored_before]
 
     def refusal(self) -> Unavailable | None:
-        """Set where the upstream takes nothing: then no entry is at fault."""
+        """An error if the upstream stores nothing: then no entry is at fault."""
         failures = [failure for failure in self.failures.values() if failure.kind is Kind.RECORD and self.in_doubt]
         if not failures and not self.stored.total():
             failures = list(self.failures.values())
@@ -142,7 +142,7 @@ class Pass:
 
 
 class SharedPages:
-    """Pages that several entries name: each is sent once, and its later entries know that it was."""
+    """Pages that several entries share: each is sent once."""
 
     def __init__(self) -> None:
         self._sent: dict[str, None] = {}
@@ -151,7 +151,7 @@ class SharedPages:
         return html_path in self._sent
 
     def one_of_each(self, pages: Sequence[OutboxEntry]) -> list[OutboxEntry]:
-        """Those to send."""
+        """Returns the entries whose page is to be sent: one for each shared page."""
         first: dict[str, str] = {}
         for entry in pages:
             if entry.page_shared and entry.html_path not in self:
@@ -165,7 +165,7 @@ class SharedPages:
 
 
 class Delivery:
-    """What became of the entries of one batch. Each ends in one of the lists, or is left for a later pass."""
+    """The delivery of one batch. Each entry ends in one of the lists, or is left for a later pass."""
 
     def __init__(
         self, upstream: Receiver, lpm: LocalPersistenceManager, parallel: int, walk: Pass, shared: SharedPages
@@ -174,29 +174,29 @@ class Delivery:
         self._lpm = lpm
         self._pass = walk
         self._is_sampling = walk.in_doubt and bool(walk.failures)
-        """An earlier batch of the pass was in vain: of this one, a few entries are enough to see if that goes on."""
+        """Nothing of an earlier batch was stored: a few entries of this one show whether that goes on."""
         self._probes = _PROBES_OF_LATER_BATCHES if self._is_sampling else _PROBES
         self._shared = shared
         self._parallel = asyncio.Semaphore(parallel)
         self.stored: list[OutboxEntry] = []
         self.raw_stored: list[OutboxEntry] = []
         self.refused: list[tuple[OutboxEntry, str]] = []
-        """These are at fault."""
+        """Entries that are at fault, with the reason."""
         self.lost_pages: set[str | None] = set()
-        """Gone or damaged, and not to be restored: to try again changes nothing."""
+        """Missing or damaged, and not restorable: trying again does not help."""
         self.undecided: list[tuple[OutboxEntry, str]] = []
-        """These failed alone: they are at fault, or the upstream is."""
+        """Entries that failed alone: either they or the upstream are at fault."""
         self.waiting: list[OutboxEntry] = []
-        """Not sent, or their page or report met a fault that others did not. Another pass tries them again."""
+        """Not sent, or their page or report failed for a passing reason. Another pass tries them again."""
         self._failed_at: dict[str, int] = {}
-        """By result id: the pass's evidence when an entry failed first, alone or among others."""
+        """By result id: the pass's successes when the entry first failed, alone or in a batch."""
         self._deleted: set[str | None] = set()
         """Pages that an operator deleted with their results since the entries were read."""
         self.unavailable: Unavailable | None = None
-        """Why the waiting ones wait."""
+        """Why entries wait."""
 
     async def send(self, entries: Sequence[OutboxEntry]) -> None:
-        """Raises Unavailable or Unauthorized where the upstream cannot be used; what was learned until then stands.
+        """Raises Unavailable or Unauthorized if the upstream cannot be used; the lists hold what happened until then.
 
         Of several entries of one parcel, a later one is sent only when the earlier one is stored.
         """
@@ -210,7 +210,7 @@ class Delivery:
             raise self.unavailable  # nothing worked: it is not these entries
 
     async def decide(self) -> None:
-        """Sends again, alone, what failed before something was stored. What fails once more is at fault."""
+        """Sends entries that failed before something was stored again, alone. One that fails once more is at fault."""
         for failure in self._pass.decidable():
             entry = await self._lpm.get_result(failure.task_id)
             if entry and entry.result_id == failure.result_id and not entry.synced_at and not entry.rejected_at:
@@ -232,7 +232,7 @@ class Delivery:
 
     @property
     def is_fruitless(self) -> bool:
-        """Whether something was sent, and nothing taken."""
+        """Whether something was sent and nothing stored."""
         return bool(self.undecided) and not self.stored and not self.raw_stored
 
     def _unresolved(self) -> set[Parcel]:
@@ -240,9 +240,9 @@ class Delivery:
         return {parcel(entry) for entry in (*failed, *self.waiting)}
 
     def _failed_alone(self, entry: OutboxEntry, kind: Kind, reason: str) -> None:
-        evidence = self._pass.evidence(kind)
+        successes = self._pass.successes(kind)
         self._pass.failures_in_a_row += kind is Kind.RECORD
-        if self._failed_at.get(entry.result_id, evidence) < evidence:
+        if self._failed_at.get(entry.result_id, successes) < successes:
             self.refused.append((entry, reason))
         else:
             self._pass.has_failed(entry, kind, reason)
@@ -253,7 +253,7 @@ class Delivery:
     async def _send_pages(self, entries: Sequence[OutboxEntry]) -> list[OutboxEntry]:
         pages = [entry for entry in entries if entry.html_path is not None and entry.raw_synced_at is None]
         await self._each(self._shared.one_of_each(pages), self._upload, Kind.PAGE)
-        self._take_down_shared(pages)
+        self._settle_shared(pages)
         stuck = self._unresolved()
         return [entry for entry in entries if parcel(entry) not in stuck and entry.html_path not in self._deleted]
 
@@ -281,12 +281,12 @@ class Delivery:
         self._pass.was_stored(Kind.PAGE)
 
     async def _is_kept(self, entry: OutboxEntry) -> bool:
-        """Whether the store has the entry still."""
+        """Whether the store still has the entry."""
         now = await self._lpm.get_result(entry.task_id)
         return now is not None and now.result_id == entry.result_id
 
-    def _take_down_shared(self, pages: Sequence[OutboxEntry]) -> None:
-        """What became of a page that several entries name holds for all of them."""
+    def _settle_shared(self, pages: Sequence[OutboxEntry]) -> None:
+        """What happened to a shared page holds for all its entries."""
         shared = [entry for entry in pages if entry.page_shared]
         if not shared:
             return
@@ -320,7 +320,7 @@ class Delivery:
         async def one(entry: OutboxEntry) -> None:
             nonlocal failures
             async with self._parallel:
-                takes_nothing = failures >= self._probes and not self._pass.evidence(kind)
+                takes_nothing = failures >= self._probes and not self._pass.successes(kind)
                 if denied or takes_nothing or (self.unavailable and self.unavailable.retry_after):
                     self.waiting.append(entry)
                     return
@@ -356,7 +356,7 @@ class Delivery:
         await self._split(rest)
 
     async def _probe(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
-        """Nothing was stored: is it the upstream, or are there bad ones between the good? Asks for a few alone.
+        """Nothing was stored: is it the upstream, or are bad entries among good ones? Sends a few alone.
 
         Returns what is left to send as soon as one was stored. If none was, the others wait.
         """
@@ -382,7 +382,7 @@ class Delivery:
                 await self._split(await self._submit(part))
 
     async def _submit(self, group: Sequence[OutboxEntry]) -> Sequence[OutboxEntry]:
-        """Returns the entries whose fate the answer leaves open; of a lone one it never does."""
+        """Returns the entries that the answer leaves open; never an entry that was sent alone."""
         try:
             answer = await self._upstream.submit_results(group)
         except (Refused, TooLarge) as error:
@@ -394,7 +394,7 @@ class Delivery:
         return self._settle(group, answer)
 
     def _settle(self, group: Sequence[OutboxEntry], answer: Submitted) -> Sequence[OutboxEntry]:
-        """Takes down what the answer says for certain. Returns the entries it leaves open."""
+        """Sorts the entries by what the answer says. Returns those that it leaves open."""
         if answer.failed == 0 and answer.stored == len(group) and not answer.receipts:
             self.stored += group
             self._pass.was_stored(Kind.RECORD, len(group))
@@ -405,7 +405,7 @@ class Delivery:
             if receipt is None:
                 open_ones.append(entry)
             else:
-                self._take_down(entry, receipt)
+                self._settle_one(entry, receipt)
         if len(group) == 1 and open_ones:
             self._failed_alone(group[0], Kind.RECORD, "; ".join(answer.errors)[:_MOST_REASON_CHARS] or _NO_REASON)
             return []
@@ -416,9 +416,9 @@ class Delivery:
 
     def _failed_together(self, group: Sequence[OutboxEntry]) -> None:
         for entry in group:
-            self._failed_at.setdefault(entry.result_id, self._pass.evidence(Kind.RECORD))
+            self._failed_at.setdefault(entry.result_id, self._pass.successes(Kind.RECORD))
 
-    def _take_down(self, entry: OutboxEntry, receipt: Receipt) -> None:
+    def _settle_one(self, entry: OutboxEntry, receipt: Receipt) -> None:
         if receipt.stored:
             self.stored.append(entry)
         else:
@@ -426,7 +426,7 @@ class Delivery:
 
 
 def _is_lost(page: Path) -> bool:
-    """False for what cannot be read, by its rights or its disk, or is no file: somebody can change that."""
+    """False for a file that cannot be read because of its permissions or its disk: an operator can change that."""
     try:
         page.open("rb").close()
     except (FileNotFoundError, NotADirectoryError):
@@ -439,7 +439,7 @@ def _is_lost(page: Path) -> bool:
 def _one_of_each_parcel(
     records: Sequence[OutboxEntry], unresolved: Callable[[], set[Parcel]]
 ) -> Iterable[list[OutboxEntry]]:
-    """Groups in which no parcel comes twice, in order; what waits for an unresolved earlier one is left out."""
+    """Yields groups in which no parcel occurs twice, in order, without entries that must wait for an earlier one."""
     rest = list(records)
     while rest:
         stuck = unresolved()
@@ -456,17 +456,17 @@ def _one_of_each_parcel(
         rest = later
 
 
-def _spread(group: Sequence[OutboxEntry], count: int, turn: int) -> Sequence[OutboxEntry]:
-    """That many entries, far from each other; other ones at each turn, until all have been among them.
+def _spread(group: Sequence[OutboxEntry], count: int, number: int) -> Sequence[OutboxEntry]:
+    """That many entries, spread over the group; in each pass others, until all have been probed.
 
-    From the end, since an upstream that stops at too many bad ones has not even looked at the last.
+    From the end: an upstream that stops after too many bad entries has not seen the last ones.
     """
     apart = -(-len(group) // count)
-    return group[::-1][turn % apart :: apart]
+    return group[::-1][number % apart :: apart]
 
 
 def _halves(group: Sequence[OutboxEntry]) -> tuple[Sequence[OutboxEntry], Sequence[OutboxEntry]]:
-    """Two parts, neither empty, of about as many bytes."""
+    """Two parts of about the same size in bytes, neither empty."""
     half, size, middle = sum(len(entry.data or b"") for entry in group) // 2, 0, 0
     for middle, entry in enumerate(group):  # noqa: B007 - where it stops is the answer
         size += len(entry.data or b"")
