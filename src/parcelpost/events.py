@@ -303,10 +303,10 @@ class UpstreamOffline(Event, frozen=True):
     loop: str
     reason: str
     denied: bool
-    """A person must look."""
+    """An operator must act."""
     retry_in_seconds: float
     remedy: str = ""
-    """What that person can do."""
+    """What the operator can do."""
 
 
 class UpstreamOnline(Event, frozen=True):

@@ -179,7 +179,7 @@ class Telemetry:
         )
         self._up = self._gauge("upstream_up", "1: the gateway answers. `loop`: collector, sync, heartbeat.", "loop")
         self._denied = self._gauge(
-            "upstream_denied", "1: the gateway does not take our token: a person must look. `loop`.", "loop"
+            "upstream_denied", "1: the gateway does not accept the token: an operator must act. `loop`.", "loop"
         )
         self._commands = self._counter("commands", "The gateway's orders. `known`: yes, no.", "known")
 

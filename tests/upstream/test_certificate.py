@@ -1,4 +1,4 @@
-"""A gateway whose certificate cannot be trusted: a person must look, and can give the worker the authority's own."""
+"""A gateway whose certificate cannot be trusted: an operator must act, and can give the worker the authority's certificate."""
 
 from __future__ import annotations
 

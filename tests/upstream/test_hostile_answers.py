@@ -90,7 +90,7 @@ async def test_not_now(subtests: pytest.Subtests, gateway: HostileGateway, clien
                 assert error.retry_after == 0.0
 
 
-async def test_a_status_that_a_person_must_look_at(
+async def test_a_status_that_an_operator_must_act_on(
     subtests: pytest.Subtests, gateway: HostileGateway, client: GatewayClient, page: Path
 ) -> None:
     for name in CALLS:
