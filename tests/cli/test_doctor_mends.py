@@ -90,5 +90,5 @@ def test_a_token_that_others_can_read_is_hidden(here: Path, run: Run) -> None:
     chosen = ("--set", "gateway.token_file=token")
     found = run("doctor", "--json", "--strict", *chosen)
     assert found.code == 1
-    do(told(found.document, "open to every user")["command"], run)
+    do(told(found.document, "by every user")["command"], run)
     assert run("doctor", "--strict", *chosen).code == 0

@@ -107,6 +107,30 @@ async def test_a_write_that_is_cancelled_while_it_waits_is_made_whole_or_not_at_
     assert (await scene.lpm.queue_depth()).completed == 1
 
 
+async def test_a_claim_whose_release_fails_is_released_as_soon_as_the_store_can_be_written(tmp_path: Path) -> None:
+    async with LocalPersistenceManager.open(tmp_path / "store.db", options=BUSY, clock=ManualClock()) as lpm:
+        await lpm.add_task(a_task())
+        (claim,) = await lpm.claim()
+        with Scene(lpm, []).locked():
+            lpm.release_later(claim)
+            await asyncio.sleep(0.05)
+            assert (await lpm.queue_depth()).processing == 1
+        while not (await lpm.queue_depth()).pending:
+            await asyncio.sleep(0.001)
+
+
+async def test_page_receipts_that_could_not_be_written_hold_back_those_of_their_results(tmp_path: Path) -> None:
+    """I6: a receipt of a result counts only once its page's does."""
+    async with LocalPersistenceManager.open(tmp_path / "store.db", options=BUSY) as lpm:
+        await lpm.add_task(a_task())
+        (claim,) = await lpm.claim()
+        result_id = await lpm.save_result(claim, a_result(body=b"<html></html>"))
+        assert result_id is not None
+        assert await lpm.mark_synced([result_id]) == 0
+        assert await lpm.mark_raw_synced([result_id]) == 1
+        assert await lpm.mark_synced([result_id]) == 1
+
+
 async def test_a_command_does_not_wait(tmp_path: Path) -> None:
     async with LocalPersistenceManager.open(tmp_path / "store.db", options=BUSY) as lpm:
         with Scene(lpm, []).locked(), pytest.raises(StoreBusy):

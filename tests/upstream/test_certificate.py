@@ -1,4 +1,4 @@
-"""A gateway whose certificate cannot be trusted: an operator must act, and can give the worker the authority's certificate."""
+"""A gateway whose certificate cannot be trusted: an operator must act, and can name the authority to trust."""
 
 from __future__ import annotations
 

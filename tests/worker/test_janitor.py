@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -395,6 +396,19 @@ async def test_a_long_chore_holds_up_neither_the_watch_over_the_store_nor_what_i
         other.execute("ROLLBACK")
     await house.janitor.close()
     assert [status.name for status in await read_statuses(house.lpm.state)] == ["worker-1"]
+
+
+async def test_a_chore_that_fails_again_and_again_is_tried_later_each_time(house: House, store: Path) -> None:
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        db.execute("DROP TABLE agent_metrics")
+    while len(house.times(LoopFailed)) < 5:
+        house.clock.advance(15)
+        await house.janitor.step()
+        await asyncio.sleep(0.001)
+    failures = [event for _, event in house.log if isinstance(event, LoopFailed)]
+    assert [event.in_a_row for event in failures[:5]] == [1, 2, 3, 4, 5]
+    assert [event.next_in_seconds for event in failures[:5]] == [1, 2, 4, 8, 16]
+    await house.janitor.close()
 
 
 async def test_a_sample_is_taken_every_minute(house: House) -> None:

@@ -52,3 +52,16 @@ async def test_a_refusal_that_waits_for_the_store_costs_one_attempt(rig: Rig) ->
     (left,) = await rig.lpm.get_unsynced_results(10)
     assert (left.task_id, left.sync_attempts) == ("bad", 1)
     assert len(rig.seen(EntryRefused)) == 1
+
+
+async def test_a_sync_that_is_cancelled_while_it_waits_for_the_store_sends_nothing_again(rig: Rig) -> None:
+    """As a drain does it before the last sync."""
+    await rig.save("t1", "t2", page=b"<html></html>")
+    with nobody_writes(rig):
+        step = await step_that_waits(rig)
+        step.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await step
+    await rig.sync.step()
+    assert await rig.lpm.get_unsynced_results(10) == []
+    assert (rig.gateway.count("raw-files"), rig.gateway.count("results")) == (2, 1)

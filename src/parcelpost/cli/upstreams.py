@@ -64,7 +64,7 @@ def secret_warnings(settings: Settings, environment: Mapping[str, str]) -> tuple
     key = Path(file)
     if not file or not key.is_file() or not key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
         return ()
-    return (f"{name} {key} is open to every user of this machine: run 'chmod 600' on it",)
+    return (f"{name} {key} is readable or writable by every user of this machine: run 'chmod 600' on it",)
 
 
 def check_firestore(settings: Settings, environment: Mapping[str, str]) -> None:

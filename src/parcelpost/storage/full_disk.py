@@ -62,14 +62,19 @@ class Backpressure:
             await pause(first)
             while True:
                 try:
-                    return await write()
+                    result = await write()
                 except StoreError as error:
                     if not self._may_wait(error):
                         raise
+                    self.problem = _text(error)
                     again = error
+                else:
+                    self._written()
+                    return result
                 await pause(again)
         finally:
-            self._end()
+            self.waiting -= 1
+            self.problem = self.problem if self.waiting else ""
 
     def _may_wait(self, error: StoreError) -> bool:
         return error.retry_helps and not self._stopped.is_set()
@@ -77,14 +82,12 @@ class Backpressure:
     def _begin(self, error: StoreError) -> None:
         self.waiting += 1
         if not self.problem:
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem = _text(error)
             self._since = self._clock.monotonic()
             self._emit(StoreNotWritable(error=self.problem, hint=error.hint))
 
-    def _end(self) -> None:
-        self.waiting -= 1
-        if not self.waiting:
-            self.problem = ""
+    def _written(self) -> None:
+        if self.waiting == 1:
             self._emit(StoreWritable(seconds=self._clock.monotonic() - self._since))
 
     async def _pause(self, _error: StoreError) -> None:
@@ -97,5 +100,12 @@ class Backpressure:
             await self._pause(error)
 
     async def _is_full(self) -> bool:
-        now = await usage(self._store.database, self._store.live, self._options)
+        try:
+            now = await usage(self._store.database, self._store.live, self._options)
+        except (StoreError, OSError):
+            return True  # it cannot even be read: wait on
         return now.level is Level.EXECUTOR_STOPS
+
+
+def _text(error: StoreError) -> str:
+    return f"{type(error).__name__}: {error}"

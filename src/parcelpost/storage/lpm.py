@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
@@ -190,9 +190,7 @@ class LocalPersistenceManager:
             await asyncio.wait([claiming])
         except asyncio.CancelledError:
             # Nobody is left to work on what the store is handing out: it goes back before the caller ends.
-            giving_back = asyncio.create_task(self._give_back(claiming))
-            self._giving_back.add(giving_back)
-            giving_back.add_done_callback(self._giving_back.discard)
+            giving_back = self._in_background(self._give_back(claiming))
             await asyncio.wait([giving_back], timeout=self._options.busy_timeout_seconds)
             raise
         return claiming.result()
@@ -234,6 +232,10 @@ class LocalPersistenceManager:
         due = None if delay is None else iso(now + min(delay, LONGEST_DELAY))
         release = ([(claim.seq, claim.token)], iso(now), due, validation.message(reason) or None)
         return await self.backpressure.write(lambda: self._db.write_lossy(tasks.release, *release)) == 1
+
+    def release_later(self, claim: Claim) -> None:
+        """As `release`, in the background, as soon as the store can be written."""
+        self._in_background(self._release_when_possible([claim]))
 
     async def expire_tasks(self, max_age: timedelta | None = None) -> int:
         """Expires and reports pending tasks whose lease has ended, or that are older than `max_age`."""
@@ -466,7 +468,16 @@ class LocalPersistenceManager:
         await asyncio.wait([claiming])
         if claiming.exception() is not None:
             return
-        held = [(claim.seq, claim.token) for claim in claiming.result()]
+        await self._release_when_possible(claiming.result())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+        return task
+
+    async def _release_when_possible(self, claims: Sequence[Claim]) -> None:
+        held = [(claim.seq, claim.token) for claim in claims]
         while held and not self._db.is_closed:
             try:
                 await self._db.write_lossy(tasks.release, held, self._now(), None)

@@ -147,7 +147,12 @@ class UpstreamState:
 
     def leave(self, loop: str) -> None:
         """A peer process makes this loop's calls from now on: what this process knew is out of date."""
-        self._loops[loop].backoff.worked()
+        if self._loops[loop].backoff.offline is not None:
+            self._loops[loop].brought_forward_by = ""
+            self._loops[loop].retries_early = False
+            ended = self._loops[loop].backoff.worked()
+            seconds = (self._clock.now() - ended.since).total_seconds() if ended else 0.0
+            self._emit(UpstreamOnline(loop=loop, offline_seconds=max(0.0, seconds)))
 
     def failed(self, loop: str, error: Unavailable | Unauthorized) -> float:
         """Returns the seconds until the next try."""

@@ -162,8 +162,10 @@ class Slot:
             raise
 
     async def _release(self, claim: Claim, delay: timedelta | None) -> None:
-        with contextlib.suppress(StoreError):  # then it is released when the store is closed (I9)
+        try:
             await self._lpm.release(claim, delay)
+        except StoreError:
+            self._lpm.release_later(claim)
 
     async def _scrape(self, task: Task) -> Outcome | None:
         """Returns None if it was interrupted."""

@@ -97,6 +97,7 @@ class HeartbeatLoop:
         await self._read_shared_commands()
         if not self._lpm.leader_locks.take("heartbeat"):
             self._state.leave(HEARTBEAT)
+            await self._get_selectors()
             return min(self._settings.seconds, _NOT_LEADER_SECONDS)
         if self._state.retries_early(HEARTBEAT) and (wait := self._state.remaining(HEARTBEAT)) > 0:
             return wait
@@ -191,7 +192,7 @@ class HeartbeatLoop:
             self.paused_since = self._clock.now()
 
     async def _get_selectors(self) -> None:
-        """How selectors do on other workers: of one platform after each heartbeat, so that none is late for it."""
+        """How selectors do on other workers: of one platform in each step, so that no heartbeat is late for it."""
         now = self._clock.monotonic()
         due = [name for name in self._context.platforms if now >= self._selectors_at.get(name, 0.0)]
         if not due or not self._offers_selectors:
@@ -204,8 +205,9 @@ class HeartbeatLoop:
             self._offers_selectors = False
         except (Refused, TooLarge):
             pass
-        except (Unavailable, Unauthorized):
-            self._selectors_at = dict.fromkeys(due, now + _SELECTORS_AFTER_FAILURE_SECONDS)
+        except (Unavailable, Unauthorized) as error:
+            wait = error.retry_after if isinstance(error, Unavailable) else 0.0
+            self._selectors_at |= dict.fromkeys(due, now + max(_SELECTORS_AFTER_FAILURE_SECONDS, wait))
         else:
             known = [stat for stat in stats if stat.platform == platform and stat.samples >= _ENOUGH_SAMPLES]
             self._learning.ranking.take_fleet(

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.errors import StoreError
-from parcelpost.events import LoopFailed, StorageLevelChanged, StoreFound, StoreLost, WorkProgress
+from parcelpost.events import Emit, LoopFailed, StorageLevelChanged, StoreFound, StoreLost, WorkProgress
 from parcelpost.storage.health import Level
 from parcelpost.storage.history import Sample
 from parcelpost.storage.queries import Failures
@@ -33,6 +33,9 @@ _AGAIN_SECONDS = 600.0
 _FULL_VACUUM_EVERY = timedelta(days=7)
 _DAY = timedelta(days=1)
 STATE = "janitor"
+_MOST_SURPRISES = 10
+_LONGEST_PAUSE_SECONDS = 60.0
+_REPORT_SECONDS = 1.0
 
 
 class LastRuns(Struct, frozen=True, kw_only=True):
@@ -43,11 +46,19 @@ class LastRuns(Struct, frozen=True, kw_only=True):
     vacuum: datetime
 
 
-class _Beside:
-    """Runs one thing at a time beside the janitor's steps: what may take long, or wait for the store."""
+class _BackgroundTask:
+    """Runs beside the janitor's steps: what may take long, or wait for the store.
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, float]]) -> None:
+    A failure is reported, and the next try comes later each time. After ten that waiting does not cure, every step
+    raises the error, which ends the worker.
+    """
+
+    def __init__(self, name: str, work: Callable[[], Coroutine[Any, Any, float]], emit: Emit) -> None:
+        self._name = name
         self._work = work
+        self._emit = emit
+        self._failures = 0
+        self._surprises = 0
         self._task: asyncio.Task[float] | None = None
         self._due_at = 0.0
         self._began = 0.0
@@ -57,10 +68,9 @@ class _Beside:
         return 0.0 if self._task is None or self._task.done() else now - self._began
 
     def start_if_due(self, now: float) -> None:
-        """Raises the error of the last run."""
         if self._task is not None and self._task.done():
-            ended, self._task = self._task, None
-            self._due_at = now + ended.result()
+            self._due_at = now + self._delay_after(self._task)
+            self._task = None
         if self._task is None and now >= self._due_at:
             self._began = now
             self._task = asyncio.create_task(self._work())
@@ -69,6 +79,22 @@ class _Beside:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            if not self._task.cancelled():
+                self._task.exception()
+
+    def _delay_after(self, ended: asyncio.Task[float]) -> float:
+        error = ended.exception()
+        if error is None:
+            self._failures = self._surprises = 0
+            return ended.result()
+        self._failures += 1
+        self._surprises += not (isinstance(error, StoreError) and error.retry_helps)
+        if self._surprises >= _MOST_SURPRISES:
+            raise error
+        pause: float = min(_LONGEST_PAUSE_SECONDS, 2.0 ** min(self._failures - 1, 10))
+        message = f"{type(error).__name__}: {error}"
+        self._emit(LoopFailed(loop=self._name, error=message, in_a_row=self._failures, next_in_seconds=pause))
+        return pause
 
 
 class Janitor:
@@ -104,8 +130,9 @@ class Janitor:
         self._clean_at = time.fromisoformat(settings.janitor.clean_at)
         hours = settings.executor.max_task_age_hours
         self._max_age = timedelta(hours=hours) if hours else None
-        self._records = _Beside(self.record)
-        self._chores = _Beside(self.do_chores)
+        self._reports = _BackgroundTask("janitor: reports", self._report, self._emit)
+        self._records = _BackgroundTask("janitor: records", self.record, self._emit)
+        self._chores = _BackgroundTask("janitor: chores", self.do_chores, self._emit)
         self._due: dict[str, float] = {}
         """By the monotonic clock: when something is done next."""
         self._progress: WorkProgress | None = None
@@ -127,25 +154,23 @@ class Janitor:
         """Before any other loop: what the store and the machine allow, and what was learned before."""
         await self.watch_storage()
         await self._resources.sample()
-        await self._learning.load()
+        with contextlib.suppress(StoreError):  # loaded later: no task waits for it
+            await self._learning.load()
 
     async def step(self) -> float:
-        await self.watch_storage()
         if self._is_due("resources", self.context.settings.resources.sample_seconds):
             await self._resources.sample()
-        if self._is_due("progress", self._progress_seconds):
-            await self.report_progress()
-        if self._observe_figures is not None and self._is_due("figures", _OBSERVE_SECONDS):
-            await self._observe(self._observe_figures)
+        await self.watch_storage()
         now = self._clock.monotonic()
+        self._reports.start_if_due(now)
         self._records.start_if_due(now)
         self._chores.start_if_due(now)
         return _STEP_SECONDS
 
     async def close(self) -> None:
         """Ends what runs beside the steps, stores the last signals and reports how the work stands."""
-        await self._chores.cancel()
-        await self._records.cancel()
+        for task in (self._chores, self._records, self._reports):
+            await task.cancel()
         await self.record()
         with contextlib.suppress(StoreError):
             await self.report_progress(even_if_unchanged=True)
@@ -188,6 +213,13 @@ class Janitor:
             )
             if usage.level is Level.FINE:
                 await self._maintenance.refill()
+
+    async def _report(self) -> float:
+        if self._is_due("progress", self._progress_seconds):
+            await self.report_progress()
+        if self._observe_figures is not None and self._is_due("figures", _OBSERVE_SECONDS):
+            await self._observe(self._observe_figures)
+        return _REPORT_SECONDS
 
     async def report_progress(self, *, even_if_unchanged: bool = False) -> None:
         depth = await self._lpm.queue_depth()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -13,6 +14,8 @@ from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed,
 from parcelpost.scrapers.failure import outcome_of
 from parcelpost.storage.options import LONGEST_DELAY
 from parcelpost.storage.results import listed, number_of
+
+T = TypeVar("T")
 
 _MAX_REASON_CHARS = 500
 
@@ -43,15 +46,19 @@ def checked(outcome: object) -> Outcome:
 
 
 def from_exception(error: BaseException) -> Outcome:
-    """What its HTTP status means, else a Retry `ValueError: message`, whatever the error's `__str__` does."""
-    try:
-        outcome = outcome_of(error)
-        if isinstance(outcome, Outcome):
-            return outcome
-        message = brief(error)
-    except BaseException:  # noqa: BLE001 - platform code may raise anything, also from __str__
-        message = ""
+    """What its HTTP status means, else a Retry `ValueError: message`, whatever the error's own methods do."""
+    outcome = _or_none(lambda: outcome_of(error))
+    if isinstance(outcome, Outcome):
+        return outcome
+    message = _or_none(lambda: brief(error))
     return Retry(f"{type(error).__name__}: {message}" if message else type(error).__name__)
+
+
+def _or_none(call: Callable[[], T]) -> T | None:
+    try:
+        return call()
+    except BaseException:  # noqa: BLE001 - an error of platform code may raise anything when it is looked at
+        return None
 
 
 def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -> Outcome:

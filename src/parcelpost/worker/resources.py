@@ -325,7 +325,9 @@ class Resources:
         self._cpu = Cpu(context.clock, root)
         self.load = Load(cpu_percent=0.0, memory=fullest(memories(root)))
         self.short_since: datetime | None = None
-        """Since when memory is short; None while it is not."""
+        """Since when the pressure is at its level; None while it is fine."""
+        self.summary_then = ""
+        """The summary at that moment."""
 
     async def sample(self) -> None:
         now = memories(self._root)
@@ -334,6 +336,7 @@ class Resources:
         pressure = self._control.pressure = next_pressure(before, self.load.memory.percent, self._settings)
         if pressure is not before:
             self.short_since = None if pressure is Pressure.FINE else self._clock.now()
+            self.summary_then = self.summary
             self._report_change(pressure)
         figures = None if self._browsers is None else self._browsers.figures
         safe = safe_browsers(now, self._settings, self._most_browsers, figures)

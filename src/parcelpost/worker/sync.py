@@ -41,6 +41,7 @@ _BATCHES_A_READ = 8
 _ROUND_SECONDS = 5.0
 _MOST_FRUITLESS_BATCHES = 20
 _BATCHES_BEFORE_LARGER = 20
+_SLOW_COUNTS_FOR = timedelta(hours=1)
 
 
 class BatchSize:
@@ -142,20 +143,23 @@ class _ReceiptWriter:
             self._writing = asyncio.create_task(self._write())
 
     async def settle(self) -> None:
-        """Everything is recorded when this returns. Raises a StoreError: what is not recorded is sent again."""
+        """Everything is recorded when this returns. Raises a StoreError: what is not recorded is sent again.
+
+        If it is cancelled, the write goes on, and the next call waits for it.
+        """
         await self._join()
         if self._waiting:
-            await self._write()
+            self._writing = asyncio.create_task(self._write())
+            await self._join()
 
     async def _join(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is None:
+        if self._writing is None:
             return
+        await asyncio.wait([self._writing])
+        written, self._writing = self._writing, None
         try:
-            await asyncio.wait([writing])
-            writing.result()
+            written.result()
         except BaseException:
-            writing.cancel()
             self._waiting.clear()
             raise
 
@@ -163,12 +167,14 @@ class _ReceiptWriter:
         group, self._waiting = self._waiting, []
         pages = [result_id for receipts in group for result_id in receipts.pages]
         stored = [result_id for receipts in group for result_id in receipts.stored]
-        writes: list[Awaitable[object]] = []
         if pages:
-            writes.append(self._lpm.mark_raw_synced(pages))  # before the results that name them (I6)
-        if stored:
-            writes.append(self._lpm.mark_synced(stored))
-        await asyncio.gather(*writes, self._log(group, len(pages)))  # one transaction
+            await self._lpm.mark_raw_synced(pages)  # before the results that name them (I6)
+        logging = asyncio.create_task(self._log(group, len(pages)))  # in one transaction with the receipts
+        try:
+            if stored:
+                await self._lpm.mark_synced(stored)
+        finally:
+            await logging
         for receipts in group:
             await self._write_refusals(receipts)
         if stored or pages:
@@ -307,7 +313,7 @@ class SyncManager:
     async def last_step(self) -> None:
         """What was learned last, at the end of a run."""
         if self._state.remaining(SYNC) <= 0 and self._leader_locks.has("sync"):
-            await self._extras.send()
+            await self._extras.send_all()
 
     async def _restore(self) -> None:
         """Continues where the last leader was, this process or a peer."""
@@ -315,7 +321,10 @@ class SyncManager:
         outages = (status.outages.get(SYNC) for status in statuses)
         outage = next((outage for outage in outages if outage and outage.until > self._clock.now()), None)
         self._state.restore({SYNC: outage} if outage else {})
-        self.batch_size.restore(next((status.slow for status in statuses if status.slow), None))
+        recent = self._clock.now() - _SLOW_COUNTS_FOR
+        self.batch_size.restore(
+            next((status.slow for status in statuses if status.slow and status.published_at > recent), None)
+        )
         self._is_restored = True
 
     def _lose_lead(self) -> None:
@@ -328,6 +337,7 @@ class SyncManager:
     async def _round(self) -> float:
         if self._blocked and self._clock.monotonic() >= self._again_at > 0:
             self._start_over()
+        await self._settle()  # or what was delivered, and is not recorded yet, would be sent again
         entries = await self._read()
         if not entries:
             return await self._end_of_outbox()
@@ -339,7 +349,7 @@ class SyncManager:
             self._start_over()  # a round that did not end proves nothing
             raise
         finally:
-            await self._receipts.settle()
+            await self._settle()
         if self._fruitless_batches >= _MOST_FRUITLESS_BATCHES and (refusal := self._pass.refusal()):
             self._fruitless_batches = 0
             raise refusal  # the next round continues behind these entries
@@ -348,6 +358,13 @@ class SyncManager:
         if not self._blocked:
             self._start_over()
         return 0.0
+
+    async def _settle(self) -> None:
+        try:
+            await self._receipts.settle()
+        except BaseException:
+            self._start_over()  # results whose receipts are not recorded are read again
+            raise
 
     async def _read(self) -> Sequence[OutboxEntry]:
         """A few batches in one query; together no more bytes than one batch may have."""
@@ -500,7 +517,7 @@ class _MetricsSent(msgspec.Struct, frozen=True):
 
 
 class _Extras:
-    """Learning signals and metrics, which no result waits for.
+    """Learning signals and metrics: at most one call for each between two rounds of results.
 
     What an upstream does not offer, or refuses, is not sent again before the next start.
     """
@@ -513,12 +530,19 @@ class _Extras:
         """By the monotonic clock."""
         self._takes_signals = True
         self._takes_metrics = True
+        self._has_more = False
 
     async def send_if_due(self) -> None:
         if self._clock.monotonic() >= self._due_at and (self._takes_signals or self._takes_metrics):
             await self.send()
 
+    async def send_all(self) -> None:
+        await self.send()
+        while self._due_at <= self._clock.monotonic() and self._takes_signals:
+            await self.send()
+
     async def send(self) -> None:
+        """One call for each. If more signals wait, they are due at once."""
         try:
             self._takes_signals = self._takes_signals and await self._offers(self._send_signals)
             self._takes_metrics = self._takes_metrics and await self._offers(self._send_metrics)
@@ -527,7 +551,7 @@ class _Extras:
         except (Unauthorized, StoreError):
             self._due_at = self._clock.monotonic() + _EXTRAS_AFTER_FAILURE_SECONDS
         else:
-            self._due_at = self._clock.monotonic() + _EXTRAS_SECONDS
+            self._due_at = self._clock.monotonic() + (0.0 if self._has_more else _EXTRAS_SECONDS)
 
     async def _offers(self, send: Callable[[], Awaitable[None]]) -> bool:
         try:
@@ -537,10 +561,14 @@ class _Extras:
         return True
 
     async def _send_signals(self) -> None:
-        while stored := await self._lpm.signals.unsynced(_SIGNALS_A_CALL):
-            async with self._logged("learning_signals", len(stored)):
-                await self._upstream.submit_signals([one.signal for one in stored], stored[0].signal_id)
-            await self._lpm.signals.mark_synced([one.signal_id for one in stored])
+        self._has_more = False
+        stored = await self._lpm.signals.unsynced(_SIGNALS_A_CALL)
+        if not stored:
+            return
+        async with self._logged("learning_signals", len(stored)):
+            await self._upstream.submit_signals([one.signal for one in stored], stored[0].signal_id)
+        await self._lpm.signals.mark_synced([one.signal_id for one in stored])
+        self._has_more = len(stored) == _SIGNALS_A_CALL
 
     async def _send_metrics(self) -> None:
         now = self._clock.now()

@@ -139,7 +139,7 @@ class Worker:
             memory = MemoryPressure(
                 since=resources.short_since,
                 starts_tasks=self.control.pressure < Pressure.NO_NEW_TASKS,
-                summary=resources.summary,
+                summary=resources.summary_then,
             )
         return WorkerStatus(
             name=context.name,
