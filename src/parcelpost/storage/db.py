@@ -65,7 +65,7 @@ class ConnectionThread:
         jobs: deque[Callable[[sqlite3.Connection], None]] = deque()
         uri = f"{path.absolute().as_uri()}?{how}"
 
-        class LaneConnection(sqlite3.Connection):
+        class ThreadConnection(sqlite3.Connection):
             def __init__(self, *_: Any, **kwargs: Any) -> None:
                 super().__init__(":memory:", **kwargs)
 
@@ -84,14 +84,14 @@ class ConnectionThread:
             for pragma in (*PRAGMAS, *pragmas):
                 db.execute(pragma)
 
-        lane = cls(await aiosqlite.connect(":memory:", factory=LaneConnection), jobs)
+        thread = cls(await aiosqlite.connect(":memory:", factory=ThreadConnection), jobs)
         try:
             with translated(path):
-                await lane.run(connect)
+                await thread.run(connect)
         except BaseException:
-            await lane.close()
+            await thread.close()
             raise
-        return lane
+        return thread
 
     async def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         answer: list[T] = []
@@ -121,7 +121,7 @@ def file_problem(path: Path) -> str:
     """Why the file cannot be a store; empty if it can. An empty file can become one.
 
     SQLite does the looking, never a plain open(): closing any other handle of a database file drops the locks that
-    this process holds on it (POSIX), and a sister process would then take the store for closed.
+    this process holds on it (POSIX), and a peer process would then take the store for closed.
     """
     if not path.is_file():
         return "is not a file"
@@ -176,25 +176,25 @@ _NO_KEYWORDS: dict[str, Any] = {}
 
 
 class LocalDatabase:
-    """Change it with `write`, look at it with `read`. Made by `LocalDatabase.open`."""
+    """Change it with `write`, query it with `read`. Opened by `LocalDatabase.open`."""
 
-    def __init__(self, path: Path, options: StoreOptions, lane: ConnectionThread, migrated: list[int]) -> None:
+    def __init__(self, path: Path, options: StoreOptions, thread: ConnectionThread, migrated: list[int]) -> None:
         self.path = path
         self.migrated = migrated
         """The schema versions applied while opening."""
         self._options = options
-        self._lane = lane
+        self._writing_thread = thread
         self._files: dict[str, tuple[int, int] | None] = {}
         """The files that are open, and their identity."""
         self._writer = self._new_writer()
         self._db: sqlite3.Connection
         self._loop = asyncio.get_running_loop()
         self._batcher = Batcher(
-            self._hop,
+            self._on_writing_thread,
             self._run_group,
             max_group=_MAX_GROUP,
             is_broken=lambda: self._writer.broken,
-            abandoned=self._stop_lanes,
+            abandoned=self._stop_threads,
         )
         self._readers: list[ConnectionThread] = []
         self._reading = asyncio.Semaphore(_READERS)
@@ -220,14 +220,14 @@ class LocalDatabase:
                 f"SQLite {sqlite3.sqlite_version} is too old", hint="use a Python with SQLite 3.37 or newer"
             )
         _make_file(path, create=create)
-        lane = await _open_writer(path, options)
+        thread = await _open_writer(path, options)
         try:
             with translated(path):
-                migrated = await _bring_up_to_date(path, lane, clock, migrate=migrate)
+                migrated = await _bring_up_to_date(path, thread, clock, migrate=migrate)
         except BaseException:
-            await lane.close()
+            await thread.close()
             raise
-        database = cls(path, options, lane, migrated)
+        database = cls(path, options, thread, migrated)
         database._files = {file: durable_files.identity(file) for file in (str(path), f"{path}-wal")}
         try:
             yield database
@@ -245,21 +245,21 @@ class LocalDatabase:
         has_wal = wal.exists() and wal.stat().st_size
         # With what a dead process left in the WAL, its index is kept in memory: that needs exclusive mode.
         how, pragmas = ("mode=ro&vfs=unix-none", _FROZEN_PRAGMAS) if has_wal else ("immutable=1", ())
-        lane = await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
-        database = cls(path, options, lane, [])
+        thread = await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas, how=how)
+        database = cls(path, options, thread, [])
         try:
             with translated(path):
-                todo = await lane.run(lambda db: migrations.pending(db, migrations.load()))
+                todo = await thread.run(lambda db: migrations.pending(db, migrations.load()))
             if todo:
                 raise StoreOutdated(f"the store needs schema version {todo[-1].version}")
-            database._readers.append(lane)
+            database._readers.append(thread)
             database._reading = asyncio.Semaphore(1)
             yield database
         finally:
             try:
                 await database._batcher.close()
             finally:
-                await lane.close()
+                await thread.close()
 
     @property
     def missing(self) -> str:
@@ -305,13 +305,15 @@ class LocalDatabase:
         """
         return self._batcher.submit(Job(change, (request,), _NO_KEYWORDS, durable, False, True))
 
-    async def read(self, look: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Runs `look(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
+    async def read(
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Runs `query(db, ...)` on a connection that cannot write, on one unchanging view of the store."""
 
         def in_one_view(db: sqlite3.Connection) -> T:
             db.execute("BEGIN")
             try:
-                return look(db, *args, **kwargs)
+                return query(db, *args, **kwargs)
             finally:
                 if db.in_transaction:  # after an I/O error SQLite has rolled back by itself
                     db.execute("ROLLBACK")
@@ -319,12 +321,12 @@ class LocalDatabase:
         async with self._reading:
             if self.is_closed:
                 raise StoreClosed
-            lane = self._readers.pop() if self._readers else await self._open_lane(*_READER_PRAGMAS)
+            thread = self._readers.pop() if self._readers else await self._open_thread(*_READER_PRAGMAS)
             try:
                 with translated(self.path):
-                    return await lane.run(in_one_view)
+                    return await thread.run(in_one_view)
             finally:
-                self._readers.append(lane)
+                self._readers.append(thread)
 
     def write_soon(
         self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -346,20 +348,20 @@ class LocalDatabase:
     def _new_writer(self) -> GroupWriter:
         return GroupWriter(self.path, self._options.synchronous, lambda: self.missing)
 
-    async def _open_lane(self, *pragmas: str) -> ConnectionThread:
+    async def _open_thread(self, *pragmas: str) -> ConnectionThread:
         if problem := self.missing:
             raise StoreGone(problem)
         return await ConnectionThread.open(self.path, busy_timeout=self._options.busy_timeout_seconds, pragmas=pragmas)
 
-    async def _hop(self, serve: Callable[[], None]) -> None:
+    async def _on_writing_thread(self, serve: Callable[[], None]) -> None:
         if self._writer.broken:
             if problem := self.missing:
                 raise StoreGone(problem)
             with contextlib.suppress(sqlite3.Error):
-                await self._lane.close()
-            self._lane = await _open_writer(self.path, self._options)
+                await self._writing_thread.close()
+            self._writing_thread = await _open_writer(self.path, self._options)
             with translated(self.path):
-                await self._lane.run(_settle_wal)
+                await self._writing_thread.run(_settle_wal)
             self._writer = self._new_writer()
             self._counted_changes = 0
 
@@ -367,7 +369,7 @@ class LocalDatabase:
             self._db = db
             serve()
 
-        await self._lane.run(with_connection)
+        await self._writing_thread.run(with_connection)
 
     def _run_group(self, jobs: list[Job]) -> list[Any]:
         answers = self._writer.run(self._db, jobs)
@@ -389,7 +391,7 @@ class LocalDatabase:
         # here loses nothing: the pages are in the WAL, and a writer that cannot go on says so to its callers.
         with contextlib.suppress(StoreError, sqlite3.Error):
             if self._checkpointer is None:
-                self._checkpointer = await self._open_lane()
+                self._checkpointer = await self._open_thread()
             for _ in range(_BACKGROUND_PASSES):
                 await self._checkpointer.run(_checkpoint)
             await self.exclusively(_checkpoint)
@@ -403,19 +405,19 @@ class LocalDatabase:
             self._reading = asyncio.Semaphore(_READERS)  # who still waits finds the store closed
             if self._checkpoint is not None:
                 await asyncio.wait([self._checkpoint])
-            for lane in self._lanes():
-                await lane.close()
+            for thread in self._threads():
+                await thread.close()
         except asyncio.CancelledError:
             self._batcher.halt()
-            self._stop_lanes()
+            self._stop_threads()
             raise
 
-    def _stop_lanes(self) -> None:
-        for lane in self._lanes():
-            lane.stop()  # or their threads would keep the process from ending
+    def _stop_threads(self) -> None:
+        for thread in self._threads():
+            thread.stop()  # or their threads would keep the process from ending
 
-    def _lanes(self) -> list[ConnectionThread]:
-        return [lane for lane in (*self._readers, self._checkpointer, self._lane) if lane is not None]
+    def _threads(self) -> list[ConnectionThread]:
+        return [thread for thread in (*self._readers, self._checkpointer, self._writing_thread) if thread is not None]
 
 
 def _settle_wal(db: sqlite3.Connection) -> None:
@@ -455,16 +457,16 @@ async def _open_writer(path: Path, options: StoreOptions) -> ConnectionThread:
     return await ConnectionThread.open(path, busy_timeout=options.busy_timeout_seconds, pragmas=pragmas)
 
 
-async def _bring_up_to_date(path: Path, lane: ConnectionThread, clock: Clock, *, migrate: bool) -> list[int]:
+async def _bring_up_to_date(path: Path, thread: ConnectionThread, clock: Clock, *, migrate: bool) -> list[int]:
     known = migrations.load()
-    todo = await lane.run(lambda db: migrations.pending(db, known))
+    todo = await thread.run(lambda db: migrations.pending(db, known))
     if not todo:
         return []
-    old_version = await lane.run(migrations.version)
+    old_version = await thread.run(migrations.version)
     if old_version:
         if not migrate:
             raise StoreOutdated(f"the store has schema version {old_version}, this program needs {known[-1].version}")
         stamp = clock.now().strftime("%Y%m%dT%H%M%S")
         copy = path.parent / "backups" / f"{copies(path)}_before_v{todo[-1].version}_{stamp}.db"
         await asyncio.to_thread(snapshot, path, copy)
-    return await lane.run(lambda db: migrations.apply(db, known, iso(clock.now())))
+    return await thread.run(lambda db: migrations.apply(db, known, iso(clock.now())))

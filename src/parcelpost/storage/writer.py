@@ -118,7 +118,7 @@ def _run_all(db: sqlite3.Connection, jobs: Sequence[Job]) -> list[Any]:
 Answers = Sequence[Any]
 Process = Callable[[list[Any]], Answers]
 """Runs on the worker thread: answers each item with a value, or with an exception to raise at its caller."""
-Hop = Callable[[Callable[[], None]], Awaitable[None]]
+RunOnThread = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a function on the worker thread and waits for it."""
 
 _Entry = tuple[Any, asyncio.Future[Any]]
@@ -132,12 +132,12 @@ class Batcher:
     with the loop for Python's lock while the others are still being made.) A cancelled caller's item is either skipped
     whole or processed whole.
 
-    The thread stays inside one hop until `is_broken` says that it cannot go on; then the next hop may mend it.
+    The thread stays inside one call until `is_broken` says that it cannot go on; the next call may repair it.
     """
 
     def __init__(
         self,
-        hop: Hop,
+        run_on_thread: RunOnThread,
         process: Process,
         *,
         max_group: int,
@@ -145,7 +145,7 @@ class Batcher:
         dropped: Callable[[Any, Any], None] = lambda *_: None,
         abandoned: Callable[[], None] = lambda: None,
     ) -> None:
-        self._hop = hop
+        self._run_on_thread = run_on_thread
         self._process = process
         self._max_group = max_group
         self._is_broken = is_broken
@@ -217,7 +217,7 @@ class Batcher:
         if self._halted:
             return
         try:
-            await self._hop(self._serve)
+            await self._run_on_thread(self._serve)
         except Exception as error:  # noqa: BLE001 - the thread itself failed: every waiting caller is told
             self._deliver_failure(error)
 

@@ -22,34 +22,34 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def lane(path: Path) -> AsyncIterator[ConnectionThread]:
+async def thread(path: Path) -> AsyncIterator[ConnectionThread]:
     opened = await ConnectionThread.open(path, busy_timeout=1)
     yield opened
     await opened.close()
 
 
-async def test_a_function_runs_on_the_lanes_own_thread_and_is_answered(lane: ConnectionThread) -> None:
-    first, second = [await lane.run(lambda db: (threading.get_ident(), db)) for _ in range(2)]
+async def test_a_function_runs_on_its_own_thread_and_is_answered(thread: ConnectionThread) -> None:
+    first, second = [await thread.run(lambda db: (threading.get_ident(), db)) for _ in range(2)]
     assert first == second
     assert first[0] != threading.get_ident()
-    assert await lane.run(lambda db: db.execute("SELECT 1 + 1").fetchone()) == (2,)
+    assert await thread.run(lambda db: db.execute("SELECT 1 + 1").fetchone()) == (2,)
 
 
-async def test_functions_run_in_the_order_of_the_calls(lane: ConnectionThread) -> None:
+async def test_functions_run_in_the_order_of_the_calls(thread: ConnectionThread) -> None:
     seen: list[int] = []
-    await asyncio.gather(*(lane.run(lambda _, n=n: seen.append(n)) for n in range(100)))  # type: ignore[misc]
+    await asyncio.gather(*(thread.run(lambda _, n=n: seen.append(n)) for n in range(100)))  # type: ignore[misc]
     assert seen == list(range(100))
 
 
-async def test_an_error_reaches_its_caller_and_the_next_function_runs(lane: ConnectionThread) -> None:
+async def test_an_error_reaches_its_caller_and_the_next_function_runs(thread: ConnectionThread) -> None:
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
-        await lane.run(lambda db: db.execute("SELECT * FROM nowhere"))
+        await thread.run(lambda db: db.execute("SELECT * FROM nowhere"))
     with pytest.raises(ZeroDivisionError):
-        await lane.run(lambda _: 1 // 0)
-    assert await lane.run(lambda _: "still here") == "still here"
+        await thread.run(lambda _: 1 // 0)
+    assert await thread.run(lambda _: "still here") == "still here"
 
 
-async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: ConnectionThread) -> None:
+async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(thread: ConnectionThread) -> None:
     go_on = threading.Event()
     seen: list[int] = []
 
@@ -58,7 +58,7 @@ async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: C
         seen.append(n)
         return n
 
-    tasks = [asyncio.create_task(lane.run(lambda db, n=n: slow(db, n))) for n in range(6)]  # type: ignore[misc]
+    tasks = [asyncio.create_task(thread.run(lambda db, n=n: slow(db, n))) for n in range(6)]  # type: ignore[misc]
     await asyncio.sleep(0)
     for task in tasks[::2]:
         task.cancel()
@@ -66,12 +66,12 @@ async def test_each_caller_gets_its_own_answer_when_others_are_cancelled(lane: C
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert answers[1::2] == [1, 3, 5]
     assert all(isinstance(answer, asyncio.CancelledError) for answer in answers[::2])
-    assert await lane.run(lambda _: 7) == 7
+    assert await thread.run(lambda _: 7) == 7
     assert seen == sorted(seen)
 
 
 async def test_every_connection_is_set_up_with_care(path: Path) -> None:
-    lane = await ConnectionThread.open(path, busy_timeout=2.5, pragmas=("PRAGMA query_only = ON",))
+    thread = await ConnectionThread.open(path, busy_timeout=2.5, pragmas=("PRAGMA query_only = ON",))
     names = (
         "foreign_keys",
         "temp_store",
@@ -80,8 +80,8 @@ async def test_every_connection_is_set_up_with_care(path: Path) -> None:
         "busy_timeout",
         "query_only",
     )
-    found = await lane.run(lambda db: {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names})
-    await lane.close()
+    found = await thread.run(lambda db: {name: db.execute(f"PRAGMA {name}").fetchone()[0] for name in names})
+    await thread.close()
     assert found == {
         "foreign_keys": 1, "temp_store": 2, "secure_delete": 0, "trusted_schema": 0,
         "busy_timeout": 2_500, "query_only": 1,
@@ -101,9 +101,9 @@ async def test_what_is_not_a_database_is_refused_and_leaves_no_thread(path: Path
         assert not thread.is_alive()
 
 
-async def test_a_closed_lane_takes_no_more(path: Path) -> None:
-    lane = await ConnectionThread.open(path, busy_timeout=1)
-    await lane.close()
+async def test_a_closed_thread_takes_no_more(path: Path) -> None:
+    thread = await ConnectionThread.open(path, busy_timeout=1)
+    await thread.close()
     with pytest.raises(ValueError, match=r"[Cc]onnection"):
-        await lane.run(lambda _: 1)
-    await lane.close()
+        await thread.run(lambda _: 1)
+    await thread.close()
