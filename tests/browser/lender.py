@@ -18,7 +18,8 @@ async def main(store: str, pages: int) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with LocalPersistenceManager.open(store) as lpm, AsyncExitStack() as stack:
-        opened = BrowserPool.open(BrowserOptions(), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
+        options = BrowserOptions(most=pages)  # or a further one may be starting when it has lent them
+        opened = BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
         pool = await stack.enter_async_context(opened)
         for number in range(pages):
             await stack.enter_async_context(pool.lend(f"t{number}", patience=60.0))

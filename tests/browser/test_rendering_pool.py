@@ -107,6 +107,6 @@ async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> 
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
             session = fetcher.session(0.0, task)
             with pytest.raises(TryLater, match="scripts do not end"):
-                await session.rendered(f"{site.url}/")
+                await rendered(session, f"{site.url}/")
             await session.end(failed=True)
             await stage.until(lambda row: row.launches >= 2 and row.status == "idle")
