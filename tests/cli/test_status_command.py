@@ -96,6 +96,9 @@ def test_a_running_worker_that_cannot_write_to_the_store_is_told(store: Path, ru
         assert (found["well"], found["problems"][0]["about"]) == (False, "space")
         publish_status(store, a_status(worker, published_at=SystemClock().now() - timedelta(seconds=60)))
         assert "could not write" not in status(run, store), "a status is published every 30 s, or a little later"
+        long_ago = SystemClock().now() - timedelta(hours=1)
+        publish_status(store, a_status(worker, published_at=long_ago, cleaning_since=long_ago))
+        assert "could not write" not in status(run, store), "the daily clean-up may hold the store for long"
 
 
 def test_a_worker_that_has_ended_need_not_write_to_the_store(store: Path, run: Run) -> None:

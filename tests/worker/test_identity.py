@@ -126,7 +126,7 @@ async def test_a_new_gateway_in_the_place_of_the_known_one_gets_nothing_until_it
         assert await stored(gateway) == 2
     async with served(second, port=port) as other, place(tmp_path, port) as (here, client):
         assert await here.deliver("t3", client)
-        await here.lpm.state.delete(GATEWAY_STATE)
+        await here.lpm.state.delete_prefix(GATEWAY_STATE)
         assert await here.deliver("t3", client) == "", "accepted, while the worker runs"
         assert await stored(other) == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from parcelpost.worker.status import PUBLISH_SECONDS, Publisher, WorkerStatus, read_statuses
+from parcelpost.worker.status import PUBLISH_SECONDS, Publisher, WorkerStatus, delete_old_statuses, read_statuses
 from tests.hostile import HostileGateway
 from tests.worker.rig import SOON_BUSY, Rig, nobody_writes, rigged
 
@@ -52,3 +52,11 @@ async def test_each_process_has_its_row_and_the_newest_comes_first(rig: Rig) -> 
         rig.clock.advance(1)
         await Publisher(rig.context, lambda name=name: a_status(rig, name)).publish()  # type: ignore[misc]
     assert [status.name for status in await read_statuses(rig.lpm.state)] == ["worker-1-2", "worker-1"]
+
+
+async def test_rows_of_workers_that_are_gone_are_deleted_after_a_month(rig: Rig) -> None:
+    for name, days in (("worker-1", 31), ("worker-1-2", 1)):
+        await Publisher(rig.context, lambda name=name: a_status(rig, name)).publish()  # type: ignore[misc]
+        rig.clock.advance(days * 86_400)
+    await delete_old_statuses(rig.lpm.state, rig.clock.now())
+    assert [status.name for status in await read_statuses(rig.lpm.state)] == ["worker-1-2"]

@@ -219,7 +219,8 @@ def _delivered(one: LoggedRound) -> Delivered:
 
 def _not_writable(statuses: list[WorkerStatus]) -> list[Problem]:
     """A worker publishes its status every 30 s, if the store can be written."""
-    ages = {one.name: (CLOCK.now() - one.published_at).total_seconds() for one in statuses}
+    silent = [one for one in statuses if one.cleaning_since is None]
+    ages = {one.name: (CLOCK.now() - one.published_at).total_seconds() for one in silent}
     remedy = "see its log and the other problems here; what it has scraped and delivered meanwhile is in its memory"
     return [
         Problem(f"worker {name} could not write to the store for {age(seconds)}", remedy, "space")

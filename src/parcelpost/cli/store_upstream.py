@@ -100,5 +100,5 @@ async def _changed(store: Path, worker_id: str | None, *, accept_gateway: bool) 
                 raise StoreInUse(f"{store} is open in {', '.join(peers)}")
             await lpm.state.put(WORKER_ID_STATE, WorkerId(worker_id))
         if accept_gateway:
-            await lpm.state.delete(GATEWAY_STATE)
+            await lpm.state.delete_prefix(GATEWAY_STATE)
     return await _known(store)

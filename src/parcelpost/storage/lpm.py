@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from parcelpost.clock import Clock, SystemClock, iso
 from parcelpost.errors import StoreCorrupt, StoreError, StoreGone
@@ -36,6 +36,7 @@ from parcelpost.storage.state import WorkerState, put
 from parcelpost.storage.tasks import Added
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 _MAX_CLAIMS = 10_000
 
@@ -169,7 +170,7 @@ class LocalPersistenceManager:
         insert = tasks.add_leased if granted else tasks.add
 
         def store(chunk: Sequence[tuple[object, ...]]) -> Awaitable[int]:
-            return self.backpressure.write(lambda: self._db.write(insert, chunk))
+            return self._write(insert, chunk)
 
         return await tasks.add_in_chunks(store, new_tasks, self._clock, self._options.max_target_bytes)
 
@@ -207,13 +208,15 @@ class LocalPersistenceManager:
 
     async def finish(self, claim: Claim, reason: str = "") -> bool:
         """Ends the task as not found, and reports it. Returns False for a stale claim (I4)."""
-        end = (claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), validation.message(reason) or None)
-        return await self.backpressure.write(lambda: self._db.write(tasks.end_with_report, *end))
+        message = validation.message(reason) or None
+        return await self._write(
+            tasks.end_with_report, claim.seq, claim.token, TaskStatus.NOT_FOUND, self._now(), message
+        )
 
     async def give_up(self, claim: Claim, error: str) -> bool:
         """Fails the task, and reports it. Returns False for a stale claim (I4)."""
-        end = (claim.seq, claim.token, TaskStatus.FAILED, self._now(), validation.message(error))
-        return await self.backpressure.write(lambda: self._db.write(tasks.end_with_report, *end))
+        message = validation.message(error)
+        return await self._write(tasks.end_with_report, claim.seq, claim.token, TaskStatus.FAILED, self._now(), message)
 
     async def retry_later(self, claim: Claim, error: str, delay: timedelta | None = None) -> TaskStatus | None:
         """Retries after a delay (by default doubling, with jitter), or fails the task if its retries are used up.
@@ -223,8 +226,7 @@ class LocalPersistenceManager:
         wait = self._options.backoff(claim.retries) if delay is None else min(delay, LONGEST_DELAY)
         now = self._clock.now()
         due = iso(now + wait)
-        retry = (claim.seq, claim.token, iso(now), due, validation.message(error))
-        return await self.backpressure.write(lambda: self._db.write(tasks.retry, *retry))
+        return await self._write(tasks.retry, claim.seq, claim.token, iso(now), due, validation.message(error))
 
     async def release(self, claim: Claim, delay: timedelta | None = None, reason: str = "") -> bool:
         """Releases the task without counting a retry, and stores the `reason`. Returns False for a stale claim (I4)."""
@@ -272,8 +274,7 @@ class LocalPersistenceManager:
         """Stops claims from the platform until then, or until it is resumed, for all processes on the store."""
         validation.text("platform", platform)
         due = iso(until) if until else None
-        pause = (platform, due, validation.message(reason), self._now())
-        await self.backpressure.write(lambda: self._db.write(claims.pause, *pause))
+        await self._write(claims.pause, platform, due, validation.message(reason), self._now())
 
     async def resume_platform(self, platform: str) -> bool:
         return await self._db.write(claims.resume, platform)
@@ -457,6 +458,11 @@ class LocalPersistenceManager:
         """Restores a missing or damaged page. Returns False if the raw journal does not hold it any more."""
         path = self._raw.path(entry.html_path or "")
         return await asyncio.to_thread(raw_files.restore_page, self._store.live, path, entry)
+
+    async def _write(
+        self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await self.backpressure.write(lambda: self._db.write(change, *args, **kwargs))
 
     async def _mark(
         self, change: Callable[Concatenate[sqlite3.Connection, P], int], *args: P.args, **kwargs: P.kwargs

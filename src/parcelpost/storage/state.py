@@ -32,17 +32,24 @@ class WorkerState:
         """Returns the stored value: all processes that race for a name get the one that was put first."""
         return await self._db.write(put_if_absent, name, value, iso(self._clock.now()))
 
-    async def delete(self, prefix: str) -> int:
-        """Deletes all values whose names start with `prefix`. Returns how many."""
-        return await self._db.write(_delete, prefix)
+    async def delete(self, name: str) -> None:
+        await self._db.write(_delete, name)
+
+    async def delete_prefix(self, prefix: str) -> None:
+        """Deletes all values whose names start with `prefix`."""
+        await self._db.write(_delete_prefix, prefix)
 
     async def list(self, prefix: str, kind: type[T]) -> builtins.list[T]:
         """Returns all values whose names start with `prefix`."""
         return await self._db.read(_list, prefix, kind)
 
 
-def _delete(db: sqlite3.Connection, prefix: str) -> int:
-    return db.execute("DELETE FROM worker_state WHERE substr(name, 1, ?) = ?", (len(prefix), prefix)).rowcount
+def _delete(db: sqlite3.Connection, name: str) -> None:
+    db.execute("DELETE FROM worker_state WHERE name = ?", (name,))
+
+
+def _delete_prefix(db: sqlite3.Connection, prefix: str) -> None:
+    db.execute("DELETE FROM worker_state WHERE substr(name, 1, ?) = ?", (len(prefix), prefix))
 
 
 def _list(db: sqlite3.Connection, prefix: str, kind: type[T]) -> list[T]:

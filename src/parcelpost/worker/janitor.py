@@ -20,7 +20,7 @@ from parcelpost.telemetry import Figures
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.resources import Resources
-from parcelpost.worker.status import Publisher
+from parcelpost.worker.status import Publisher, delete_old_statuses
 
 _STEP_SECONDS = 0.5
 _RECORD_SECONDS = 2.0
@@ -142,6 +142,7 @@ class Janitor:
         """None: not read yet."""
         self._not_before: dict[str, float] = {}
         """By the monotonic clock: when a chore that failed is tried again."""
+        self.cleaning_since: datetime | None = None
         self.failures: Failures | None = None
         """Of the last day; only where the metrics page is served."""
 
@@ -312,8 +313,17 @@ class Janitor:
             runs = await self._remember(replace(runs, backup=now))
         if runs.clean < _last(self._clean_at, now):
             full = now - runs.vacuum >= _FULL_VACUUM_EVERY
-            if await self._do("clean", lambda: self._maintenance.clean(full=full)):
+            if await self._do("clean", lambda: self._clean(full=full)):
                 await self._remember(replace(runs, clean=now, vacuum=now if full else runs.vacuum))
+
+    async def _clean(self, *, full: bool) -> None:
+        self.cleaning_since = self._clock.now()
+        try:
+            await self._publisher.publish()
+            await delete_old_statuses(self._lpm.state, self._clock.now())
+            await self._maintenance.clean(full=full)
+        finally:
+            self.cleaning_since = None
 
     async def _last_runs(self, now: datetime) -> LastRuns:
         known = self._runs or await self._lpm.state.get(STATE, LastRuns)

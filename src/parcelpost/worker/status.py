@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _ROW = "worker "
 """With the process's name: the key in `worker_state`."""
+_KEPT_FOR = timedelta(days=30)
 PUBLISH_SECONDS = 30.0
 """A row that is older than a few of these belongs to a worker that cannot write the store."""
 
@@ -81,11 +82,20 @@ class WorkerStatus(Struct, frozen=True, kw_only=True):
     browser_waits: tuple[BrowserWait, ...] = ()
     broken: tuple[Broken, ...] = ()
     """Fields that sites no longer show where they did."""
+    cleaning_since: datetime | None = None
+    """The daily clean-up may hold the store for long: nothing is published meanwhile."""
 
 
 async def read_statuses(state: WorkerState) -> list[WorkerStatus]:
     """Of all processes, also of those that are gone; the newest row first."""
     return sorted(await state.list(_ROW, WorkerStatus), key=lambda status: status.published_at, reverse=True)
+
+
+async def delete_old_statuses(state: WorkerState, now: datetime) -> None:
+    """Deletes the rows of workers that have published nothing for a month."""
+    for status in await read_statuses(state):
+        if status.published_at < now - _KEPT_FOR:
+            await state.delete(_ROW + status.name)
 
 
 async def publish(state: WorkerState, status: WorkerStatus) -> None:

@@ -159,6 +159,7 @@ class Worker:
             memory=memory,
             browser_waits=tuple(self.executor.browser_waits),
             broken=tuple(self.learning.broken),
+            cleaning_since=self.janitor.cleaning_since,
         )
 
     def problems(self) -> list[str]:
