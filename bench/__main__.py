@@ -5,33 +5,30 @@ from __future__ import annotations
 import argparse
 import sys
 
-import bench.browser.command
-import bench.coupling.command
-import bench.export.command
-import bench.gateway.command
-import bench.overhead.command
-import bench.parse.command
-import bench.startup.command
-import bench.store.command
-import bench.sync.command
-from bench import report
+from bench import coupling, overhead, report, startup
+from bench.browser import command as browser
+from bench.export import command as export
+from bench.gateway import command as gateway
+from bench.parse import command as parse
+from bench.store import command as store
+from bench.sync import command as sync
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     modules = (
-        bench.store,
-        bench.overhead,
-        bench.coupling,
-        bench.sync,
-        bench.gateway,
-        bench.parse,
-        bench.browser,
-        bench.startup,
-        bench.export,
+        store,
+        overhead,
+        coupling,
+        sync,
+        gateway,
+        parse,
+        browser,
+        startup,
+        export,
     )
-    for module in (one.command for one in modules):
+    for module in modules:
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
         command.add_argument("--quick", action="store_true", help="less work, under a minute, more noise")

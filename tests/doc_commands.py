@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import typer
 from typer.main import get_command
 
-from parcelpost.cli.later import Later
+from parcelpost.cli.lazy import LazyCommand
 from parcelpost.cli.main import app
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def leaf(words: list[str]) -> tuple[Any, str, list[str]]:
             words = ["list", *words]
         assert words[0] in below, f"there is no command {words[0]} in {name}"
         name, *words = words
-        command = below[name].real() if isinstance(below[name], Later) else below[name]
+        command = below[name].real() if isinstance(below[name], LazyCommand) else below[name]
     return command, name, words
 
 

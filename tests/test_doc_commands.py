@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.demo_processes import free_port
+from parcelpost.cli.demo.processes import free_port
 from parcelpost.errors import InvalidSettings
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import World
 from tests.doc_commands import commands_in, inline, leaf, typed, understood
 from tests.doc_running import Reader, differences, reader
 from tests.simulator.asking import parcel_page

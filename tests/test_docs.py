@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from docs.reference import pages
 from parcelpost import errors, events
-from parcelpost.cli.later import Later
+from parcelpost.cli.lazy import LazyCommand
 from parcelpost.cli.main import app
 from parcelpost.settings.schema import KEYS, from_text
 from parcelpost.settings.sources import load
@@ -48,7 +48,7 @@ def test_the_reference_is_what_the_code_says(page: str) -> None:
 
 def _commands(command: Any, words: str) -> dict[str, Any]:
     """Every command that can be run, by its full name; groups only lead to others, but for the program itself."""
-    command = command.real() if isinstance(command, Later) else command
+    command = command.real() if isinstance(command, LazyCommand) else command
     below = getattr(command, "commands", {})
     found = {} if below and " " in words else {words: command}
     for name, one in below.items():

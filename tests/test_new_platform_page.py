@@ -17,9 +17,8 @@ from scrapy.utils.misc import load_object
 from parcelpost.clock import ManualClock
 from parcelpost.model import Done, Outcome, Page, Target
 from parcelpost.scrapers import as_platform
-from parcelpost.scrapers.factory import GROUP, ScraperFactory
-from parcelpost.scrapers.offered import usable
-from parcelpost.scrapers.sites import Sites
+from parcelpost.scrapers.county_scraper import CountySites
+from parcelpost.scrapers.factory import GROUP, ScraperFactory, load_platform
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.sandbox import Sandbox
 from tests.acceptance.forked import run_forked
@@ -121,7 +120,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
 async def test_the_platform_of_a_package_is_one() -> None:
     names: dict[str, type] = {}
     exec(PLATFORM, names)
-    found = usable("mycounty", names["MyCounty"]).scrape(a_task())
+    found = load_platform("mycounty", names["MyCounty"]).scrape(a_task())
     assert isinstance(found, Awaitable)
     assert await found == Done(data={"parcel_id": "1-2"})
 
@@ -133,7 +132,7 @@ async def test_a_platform_in_two_parts_fetches_and_reads_again(site: Website) ->
     outcome = await scraped(names["InTwoParts"], url=f"{site.url}/1")
     assert isinstance(outcome, Done)
     assert (outcome.data, outcome.page and outcome.page.body) == ({"parcel_id": "1-2", "owner": "Ann"}, b"Ann")
-    parse = usable("theirs", names["InTwoParts"]).parse
+    parse = load_platform("theirs", names["InTwoParts"]).parse
     assert callable(parse)
     target = Target(parcel_id="9", state="FL", county="x")
     again = parse(Page(body=b"Bo"), target)
@@ -217,7 +216,7 @@ async def scraped(offered: object, url: str = "") -> Outcome:
     """As a worker does it: on a stage, with a fetcher."""
     stage = Sandbox("test")
     async with fetching(ManualClock()) as one:
-        factory = ScraperFactory(sites=Sites(sessions=one.fetcher.session), installed=list)
+        factory = ScraperFactory(sites=CountySites(sessions=one.fetcher.session), installed=list)
         factory.register("mine", offered)  # type: ignore[arg-type]
         scrape = factory.scraper("mine")
         assert scrape is not None

@@ -1,21 +1,172 @@
-"""`python -m bench browser`: pages per second of the pool and of what people write, and what the pool's memory does."""
+"""`python -m bench browser`: pages per second of the pool and of common alternatives, and the pool's memory."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
 from math import inf
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
-from bench.browser.memory import FIRST, Growth, grow
 from bench.browser.site import site
-from bench.browser.ways import CALLERS, FRESH, POOL, WAYS
 from bench.report import Report, Table, Target, at_least, at_most, progress
 from bench.store.disk import fresh_folder, machine, scratch
 from bench.timing import Run, run_coroutines
+from parcelpost.clock import SystemClock
+from parcelpost.events import ignore
+from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.chromium import ChromiumMissing, find
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.storage.lpm import LocalPersistenceManager
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page, Playwright
+
+
+CALLERS = 2
+POOL, FRESH, SHARED = "the pool", "a fresh browser per page", "one shared context"
+_PATIENCE = 120.0
+PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
+"""The site is on this machine, and the others go there straight, too."""
+
+Have = Callable[[int], Awaitable[None]]
+"""Has one page, by its number."""
+Method = Callable[[Path, str], AbstractAsyncContextManager[Have]]
+"""A folder to keep a store in, and the site's address."""
+
+
+async def read_page(page: Page, site: str, number: int) -> None:
+    """Until the script has made the page, and then all of it."""
+    await page.goto(f"{site}/?parcel={number}", wait_until="domcontentloaded")
+    await page.wait_for_selector(f"body[data-parcel='{number}']")
+    text = await page.content()
+    if f"field 1 of parcel {number}<" not in text:
+        raise RuntimeError(f"the page of parcel {number} is not that of parcel {number}")
+
+
+@asynccontextmanager
+async def pooled(folder: Path, site: str) -> AsyncIterator[Have]:
+    async with opened_pool(folder) as (_, pool):
+
+        async def have(number: int) -> None:
+            async with pool.lend(f"t{number}", patience=_PATIENCE, proxy=PAST_THE_GUARD) as lent:
+                await lent.alive(read_page(lent.page, site, number))
+
+        yield have
+
+
+@asynccontextmanager
+async def opened_pool(folder: Path) -> AsyncIterator[tuple[LocalPersistenceManager, BrowserPool]]:
+    """As in a worker, with a store behind it."""
+    options = BrowserOptions(most=CALLERS)
+    async with LocalPersistenceManager.open(folder / "store.db") as lpm:
+        opening = BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
+        async with opening as pool:
+            yield lpm, pool
+
+
+@asynccontextmanager
+async def fresh_browsers(_: Path, site: str) -> AsyncIterator[Have]:
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+
+        async def have(number: int) -> None:
+            browser = await _launched(playwright)
+            try:
+                await read_page(await browser.new_page(), site, number)
+            finally:
+                await browser.close()
+
+        yield have
+
+
+@asynccontextmanager
+async def shared_context(_: Path, site: str) -> AsyncIterator[Have]:
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await _launched(playwright)
+        context = await browser.new_context()
+
+        async def have(number: int) -> None:
+            page = await context.new_page()
+            try:
+                await read_page(page, site, number)
+            finally:
+                await page.close()
+
+        yield have
+        await browser.close()
+
+
+async def _launched(playwright: Playwright) -> Browser:
+    found = find()
+    if isinstance(found, ChromiumMissing):
+        raise SystemExit(f"bench browser: {found.reason}: {found.hint}")
+    return await playwright.chromium.launch(executable_path=found.path, chromium_sandbox=os.geteuid() != 0)
+
+
+METHODS: dict[str, Method] = {POOL: pooled, FRESH: fresh_browsers, SHARED: shared_context}
+
+
+FIRST = 50
+_EVERY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    pages: int
+    bytes_at: dict[int, int]
+    """Pages had -> PSS of everything."""
+
+    @property
+    def first(self) -> int:
+        return self.bytes_at[FIRST]
+
+    @property
+    def last(self) -> int:
+        """The most of the last fifty pages: a browser that was retired just before the end would flatter."""
+        return max(found for pages, found in self.bytes_at.items() if pages > self.pages - FIRST)
+
+    @property
+    def most(self) -> int:
+        return max(self.bytes_at.values())
+
+
+async def measure_growth(folder: Path, site: str, pages: int) -> Growth:
+    todo, bytes_at, had = iter(range(pages)), {}, 0
+    async with opened_pool(folder) as (lpm, pool):
+
+        async def work() -> None:
+            nonlocal had
+            for number in todo:
+                async with pool.lend(f"t{number}", patience=120.0, proxy=PAST_THE_GUARD) as lent:
+                    await lent.alive(read_page(lent.page, site, number))
+                had += 1
+                if had % _EVERY == 0:
+                    bytes_at[had] = await _everything(lpm)
+                if had % 100 == 0:
+                    progress(f"memory: {had} pages, {bytes_at[had] / 1024**2:,.0f} MiB")
+
+        await asyncio.gather(*(work() for _ in range(CALLERS)))
+    return Growth(pages, bytes_at)
+
+
+async def _everything(lpm: LocalPersistenceManager) -> int:
+    """While pages are open, as it is in life."""
+    rows = await lpm.browsers.all()
+    browsers = [one for row in rows if row.pid for one in processes.group_of(row.pid, row.started, row.executable)]
+    others = {pid for row in rows if (pid := row.driver_pid)} | {os.getpid()}
+    return processes.memory([*browsers, *(one for pid in others if (one := processes.find_process(pid)))])
+
 
 NAME = "browser"
 HELP = "pages per second of the browser pool against a fresh browser per page and one shared context; its memory"
@@ -53,7 +204,7 @@ def run(arguments: argparse.Namespace) -> Report:
         progress(f"measuring in {folder}, load {where['load']}")
         runs = asyncio.run(_measure(plan, folder, address))
         with fresh_folder(folder) as place:
-            growth = asyncio.run(grow(place, address, plan.memory_pages))
+            growth = asyncio.run(measure_growth(place, address, plan.memory_pages))
     data = {
         "machine": where,
         "plan": asdict(plan),
@@ -67,10 +218,10 @@ async def _measure(plan: Plan, folder: Path, address: str) -> Runs:
     """Each repetition goes once over all ways, so that what else the machine does hits all alike."""
     runs: Runs = defaultdict(list)
     for repetition in range(plan.repetitions):
-        for way in WAYS:
+        for way, open_pages in METHODS.items():
             progress(f"repetition {repetition + 1} of {plan.repetitions}: {way}")
             with fresh_folder(folder) as place:
-                async with WAYS[way](place, address) as have:
+                async with open_pages(place, address) as have:
                     await run_coroutines(CALLERS, _WARM_UP, inf, have)
                     runs[way].append(await run_coroutines(CALLERS, plan.pages, inf, have))
     return runs

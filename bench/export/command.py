@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.export.contenders import CONTENDERS, PEER_OF
-from bench.export.filling import COUNTIES, fill
+from bench.export.records import COUNTIES, fill_store
 from bench.export.running import Measured, measure
 from bench.report import Report, Table, Target, at_most, progress
 from bench.store.disk import fresh_folder, machine, scratch
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Report:
         progress(f"measuring in {folder} ({where['file_system']}), load {where['load']}")
         store = folder / "store" / "parcelpost.db"
         progress(f"filling a store with {records:,} records")
-        asyncio.run(fill(store, records))
+        asyncio.run(fill_store(store, records))
         pairs = {name: _measure(name, store, folder) for name in names}
     figures = [{"name": name, **asdict(pair)} for name, pair in pairs.items()]
     return Report(NAME, _targets(pairs), [_table(pairs)], {"machine": where, "records": records, "figures": figures})

@@ -14,27 +14,27 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from parcelpost.export.columns import KEY, LIEN, PARCEL
-from parcelpost.export.format_names import Format
+from parcelpost.export import Format
+from parcelpost.export.columns import KEY_COLUMNS, LIEN_COLUMNS, PARCEL_COLUMNS
 
 Export = Callable[[Path, Path, str], int]
 """Of the store, into a file or folder, the records of one county, or of all where it is ''. How many they were."""
 
-_PARCEL_NAMES = [column.name for column in (*KEY, *PARCEL)]
-_LIEN_NAMES = [column.name for column in LIEN]
+_PARCEL_NAMES = [column.name for column in (*KEY_COLUMNS, *PARCEL_COLUMNS)]
+_LIEN_NAMES = [column.name for column in LIEN_COLUMNS]
 
 
 def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
-        from parcelpost.cli import export_run
-        from parcelpost.export.planning import plan
+        from parcelpost.cli.commands import export_run
+        from parcelpost.export.exporter import plan_export
         from parcelpost.storage.export_queries import ExportFilter
 
         one_table = form is Format.GEOJSON
-        what = plan(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
+        what = plan_export(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
         wanted = ExportFilter(counties=(county,) if county else ())
-        order = export_run.Order(what=what, wanted=wanted, receiver="", replace=False)
-        return asyncio.run(export_run.run(store, order)).rows["parcels"]
+        order = export_run.ExportOrder(what=what, wanted=wanted, receiver="", replace=False)
+        return asyncio.run(export_run.run_export(store, order)).rows["parcels"]
 
     return run
 

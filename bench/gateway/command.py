@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.gateway import granting, servers, storing
-from bench.gateway.storing import Trio
+from bench.gateway import ledgers, servers
+from bench.gateway.ledgers import Trio
 from bench.report import Report, Table, Target, at_least, at_most, progress
 from bench.store.disk import fresh_folder, machine, scratch
 
@@ -65,9 +65,9 @@ def _store(plan: Plan, folder: Path, server: str) -> Trios:
             progress(f"repetition {number + 1} of {plan.repetitions}: storing results in {name}")
             with fresh_folder(folder) as place:
                 if name == "SQLite":
-                    found.append(storing.on_sqlite(place, plan.batches, plan.peer_batches))
+                    found.append(ledgers.store_on_sqlite(place, plan.batches, plan.peer_batches))
                 else:
-                    found.append(storing.on_postgres(server, place, plan.batches, plan.peer_batches))
+                    found.append(ledgers.store_on_postgres(server, place, plan.batches, plan.peer_batches))
     return trios
 
 
@@ -81,8 +81,8 @@ async def _grant(plan: Plan, folder: Path, server: str) -> Grants:
                 databases[queued] = str(folder / f"queue-{queued}.db")
             else:
                 databases[queued] = await servers.fresh_database(server, f"queue-{queued}")
-            await granting.fill(databases[queued], queued)
-        grants[name] = await granting.measure(databases)
+            await ledgers.fill_queue(databases[queued], queued)
+        grants[name] = await ledgers.measure_grants(databases)
     return grants
 
 
@@ -121,7 +121,7 @@ def _grants_table(grants: Grants) -> Table:
         for name, found in grants.items()
         for queued, seconds in found.items()
     ]
-    return Table(f"A grant of {granting.TASKS} tasks", ["database", "queued", "ms"], rows)
+    return Table(f"A grant of {ledgers.TASKS} tasks", ["database", "queued", "ms"], rows)
 
 
 def _stored(trios: Trios) -> list[dict[str, Any]]:

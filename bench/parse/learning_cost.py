@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parcelpost.model import Done, Outcome, Page, Signal, Target, Task
-from parcelpost.scrapers import learned
-from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers import county_scraper
+from parcelpost.scrapers.learning.ranking import Ranking
+from parcelpost.scrapers.platform import CountyPlatform
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 KNOWN_AFTER = 100
@@ -21,7 +21,7 @@ _ALONE = -1
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def measure(platform: CountyPlatform, pages: Sequence[bytes], rounds: int) -> tuple[float, float]:
+def measure_learning(platform: CountyPlatform, pages: Sequence[bytes], rounds: int) -> tuple[float, float]:
     """Of the processor time of parsing alone, what ordering, noting and telling add, and what storing adds.
 
     A read counts as the least time that one of the same page took which told as many signals: other programs on the
@@ -32,14 +32,14 @@ def measure(platform: CountyPlatform, pages: Sequence[bytes], rounds: int) -> tu
     ranking = Ranking()
     shown = [Page(body=body) for body in pages]
     for number in range(KNOWN_AFTER):
-        learned.parse(platform, shown[number % len(shown)], task, ranking, _NOW)
+        county_scraper.parse_ranked(platform, shown[number % len(shown)], task, ranking, _NOW)
     signals: list[Signal] = []
     reads: list[tuple[int, int]] = []
     best: dict[tuple[int, int], float] = {}
     for _ in range(rounds):
         for at, page in enumerate(shown):
             _, alone = _timed(lambda page=page: platform.parse(page, target).outcome)  # type: ignore[misc]
-            outcome, taken = _timed(lambda page=page: learned.parse(platform, page, task, ranking, _NOW))  # type: ignore[misc]
+            outcome, taken = _timed(lambda page=page: county_scraper.parse_ranked(platform, page, task, ranking, _NOW))  # type: ignore[misc]
             assert isinstance(outcome, Done)
             signals += outcome.signals
             reads.append((at, len(outcome.signals)))

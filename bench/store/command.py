@@ -1,4 +1,4 @@
-"""`python -m bench store`: fills, measures, compares."""
+"""`python -m bench store`: measures the store and its peers, and compares them with the goals."""
 
 from __future__ import annotations
 
@@ -6,22 +6,185 @@ import argparse
 import asyncio
 import gc
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from bench.report import Report, progress
-from bench.store import goals, peers_queues
-from bench.store.ceiling import CEILING
-from bench.store.contender import Contender, Durability
+from bench.report import Report, Table, Target, at_least, at_most, progress
+from bench.store import peers
+from bench.store.contenders import CEILING, OURS, Contender, Durability
 from bench.store.depth import Depth, measure_depths
 from bench.store.disk import fresh_folder, machine, scratch, survives_power_loss
-from bench.store.goals import CLAIM_SAVE, ENQUEUE, OPERATIONS, Comparison, Operation
-from bench.store.memory import measure_memory
-from bench.store.ours import OURS
-from bench.store.peers_plain import AIOSQLITE, STDLIB
+from bench.store.memory import Memory, measure_memory
+from bench.store.peers import AIOSQLITE, STDLIB
 from bench.store.work import Work, make_work
 from bench.timing import Run
+
+OURS_NAME, CEILING_NAME = "parcelpost", "sqlite3 ceiling"
+PLAIN = ("plain aiosqlite", "plain aiosqlite, WAL")
+STDLIB_NAME = ("stdlib sqlite3", "stdlib sqlite3, WAL")
+CALLERS = (1, 16, 256)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Operation:
+    """`callers` is 0 for bulk."""
+
+    kind: str
+    callers: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} @{self.callers}" if self.callers else self.kind
+
+
+ENQUEUE, CLAIM_SAVE = "enqueue", "claim+save"
+BULK = Operation("enqueue bulk", 0)
+OPERATIONS = (
+    *(Operation(ENQUEUE, callers) for callers in CALLERS),
+    BULK,
+    *(Operation(CLAIM_SAVE, callers) for callers in CALLERS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All runs by contender's name and operation; each list is as long as there were repetitions."""
+
+    runs: Mapping[tuple[str, Operation], list[Run]]
+    durability: Mapping[str, Durability]
+    contenders: list[Contender]
+
+    def rate(self, name: str, operation: Operation) -> float | None:
+        """Operations per second: the median of the repetitions."""
+        runs = self.runs.get((name, operation))
+        return median(run.rate for run in runs) if runs else None
+
+    def p99(self, name: str, operation: Operation) -> float:
+        """Seconds: the median of the repetitions."""
+        return median(run.p99 for run in self.runs[name, operation])
+
+    def ratio(self, operation: Operation, name: str) -> float:
+        ours, theirs = self.rate(OURS_NAME, operation), self.rate(name, operation)
+        assert ours is not None and theirs is not None
+        return ours / theirs
+
+    def durable_peers(self) -> list[str]:
+        return [c.name for c in self.contenders if c.peer and self.durability[c.name].survives_power_loss]
+
+
+def store_targets(compared: Comparison, depths: list[Depth], memory: Memory) -> list[Target]:
+    return [*_rate_targets(compared), *_depth_targets(depths), _memory_target(memory)]
+
+
+def _rate_targets(compared: Comparison) -> list[Target]:
+    def over(goal: float, operation: Operation, *names: str) -> list[Target]:
+        return [at_least(f"{operation}: rate / {n}", goal, compared.ratio(operation, n)) for n in names]
+
+    peers, paired = compared.durable_peers(), Operation(CLAIM_SAVE, 16)
+    p99 = compared.p99(OURS_NAME, paired)
+    return [
+        *over(15, paired, *PLAIN),
+        *over(5, paired, *peers),
+        *(at_most(f"{paired}: p99 / {n}", 0.2, p99 / compared.p99(n, paired)) for n in (*PLAIN, *peers)),
+        *over(10, Operation(ENQUEUE, 16), *PLAIN),
+        *over(5, Operation(ENQUEUE, 16), *peers),
+        *over(2.3, Operation(CLAIM_SAVE, 1), *PLAIN),
+        *over(1.0, Operation(CLAIM_SAVE, 1), *peers),
+        *over(1.2, Operation(ENQUEUE, 1), *PLAIN),
+        *over(0.6, Operation(CLAIM_SAVE, 256), CEILING_NAME),
+        *over(1 / 3, Operation(ENQUEUE, 256), CEILING_NAME),
+        *over(1.0, BULK, *STDLIB_NAME),
+    ]
+
+
+def _depth_targets(depths: list[Depth]) -> list[Target]:
+    least, deepest, kept = depths[0], depths[-2], depths[-1]
+    return [
+        at_most(f"{what}: {name} / {least.name}", 1.3, measured / base)
+        for what, base, figures in (
+            ("claim", least.claim_mean, ((deepest.name, deepest.claim_mean), (kept.name, kept.claim_mean))),
+            ("open", least.open_median, ((deepest.name, deepest.open_median), (kept.name, kept.open_median))),
+        )
+        for name, measured in figures
+    ]
+
+
+def _memory_target(memory: Memory) -> Target:
+    return at_most(f"adding {memory.tasks:,} tasks: resident MB", 150, memory.peak_mb)
+
+
+def durability_table(compared: Comparison, missing: list[str]) -> Table:
+    rows = []
+    for contender in compared.contenders:
+        durability = compared.durability[contender.name]
+        survives = "yes" if durability.survives_power_loss else "no"
+        rows.append([contender.name, str(durability), survives, contender.callers, contender.after_kill])
+    notes = [f"not installed, not measured (pip install parcelpost[bench]): {', '.join(missing)}"] if missing else []
+    header = ["contender", "journal/sync", "survives power loss", "its callers are", "a claimed task after kill -9"]
+    return Table("Durability, as read from each live connection", header, rows, notes, left=5)
+
+
+def rate_table(compared: Comparison, limit: float) -> Table:
+    rows = [
+        [
+            c.name,
+            str(compared.durability[c.name]),
+            *(_rate(compared.rate(c.name, operation)) for operation in OPERATIONS),
+        ]
+        for c in compared.contenders
+    ]
+    note = f"Medians. No measurement goes on for more than {limit:g} s; -: the library has no such call."
+    return Table(
+        "Operations per second (@ callers)", ["contender", "durability", *map(str, OPERATIONS)], rows, [note], 2
+    )
+
+
+def ratio_table(compared: Comparison) -> Table:
+    rows = []
+    for contender in compared.contenders[1:]:
+        ratios = [
+            f"{compared.ratio(operation, contender.name):.2f}" if compared.rate(contender.name, operation) else "-"
+            for operation in OPERATIONS
+        ]
+        rows.append([contender.name, str(compared.durability[contender.name]), *ratios])
+    return Table("Parcelpost's rate / theirs", ["contender", "durability", *map(str, OPERATIONS)], rows, left=2)
+
+
+def p99_table(compared: Comparison) -> Table:
+    timed = [operation for operation in OPERATIONS if operation.callers]
+    rows = [
+        [c.name, *(f"{compared.p99(c.name, operation) * 1000:.2f}" for operation in timed)]
+        for c in compared.contenders
+        if c.name != CEILING_NAME
+    ]
+    return Table("p99 of one operation as its caller sees it, ms", ["contender", *map(str, timed)], rows)
+
+
+def depth_table(depths: list[Depth]) -> Table:
+    rows = [
+        [
+            depth.name,
+            f"{depth.open_median * 1000:.2f}",
+            *(f"{value * 1e6:.0f}" for value in (depth.claim_mean, depth.claim_median, depth.claim_p99)),
+        ]
+        for depth in depths
+    ]
+    note = f"{len(depths[0].opens)} opens and {sum(map(len, depths[0].claims)):,} claims of one task each, one caller."
+    header = ["parcelpost with", "open ms", "claim us: mean", "median", "p99"]
+    return Table("Depth", header, rows, [note])
+
+
+def memory_table(memory: Memory) -> Table:
+    row = [f"{memory.tasks:,}", f"{memory.peak_mb:.0f}", f"{memory.before_mb:.0f}", f"{memory.seconds:.1f}"]
+    header = ["tasks from an iterator", "peak resident MB", "before opening MB", "seconds"]
+    return Table("Memory, in a fresh process", header, [row])
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else f"{rate:,.0f}"
+
 
 NAME = "store"
 HELP = "the local store against other queues on SQLite"
@@ -67,12 +230,12 @@ async def _measure(plan: Plan, folder: Path) -> Report:
     with fresh_folder(folder) as place:
         depths = await measure_depths(place, plan.pending, plan.finished, plan.rounds)
     tables = [
-        goals.durability_table(compared, peers_queues.missing()),
-        goals.rate_table(compared, plan.limit),
-        goals.ratio_table(compared),
-        goals.p99_table(compared),
-        goals.depth_table(depths),
-        goals.memory_table(memory),
+        durability_table(compared, peers.missing()),
+        rate_table(compared, plan.limit),
+        ratio_table(compared),
+        p99_table(compared),
+        depth_table(depths),
+        memory_table(memory),
     ]
     data = {
         "machine": where,
@@ -81,7 +244,7 @@ async def _measure(plan: Plan, folder: Path) -> Report:
         "depth": [_depth_data(depth) for depth in depths],
         "memory": asdict(memory),
     }
-    return Report(NAME, goals.store_targets(compared, depths, memory), tables, data)
+    return Report(NAME, store_targets(compared, depths, memory), tables, data)
 
 
 async def _compare(plan: Plan, folder: Path) -> Comparison:
@@ -89,7 +252,7 @@ async def _compare(plan: Plan, folder: Path) -> Comparison:
     work = make_work(plan.tasks)
     gc.collect()
     gc.freeze()  # the inputs are the benchmark's own: no contender pays for their garbage collection
-    contenders = [OURS, *AIOSQLITE, *STDLIB, CEILING, *peers_queues.installed()]
+    contenders = [OURS, *AIOSQLITE, *STDLIB, CEILING, *peers.installed()]
     durability: dict[str, Durability] = {}
     for contender in contenders:
         progress(f"filling {contender.name}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import mean, median
 
 from bench.report import progress
-from bench.store.ours import OPTIONS, store_path
+from bench.store.contenders import OPTIONS, store_path
 from bench.store.work import PLATFORM, make_tasks
 from bench.timing import percentile
 from parcelpost.clock import SystemClock, iso

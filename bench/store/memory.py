@@ -46,7 +46,7 @@ def peak_bytes() -> int:
 
 
 async def _add_tasks(folder: Path, count: int) -> Memory:
-    from bench.store.ours import OPTIONS, store_path
+    from bench.store.contenders import OPTIONS, store_path
     from bench.store.work import make_tasks
     from parcelpost.storage.lpm import LocalPersistenceManager
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.store.ours import OPTIONS, store_path
+from bench.store.contenders import OPTIONS, store_path
 from bench.store.work import make_tasks, make_work
 from bench.timing import Run, run_coroutines
 from parcelpost.clock import SystemClock

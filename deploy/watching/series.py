@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from parcelpost.gateway.pages import METRICS
+from parcelpost.gateway.api.health import METRICS
 from parcelpost.telemetry import Telemetry
 
 KNOWN: Mapping[str, tuple[str, ...]] = Telemetry().series | {name: labels for name, (_, labels) in METRICS.items()}

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any
 
 from docs.reference.tables import joined, sections, with_table
-from parcelpost.cli.commands import COMMANDS
+from parcelpost.cli.main import COMMANDS
 
 HEADER = ("option", "meaning")
 _SHARED = ("--store", "--config", "--set", "--json")

@@ -7,7 +7,7 @@ from pathlib import Path
 from docs.reference import commands
 from docs.reference.tables import joined, sections, with_table
 from docs.reference.words import Described, classes
-from parcelpost.gateway.pages import METRICS
+from parcelpost.gateway.api.health import METRICS
 from parcelpost.settings.schema import KEYS, Key, as_text
 from parcelpost.settings.toml import marked_meanings
 from parcelpost.telemetry import Telemetry

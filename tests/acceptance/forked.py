@@ -22,11 +22,11 @@ _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(
     [
         "parcelpost.cli.main",
-        "parcelpost.cli.run",
-        "parcelpost.cli.working",
-        "parcelpost.cli.status_command",
-        "parcelpost.cli.gateway_serve",
-        "parcelpost.cli.simulate_command",
+        "parcelpost.cli.commands.run",
+        "parcelpost.cli.worker_setup",
+        "parcelpost.cli.commands.status",
+        "parcelpost.cli.commands.gateway_serve",
+        "parcelpost.cli.commands.simulate",
         "parcelpost.gateway.app",
     ]
 )

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import OutboxEntry
-from parcelpost.scrapers.browsers import chromium
-from parcelpost.scrapers.browsers.chromium import Missing
+from parcelpost.scrapers.browser import chromium
+from parcelpost.scrapers.browser.chromium import ChromiumMissing
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import STANDALONE, Simulated, add, parcelpost, results, scrape, simulated, starting
 from tests.acceptance.processes import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.skipif(isinstance(chromium.find(), Missing), reason="Chromium is not installed")
+pytestmark = pytest.mark.skipif(isinstance(chromium.find(), ChromiumMissing), reason="Chromium is not installed")
 
 
 async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_without_a_browser_tasks_wait(

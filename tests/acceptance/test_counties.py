@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from parcelpost.simulator.listing import cases
+from parcelpost.simulator.parcels import World, auction_cases
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
 from tests.acceptance.counties import Simulated, data, parcelpost, results, scrape, simulated, written
 from tests.simulator import facts
 from tests.simulator.asking import wrong
@@ -31,7 +30,7 @@ def wanted() -> Iterator[tuple[Key, Facts]]:
             fact = facts.of_parcel(platform, WORLD.at(number))
             yield (platform, fact["parcel_id"]), fact
     for platform, pages in [*((name, range(1, 3)) for name in LISTS), ("realauction", range(1, WORLD.size // 25 + 1))]:
-        for case in (case for page in pages for case in cases(WORLD, page)):
+        for case in (case for page in pages for case in auction_cases(WORLD, page)):
             fact = facts.of_case(platform, case)
             yield (platform, fact["parcel_id"] or fact["case_number"]), fact
     for parcel in WORLD.all():

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from parcelpost.model import OutboxEntry, TaskStatus
-from parcelpost.simulator.listing import cases
+from parcelpost.simulator.parcels import World, auction_cases
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import (
     STANDALONE,
@@ -50,7 +49,7 @@ def misses(entries: list[OutboxEntry]) -> dict[tuple[str, str], Any]:
         for number in range(1, FEW):
             wanted[platform, number_as(platform, number)] = facts.of_parcel(platform, WORLD.at(number))
     for platform in {one.platform for one in entries}.intersection(PAGES):
-        for case in (case for page in range(1, 4) for case in cases(WORLD, page)):
+        for case in (case for page in range(1, 4) for case in auction_cases(WORLD, page)):
             fact = facts.of_case(platform, case)
             wanted[platform, fact["parcel_id"] or fact["case_number"]] = fact
     if any(one.platform == "lien_register" for one in entries):

@@ -16,9 +16,8 @@ from urllib.parse import quote
 
 import pytest
 
-from parcelpost.simulator.listing import cases
+from parcelpost.simulator.parcels import World, auction_cases
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
 from tests.acceptance.counties import (
     STANDALONE,
     Simulated,
@@ -49,7 +48,7 @@ SCRAPY = (
 OLDER_PARSER = """
 from msgspec.structs import replace
 from parcelpost.scrapers.platforms import vgsi
-from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.records.record import Record
 
 newer = vgsi.PLATFORM
 
@@ -92,7 +91,7 @@ def test_every_record_of_a_list_is_at_the_gateway_once_though_it_ordered_only_th
     number_as = SITES["arcgis"].parcel_id
     assert number_as is not None
     assert found["arcgis"].keys() == {number_as(number) for number in range(1, WORLD.size + 1)}
-    assert found["deedauction"].keys() == {case.number for page in (1, 2, 3) for case in cases(WORLD, page)}
+    assert found["deedauction"].keys() == {case.number for page in (1, 2, 3) for case in auction_cases(WORLD, page)}
     assert found["lien_register"].keys() == {parcel.parcel_id for parcel in WORLD.all() if parcel.certificates}
     assert {(row["platform"], row["state"], row["tasks"]) for row in ask(f"{upstream}/v1/queue")["queue"]} == {
         ("arcgis", "done", 1),
@@ -176,7 +175,7 @@ def test_what_was_learned_in_a_short_run_is_sent_before_it_ends(reparsed: Repars
 
 def test_what_an_improved_parser_reads_is_stored_and_delivered_again(reparsed: Reparsed) -> None:
     assert reparsed.before["parcel"]["record"]["zoning"] is None
-    listed = len(list(cases(WORLD, 1)))
+    listed = len(list(auction_cases(WORLD, 1)))
     assert (reparsed.counts["pages"], reparsed.counts["changed"], reparsed.counts["unchanged"]) == (4, 3, listed)
     assert (reparsed.counts["added"], reparsed.counts["unreadable"]) == (0, 0)
     assert "0 to deliver, 0 rejected" in reparsed.said

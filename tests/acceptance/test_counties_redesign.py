@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import World
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import (
     STANDALONE,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench.overhead.discarding import discarding
-from bench.overhead.executing import WARM_UP, execute, platform
-from bench.overhead.pages import Pages
-from bench.store.ours import OPTIONS
+from bench.overhead import WARM_UP, Pages, bench_platform, execute, null_store
+from bench.store.contenders import OPTIONS
 from bench.store.work import make_work
 from parcelpost.storage.lpm import LocalPersistenceManager
 
@@ -16,12 +14,12 @@ COUNT = WARM_UP + 20
 
 async def test_results_are_thrown_away() -> None:
     work = make_work(COUNT)
-    assert (await execute(discarding(work.tasks), platform(work, Pages(), 0.0), COUNT)).done == COUNT - WARM_UP
+    assert (await execute(null_store(work.tasks), bench_platform(work, Pages(), 0.0), COUNT)).done == COUNT - WARM_UP
 
 
 async def test_results_are_stored(tmp_path: Path) -> None:
     work = make_work(COUNT)
     async with LocalPersistenceManager.open(tmp_path / "store.db", options=OPTIONS) as lpm:
         await lpm.add_tasks(work.tasks)
-        await execute(lpm, platform(work, Pages(), 0.0), COUNT)
+        await execute(lpm, bench_platform(work, Pages(), 0.0), COUNT)
         assert len(await lpm.get_unsynced_results(limit=2 * COUNT)) == COUNT

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from parcelpost.scrapers.browsers.switches import LEAN, SWITCHES
+from parcelpost.scrapers.browser.chromium import LEAN_SWITCHES, SWITCHES
 
 expect.set_options(timeout=60_000)  # its own five seconds say nothing about a page on a busy machine
 
@@ -19,7 +19,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 _ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *LEAN,
+    *LEAN_SWITCHES,
 )
 
 

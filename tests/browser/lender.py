@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 from parcelpost.clock import SystemClock
 from parcelpost.events import ignore
-from parcelpost.scrapers.browser_pool import BrowserPool
-from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.pool import BrowserPool
 from parcelpost.storage import LocalPersistenceManager
 
 

@@ -14,12 +14,11 @@ from playwright.async_api import Browser, BrowserContext, Page
 from parcelpost.clock import SystemClock
 from parcelpost.events import Event
 from parcelpost.model import Target, Task
-from parcelpost.scrapers.browsers.lending import Browsing
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.fetch_errors import BrowserDied
-from parcelpost.scrapers.fetcher import PageFetcher
-from parcelpost.scrapers.keeping import PageCache
-from parcelpost.scrapers.session import Session
+from parcelpost.scrapers.browser.base import BrowserOptions, RenderContext
+from parcelpost.scrapers.fetch.cache import CacheStore
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.fetch.errors import BrowserCrashed
+from parcelpost.scrapers.fetch.session import Session
 from tests.scrapers.fetching import HERE
 
 T = TypeVar("T")
@@ -35,7 +34,7 @@ class Lent(Struct):
     async def alive(self, work: Awaitable[T]) -> T:
         if self.dies_at and self.dies_at in repr(work):
             getattr(work, "close", lambda: None)()
-            raise BrowserDied("killed by the test")
+            raise BrowserCrashed("killed by the test")
         return await work
 
     def stop(self, reason: str) -> None:
@@ -104,7 +103,7 @@ class Renders(NamedTuple):
 async def rendering(
     browser: Browser,
     *,
-    cache: PageCache | None = None,
+    cache: CacheStore | None = None,
     profiles: Path | None = None,
     resolve: Any = None,
     idle_seconds: float = 30.0,
@@ -115,7 +114,7 @@ async def rendering(
     """All pages are back at its end."""
     events: list[Event] = []
     artifacts, lending = Artifacts(), Lending(browser)
-    browsing = Browsing(
+    browsing = RenderContext(
         lender=lending,
         options=BrowserOptions(**options),
         profiles=profiles,

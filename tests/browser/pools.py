@@ -17,12 +17,11 @@ import pytest
 from parcelpost.clock import SystemClock
 from parcelpost.events import Event
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browser_pool import BrowserPool
-from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.chromium import Missing, find
-from parcelpost.scrapers.browsers.marked import SWITCH
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.browsers.processes import Process
+from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.chromium import ChromiumMissing, find
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.browser.processes import MARKER_SWITCH, Process
 from parcelpost.storage import LocalPersistenceManager
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
 """For pages that are to see this machine's sites without the guard's proxy: without one they see nothing."""
 SCRIPT = Path(__file__).with_name("lender.py")
 
-needs_chromium = pytest.mark.skipif(isinstance(find(), Missing), reason="Chromium is not installed")
+needs_chromium = pytest.mark.skipif(isinstance(find(), ChromiumMissing), reason="Chromium is not installed")
 
 
 class Stage:
@@ -114,12 +113,15 @@ async def a_pool(store: Path, **options: Any) -> AsyncIterator[Stage]:
 
 def drivers() -> set[int]:
     """Playwright's, of this process."""
-    return {one.pid for one in processes.everyone() if one.parent == os.getpid() and "run-driver" in line(one)}
+    return {one.pid for one in processes.all_processes() if one.parent == os.getpid() and "run-driver" in line(one)}
 
 
 def markers(token: str) -> set[str]:
     """Of all browsers that run, of this pool."""
-    found = (re.search(rf"{SWITCH}({token}\S*)", line(one)) for one in processes.leaders_with(f"{SWITCH}{token}"))
+    found = (
+        re.search(rf"{MARKER_SWITCH}({token}\S*)", line(one))
+        for one in processes.leaders_with(f"{MARKER_SWITCH}{token}")
+    )
     return {one[1] for one in found if one}
 
 
@@ -179,14 +181,14 @@ async def a_lender(store: Path, pages: int) -> AsyncIterator[tuple[asyncio.subpr
 async def a_stranger(folder: Path) -> AsyncIterator[Process]:
     """A Chromium of somebody else's, with a marker of its own."""
     found = find()
-    assert not isinstance(found, Missing)
+    assert not isinstance(found, ChromiumMissing)
     words = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={folder}")
     child = await asyncio.create_subprocess_exec(
-        *(found.path, *words, f"{SWITCH}of-a-stranger", "about:blank"),
+        *(found.path, *words, f"{MARKER_SWITCH}of-a-stranger", "about:blank"),
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )
-    process = processes.look(child.pid)
+    process = processes.find_process(child.pid)
     assert process is not None
     try:
         yield process

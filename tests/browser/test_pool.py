@@ -11,8 +11,8 @@ import pytest
 
 from parcelpost import events
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.fetch_errors import NoBrowser, NoTurn
+from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable, HostBusy
 from tests.browser.pools import PAST_THE_GUARD, PATIENCE, a_pool, needs_chromium
 from tests.storage.making import claim_one, the_task
 from tests.website import website
@@ -59,7 +59,7 @@ async def test_the_pool_grows_with_demand_and_shrinks_when_nobody_needs_it(store
                 await stack.enter_async_context(stage.pool.lend(f"t{number}", patience=PATIENCE))
             assert [row.browser_id for row in await stage.rows()] == [1, 2]
             assert stage.pool.opens_in() > 0
-            with pytest.raises(NoTurn, match="2 of 2 browsers are busy"):
+            with pytest.raises(HostBusy, match="2 of 2 browsers are busy"):
                 await stack.enter_async_context(stage.pool.lend("t3", patience=0.0))
             await stage.agrees()
         await stage.none_left()
@@ -117,7 +117,7 @@ async def test_no_more_browsers_run_than_are_safe(store: Path) -> None:
         await stage.until(lambda row: row.status == "idle")
         stage.pool.allow(0)
         await stage.none_left()
-        with pytest.raises(NoBrowser, match="no memory for a browser"):
+        with pytest.raises(BrowserUnavailable, match="no memory for a browser"):
             async with stage.pool.lend("t3"):
                 pass
         assert stage.pool.opens_in() > 0
@@ -126,7 +126,7 @@ async def test_no_more_browsers_run_than_are_safe(store: Path) -> None:
 async def test_a_chromium_that_cannot_start_is_told_with_its_reason_and_tried_again_later(store: Path) -> None:
     async with a_pool(store, executable="false") as stage:
         for _ in range(2):
-            with pytest.raises(NoBrowser, match="starting Chromium failed") as caught:
+            with pytest.raises(BrowserUnavailable, match="starting Chromium failed") as caught:
                 async with stage.pool.lend("t1", patience=PATIENCE):
                     pass
             assert caught.value.after_seconds > 0

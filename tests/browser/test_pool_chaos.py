@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.scrapers.fetch_errors import BrowserDied, NoBrowser, NoTurn, TryLater
+from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
 from tests.browser.pools import PAST_THE_GUARD, Stage, a_pool, kill_if_there, needs_chromium, renderers
 from tests.website import Asked, Reply, website
 
@@ -42,9 +42,9 @@ class Work:
                 page = lent.page
                 await lent.alive(page.goto(f"{self._url}/?item={number}", wait_until="domcontentloaded"))
                 self.had[number] = await lent.alive(page.inner_text("p"))
-        except (BrowserDied, TryLater):
+        except (BrowserCrashed, RetryLater):
             self.deaths += 1
-        except (NoBrowser, NoTurn) as error:
+        except (BrowserUnavailable, HostBusy) as error:
             await asyncio.sleep(min(error.after_seconds, 1.0))
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.deaths import Deaths
-from parcelpost.scrapers.browsers.lent import Lent
-from parcelpost.scrapers.fetch_errors import BrowserDied, TryLater
+from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.browser.browser import ChromiumPage
+from parcelpost.scrapers.browser.pool import CrashCounts
+from parcelpost.scrapers.fetch.errors import BrowserCrashed, RetryLater
 from tests.browser.pools import PATIENCE, Stage, a_pool, gone, group, kill, needs_chromium, renderers
 
 pytestmark = needs_chromium
@@ -48,7 +48,7 @@ async def die(stage: Stage, victim: str, task_id: str = "t1") -> None:
         await waiting
 
 
-async def never_ending(lent: Lent) -> None:
+async def never_ending(lent: ChromiumPage) -> None:
     await lent.alive(lent.page.evaluate(FOR_EVER))
 
 
@@ -60,7 +60,7 @@ async def test_who_has_a_page_hears_of_a_death_and_the_next_one_gets_a_page(stor
         for victim, reason in REASONS.items():
             await use(stage)
             before = await stage.row()
-            with pytest.raises(BrowserDied, match=reason):
+            with pytest.raises(BrowserCrashed, match=reason):
                 await die(stage, victim)
             await stage.agrees()
             await use(stage)
@@ -89,11 +89,11 @@ async def test_a_death_while_nobody_has_a_page_is_noticed(store: Path) -> None:
 
 async def test_calls_on_a_page_that_is_lost_fail_at_once(store: Path) -> None:
     async with a_pool(store, most=1) as stage:
-        with pytest.raises(BrowserDied):
+        with pytest.raises(BrowserCrashed):
             async with stage.pool.lend("t1", patience=PATIENCE) as lent:
                 await strike(stage, "driver")
                 await stage.until(lambda row: row.status != "busy")
-                with pytest.raises(BrowserDied):
+                with pytest.raises(BrowserCrashed):
                     await lent.alive(lent.page.evaluate("1"))
                 await lent.alive(lent.page.evaluate("1"))
 
@@ -115,18 +115,18 @@ async def test_what_the_work_itself_raises_is_passed_on(store: Path) -> None:
 async def test_a_page_that_kills_its_browser_every_time_costs_its_task_a_retry(store: Path) -> None:
     async with a_pool(store, most=1) as stage:
         for _ in range(5):
-            with pytest.raises(BrowserDied):
+            with pytest.raises(BrowserCrashed):
                 await die(stage, "renderer", "deadly")
-        with pytest.raises(TryLater, match="with this task"):
+        with pytest.raises(RetryLater, match="with this task"):
             await die(stage, "renderer", "deadly")
-        with pytest.raises(BrowserDied):
+        with pytest.raises(BrowserCrashed):
             await die(stage, "renderer", "another")
 
 
 async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) -> None:
     async with a_pool(store, most=1) as stage:
         assert await stage.pool.stop_largest() is False
-        with pytest.raises(BrowserDied, match="out of memory"):
+        with pytest.raises(BrowserCrashed, match="out of memory"):
             async with stage.pool.lend("t1", patience=PATIENCE) as lent, asyncio.timeout(PATIENCE):
                 row = await stage.row()
                 assert await stage.pool.stop_largest() is True
@@ -140,7 +140,7 @@ async def test_the_largest_browser_is_stopped_when_memory_is_out(store: Path) ->
 
 async def test_a_page_that_takes_more_memory_than_a_browser_may_costs_its_task_a_retry(store: Path) -> None:
     async with a_pool(store, most=1, max_browser_bytes=1) as stage:
-        with pytest.raises(TryLater, match="out of memory"):
+        with pytest.raises(RetryLater, match="out of memory"):
             async with stage.pool.lend("t1", patience=PATIENCE) as lent, asyncio.timeout(PATIENCE):
                 while not stage.pool.figures.pss_bytes:
                     await asyncio.sleep(0.05)
@@ -150,14 +150,14 @@ async def test_a_page_that_takes_more_memory_than_a_browser_may_costs_its_task_a
 
 async def test_whose_fault_a_death_is_decides_what_it_costs(store: Path) -> None:
     async with a_pool(store, most=1) as stage:
-        deaths = Deaths()
+        deaths = CrashCounts()
 
         def die_again() -> None:
             with deaths.counted("t1", chromium):
-                raise BrowserDied("it is gone")
+                raise BrowserCrashed("it is gone")
 
         for is_ours in (True, False):
-            with suppress(BrowserDied, TryLater):
+            with suppress(BrowserCrashed, RetryLater):
                 async with stage.pool.lend("t1", patience=PATIENCE) as lent:
                     chromium = lent._chromium
                     if is_ours:
@@ -166,7 +166,7 @@ async def test_whose_fault_a_death_is_decides_what_it_costs(store: Path) -> None
                         lent.stop("the page floods us")
                     await never_ending(lent)
             for _ in range(7):
-                with pytest.raises(BrowserDied if is_ours else TryLater, match=r"^it is gone$"):
+                with pytest.raises(BrowserCrashed if is_ours else RetryLater, match=r"^it is gone$"):
                     die_again()
 
 
@@ -174,10 +174,10 @@ async def test_a_browser_that_does_not_answer_is_replaced(store: Path, monkeypat
     import os
     import signal
 
-    from parcelpost.scrapers.browsers import browser, tending
+    from parcelpost.scrapers.browser import browser, slots
 
     monkeypatch.setattr(browser, "_ANSWER_SECONDS", 3.0)
-    monkeypatch.setattr(tending, "_CHECK_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(slots, "_CHECK_EVERY_SECONDS", 0.0)
     async with a_pool(store, most=1) as stage:
         await use(stage)
         before = await stage.row()

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from parcelpost import events
-from parcelpost.scrapers.browsers import processes
+from parcelpost.scrapers.browser import processes
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.pools import a_lender, a_pool, a_stranger, gone, group, kill, needs_chromium
 

@@ -11,10 +11,9 @@ import pytest
 from parcelpost import events
 from parcelpost.clock import SystemClock
 from parcelpost.events import Event
-from parcelpost.scrapers.browser_pool import BrowserPool
-from parcelpost.scrapers.browsers.ledger import BrowserLedger
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.fetch_errors import NoBrowser
+from parcelpost.scrapers.browser.base import BrowserOptions, BrowserStore
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.pools import PATIENCE, needs_chromium
 
@@ -24,7 +23,7 @@ pytestmark = needs_chromium
 class OddLedger:
     """As the store's, but for the one call that does what no ledger should."""
 
-    def __init__(self, ledger: BrowserLedger) -> None:
+    def __init__(self, ledger: BrowserStore) -> None:
         self._ledger = ledger
         self.odd = ""
 
@@ -41,7 +40,7 @@ async def test_the_pool_goes_on_after_a_surprise_and_who_waits_is_told(tmp_path:
         options = BrowserOptions(most=1, idle_seconds=0.4)
         async with BrowserPool.open(options, ledger, owner=lpm.owner_id, clock=SystemClock(), emit=told.append) as pool:
             ledger.odd = "add"
-            with pytest.raises(NoBrowser, match="RuntimeError: a bug of ours"):
+            with pytest.raises(BrowserUnavailable, match="RuntimeError: a bug of ours"):
                 await use(pool)
             assert pool.figures.problem == "RuntimeError: a bug of ours"
             assert [type(one) for one in told] == [events.BrowsersUnavailable]

@@ -13,8 +13,8 @@ from playwright.async_api import Browser
 from parcelpost import __version__
 from parcelpost.clock import SystemClock
 from parcelpost.events import PageFetched
-from parcelpost.scrapers.browsers.steps import Choose, Click, Fill, WaitFor
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, NoTurn, TryLater, TurnedAway
+from parcelpost.scrapers.browser.base import Choose, Click, Fill, WaitFor
+from parcelpost.scrapers.fetch.errors import CannotFetch, HostBusy, PageNotFound, RetryLater, SiteBlocked
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.lending import rendering
 from tests.website import Asked, Reply, Website, website
@@ -110,7 +110,7 @@ async def test_steps_are_taken_before_a_page_is_read(guarded: Browser, site: Web
 
 
 async def test_a_status_means_what_it_means_without_a_browser(guarded: Browser, site: Website) -> None:
-    meanings = {404: NotThere, 403: TurnedAway, 418: CannotFetch, 500: TryLater, 503: TryLater}
+    meanings = {404: PageNotFound, 403: SiteBlocked, 418: CannotFetch, 500: RetryLater, 503: RetryLater}
     async with rendering(guarded) as one:
         for status, failure in meanings.items():
             site.page("/", b"<html><body><script>fetch('/record')</script></body></html>", status)
@@ -125,11 +125,11 @@ async def test_a_host_that_asks_for_rest_gets_it(guarded: Browser, site: Website
     site.page("/", b"<html><body>slowly</body></html>", 429, Retry_After="7")
     async with rendering(guarded) as one:
         session = one.session()
-        with pytest.raises(TryLater) as busy:
+        with pytest.raises(RetryLater) as busy:
             await session.rendered(f"{site.url}/")
         await session.end(failed=False)
         assert busy.value.after_seconds == 7.0
-        with pytest.raises(NoTurn):
+        with pytest.raises(HostBusy):
             await one.session("t2").get(f"{site.url}/")
 
 
@@ -144,7 +144,7 @@ async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
     site.pages["/"] = check
     async with rendering(guarded) as one:
         session = one.session()
-        with pytest.raises(TurnedAway):
+        with pytest.raises(SiteBlocked):
             await session.rendered(f"{site.url}/", until="#owner", keep_cookies=True)
         await session.end(failed=True)
     assert "ended: the site asks whether we are a person" in one.artifacts[0].log
@@ -175,7 +175,7 @@ async def test_a_robot_check_is_known_however_it_comes(guarded: Browser, site: W
     site.pages.update({"/": first, "/check": check})
     async with rendering(guarded, quiet_seconds=1.0) as one:
         session = one.session()
-        with pytest.raises(TurnedAway):
+        with pytest.raises(SiteBlocked):
             await session.rendered(f"{site.url}/", until="#owner")
         await session.end(failed=False)
     assert not any("passed=1" in asked.headers.get("cookie", "") for asked in site.asked)
@@ -183,7 +183,11 @@ async def test_a_robot_check_is_known_however_it_comes(guarded: Browser, site: W
 
 async def test_where_only_a_person_gets_on_it_ends(guarded: Browser, site: Website) -> None:
     async with rendering(guarded) as one:
-        for place, failure in {"/Account/Login": TurnedAway, "/Terms.aspx": TurnedAway, "/Expired": TryLater}.items():
+        for place, failure in {
+            "/Account/Login": SiteBlocked,
+            "/Terms.aspx": SiteBlocked,
+            "/Expired": RetryLater,
+        }.items():
             site.page(place, b"<html><body>who are you?</body></html>")
             site.page("/redirect", b"", 302, Location=place)
             site.page("/script", f"<html><body><script>location.href = '{place}'</script></body></html>".encode())
@@ -222,7 +226,7 @@ async def test_a_robot_check_of_another_site_that_a_page_leads_to_is_none_to_pas
     site.page("/check", CHALLENGE)
     async with rendering(guarded, fetch={"allow_private": ("127.0.0.1", "localhost")}) as one:
         session = one.session()
-        with pytest.raises(TurnedAway):
+        with pytest.raises(SiteBlocked):
             await session.rendered(f"{site.url}/", until="#owner")
         page = await session.rendered(f"{site.url}/on", until="#owner")
         await session.end(failed=False)
@@ -267,7 +271,7 @@ async def test_a_page_that_leads_on_for_ever_is_left(guarded: Browser, site: Web
     site.page("/", b"<html><body><script>location.href = '/?' + Math.random()</script></body></html>")
     async with rendering(guarded, max_navigations=4) as one:
         session = one.session()
-        with pytest.raises(TryLater, match="more than 4 times"):
+        with pytest.raises(RetryLater, match="more than 4 times"):
             await session.rendered(f"{site.url}/", until="#owner")
         await session.end(failed=False)
     assert len(site.asked) <= 4
@@ -324,7 +328,7 @@ async def test_a_site_that_does_not_answer_is_tried_later(guarded: Browser, site
     site.streams["/"] = hang
     async with rendering(guarded, page_seconds=0.7) as one:
         session = one.session()
-        with pytest.raises(TryLater, match=r"within 0.7 s"):
+        with pytest.raises(RetryLater, match=r"within 0.7 s"):
             await session.rendered(f"{site.url}/")
         await session.end(failed=True)
     assert "ended: 127.0.0.1: no page within 0.7 s\n" in one.artifacts[0].log

@@ -14,14 +14,14 @@ from playwright.async_api import Browser
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Blocked, Busy, Done, GiveUp, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers.adapted import Adapted, How
-from parcelpost.scrapers.browsers.steps import Fill
+from parcelpost.scrapers.browser.base import Fill
 from parcelpost.scrapers.counties import Counties
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
 from parcelpost.scrapers.county_scraper import CountyScraper
-from parcelpost.scrapers.fetch_errors import BrowserDied, CannotFetch, NoBrowser, NoTurn, TryLater
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, CannotFetch, HostBusy, RetryLater
+from parcelpost.scrapers.learning.ranking import Ranking
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.plugins import PluginAdapter, PluginSpec
+from parcelpost.scrapers.records.record import Record
 from parcelpost.worker.sandbox import Sandbox
 from tests.browser.lending import Renders, rendering
 from tests.scrapers.fetching import fetching
@@ -47,8 +47,8 @@ async def site() -> AsyncIterator[Website]:
 
 
 def scraper(one: Renders, fetch: Any, found: Any) -> Any:
-    def read(_: Reading) -> Found:
-        answer: Found = found
+    def read(_: PageReader) -> ReadResult:
+        answer: ReadResult = found
         return answer
 
     platform = CountyPlatform(name="vgsi", version=1, read=read, fetch=fetch, sparse=True)
@@ -141,18 +141,18 @@ async def test_a_browser_that_dies_costs_the_attempt_nothing(guarded: Browser, s
         assert await scraper(one, fetch, Retry("x"))(task()) == Busy("killed by the test", 0.0)
         await all_back(one)
         assert one.artifacts == []
-        assert isinstance(one.lending.ended_with[-1], BrowserDied), "whoever lends may count it"
+        assert isinstance(one.lending.ended_with[-1], BrowserCrashed), "whoever lends may count it"
 
 
 @pytest.mark.parametrize(
     ("failure", "outcome"),
     [
         (
-            NoBrowser("Chromium is not installed", 300.0),
+            BrowserUnavailable("Chromium is not installed", 300.0),
             Busy("Chromium is not installed", 300.0, lacks_browser=True),
         ),
-        (NoTurn("4 of 4 browsers are busy", 2.0), Busy("4 of 4 browsers are busy", 2.0)),
-        (TryLater("it died, as 5 times before with this task"), Retry("it died, as 5 times before with this task")),
+        (HostBusy("4 of 4 browsers are busy", 2.0), Busy("4 of 4 browsers are busy", 2.0)),
+        (RetryLater("it died, as 5 times before with this task"), Retry("it died, as 5 times before with this task")),
     ],
 )
 async def test_a_page_that_is_not_lent_is_waited_for(
@@ -169,7 +169,7 @@ async def test_a_page_that_is_not_lent_is_waited_for(
 
 async def test_without_browsers_everything_else_works(site: Website) -> None:
     async with fetching() as one:
-        with pytest.raises(NoBrowser, match="needs a browser"):
+        with pytest.raises(BrowserUnavailable, match="needs a browser"):
             await one.session.rendered(f"{site.url}/")
         assert (await one.session.get(f"{site.url}/")).body == SAYING
 
@@ -213,10 +213,10 @@ async def test_a_saved_profile_is_used(guarded: Browser, site: Website, tmp_path
     async with rendering(guarded, profiles=tmp_path) as one:
         assert await _visit(one, site, profile="county") == b"person=yes"
         for name in ("missing", "broken", "odd", "../county"):
-            with pytest.raises(NoBrowser, match=f"profile '{name}'"):
+            with pytest.raises(BrowserUnavailable, match=f"profile '{name}'"):
                 await _visit(one, site, profile=name)
     async with rendering(guarded) as one:
-        with pytest.raises(NoBrowser, match="there is none"):
+        with pytest.raises(BrowserUnavailable, match="there is none"):
             await _visit(one, site, profile="county")
 
 
@@ -241,7 +241,9 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
         return {"owner": page.body.partition(b"<b>")[2].partition(b"</b>")[0].decode()}
 
     async with rendering(guarded) as one:
-        adapted = Adapted(later if is_async else plain, How(parse=parse), lambda given: one.fetcher.session(0.0, given))
+        adapted = PluginAdapter(
+            later if is_async else plain, PluginSpec(parse=parse), lambda given: one.fetcher.session(0.0, given)
+        )
         stage = Sandbox()
         outcome = await stage.run(adapted.scrape, task(), PATIENCE)
         await stage.close()
@@ -270,7 +272,7 @@ async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: 
         raise ValueError("a bug")
 
     async with rendering(guarded) as one:
-        adapted = Adapted(broken, How(), lambda given: one.fetcher.session(0.0, given))
+        adapted = PluginAdapter(broken, PluginSpec(), lambda given: one.fetcher.session(0.0, given))
         stage = Sandbox()
         assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
         await stage.close()

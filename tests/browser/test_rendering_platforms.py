@@ -12,15 +12,15 @@ from playwright.async_api import Browser
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Blocked, Busy, Done, NotFound, Outcome, Target, Task
-from parcelpost.scrapers.counties import Counties, parse
+from parcelpost.scrapers.counties import Counties, parse_counties
 from parcelpost.scrapers.county_scraper import county_scrapers
-from parcelpost.scrapers.fetch_errors import NoTurn
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.simulator import work
+from parcelpost.scrapers.fetch.errors import HostBusy
+from parcelpost.scrapers.learning.ranking import Ranking
+from parcelpost.simulator import workload
 from parcelpost.simulator.faults import Faults
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.server import CountyServer, serving
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
 from parcelpost.storage import LocalPersistenceManager
 from tests.browser.lending import Renders, rendering
 
@@ -38,7 +38,7 @@ class County(NamedTuple):
     profile: str = ""
 
     async def scrape(self, number: int) -> Outcome:
-        entries = parse("test", work.counties_toml(self.address, {self.platform: WORLD}) + self.profile)
+        entries = parse_counties("test", workload.counties_toml(self.address, {self.platform: WORLD}) + self.profile)
         scrapers = county_scrapers(Counties(entries), self.renders.fetcher.session, Ranking(), SystemClock())
         site = SITES[self.platform]
         assert site.parcel_id is not None
@@ -104,7 +104,7 @@ async def test_where_all_browsers_are_busy_the_task_waits_and_its_site_is_passed
         turns = county.renders.fetcher.turns
         assert isinstance(await county.scrape(1), Done)
         county.faults.set("script", 1.0)
-        county.renders.lending.failure = NoTurn("4 of 4 browsers are busy", 3.0)
+        county.renders.lending.failure = HostBusy("4 of 4 browsers are busy", 3.0)
         assert await county.scrape(2) == Busy("4 of 4 browsers are busy", 3.0)
         assert turns.closed().sites == frozenset()
         county.renders.lending.closed_for = 3.0

@@ -11,11 +11,10 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.model import Page, Target, Task
-from parcelpost.scrapers.browsers.lending import Browsing
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.fetch_errors import BrowserDied, NoTurn, TryLater
-from parcelpost.scrapers.fetcher import PageFetcher
-from parcelpost.scrapers.session import Session
+from parcelpost.scrapers.browser.base import BrowserOptions, RenderContext
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.fetch.errors import BrowserCrashed, HostBusy, RetryLater
+from parcelpost.scrapers.fetch.session import Session
 from tests.browser.lending import Artifacts
 from tests.browser.pools import PATIENCE, a_pool, needs_chromium
 from tests.scrapers.fetching import HERE
@@ -29,7 +28,7 @@ async def rendered(session: Session, url: str, *, until: str = "") -> Page:
     while True:
         try:
             return await session.rendered(url, until=until)
-        except NoTurn:
+        except HostBusy:
             await asyncio.sleep(0.1)
 
 
@@ -41,7 +40,7 @@ async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(
     async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
         site.page("/", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
         site.streams["/hang"] = hang
-        browsing = Browsing(lender=stage.pool)
+        browsing = RenderContext(lender=stage.pool)
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
             first = fetcher.session(0.0, task)
             hanging = asyncio.create_task(rendered(first, f"{site.url}/hang"))
@@ -52,7 +51,7 @@ async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(
             assert row.pid is not None
             os.kill(row.pid, signal.SIGKILL)
             died = (await asyncio.gather(hanging, return_exceptions=True))[0]
-            assert isinstance(died, BrowserDied)
+            assert isinstance(died, BrowserCrashed)
             await first.end(failed=False)
             second = fetcher.session(0.0, task)
             assert b"<b>DOE</b>" in (await rendered(second, f"{site.url}/", until="b")).body
@@ -71,7 +70,7 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
         site.page("/", b"<html><body><b>DOE</b></body></html>")
         site.page("/flood", FLOOD)
         artifacts = Artifacts()
-        browsing = Browsing(lender=stage.pool, quiet_seconds=100 * PATIENCE, artifacts=artifacts)
+        browsing = RenderContext(lender=stage.pool, quiet_seconds=100 * PATIENCE, artifacts=artifacts)
         async with (
             PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher,
             asyncio.timeout(4 * PATIENCE),
@@ -82,7 +81,7 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
                 session = fetcher.session(0.0, Task(task_id=county, platform="vgsi", target=target))
                 try:
                     return (await session.rendered(f"{site.url}{path}", until="b")).body
-                except NoTurn:  # on a slow machine the second browser starts later than a task waits for it
+                except HostBusy:  # on a slow machine the second browser starts later than a task waits for it
                     return await page(county, path)
                 finally:
                     await session.end(failed=path == "/flood")
@@ -91,7 +90,7 @@ async def test_a_page_that_floods_us_is_stopped_and_others_are_had_beside_it(tmp
             while "/flood" not in site.paths:
                 await asyncio.sleep(0.01)
             assert b"<b>DOE</b>" in await page("baker", "/")
-            with pytest.raises(TryLater, match=r"127\.0\.0\.1: the page floods us with more than 1,000 lines"):
+            with pytest.raises(RetryLater, match=r"127\.0\.0\.1: the page floods us with more than 1,000 lines"):
                 await flooding
             assert [(one.task_id, one.screenshot) for one in artifacts] == [("adams", None)]
             assert "stopped: the page floods us" in artifacts[0].log
@@ -103,10 +102,10 @@ async def test_scripts_that_do_not_end_go_with_their_browser(tmp_path: Path) -> 
     task = Task(task_id="t1", platform="vgsi", target=Target(parcel_id="1", state="FL", county="adams"))
     async with website() as site, a_pool(tmp_path / "store.db", most=1) as stage:
         site.page("/", b"<html><body><script>while (true) { }</script></body></html>")
-        browsing = Browsing(lender=stage.pool, options=BrowserOptions(page_seconds=1.0))
+        browsing = RenderContext(lender=stage.pool, options=BrowserOptions(page_seconds=1.0))
         async with PageFetcher.open(HERE, clock=SystemClock(), browsing=browsing) as fetcher, asyncio.timeout(PATIENCE):
             session = fetcher.session(0.0, task)
-            with pytest.raises(TryLater, match="scripts do not end"):
+            with pytest.raises(RetryLater, match="scripts do not end"):
                 await rendered(session, f"{site.url}/")
             await session.end(failed=True)
             await stage.until(lambda row: row.launches >= 2 and row.status == "idle")

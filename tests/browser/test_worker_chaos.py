@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browsers import processes
-from parcelpost.scrapers.browsers.marked import SWITCH
-from parcelpost.simulator.world import World
+from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.browser.processes import MARKER_SWITCH
+from parcelpost.simulator.parcels import World
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import STANDALONE, add, data, is_worked_off, results, simulated
 from tests.acceptance.processes import WorkerProcess, eventually, worker
@@ -43,11 +43,11 @@ class Watched:
     def running(self) -> set[str]:
         """The markers of all browsers that run."""
         return {
-            word.removeprefix(SWITCH)
+            word.removeprefix(MARKER_SWITCH)
             for token in self.tokens
-            for one in processes.leaders_with(f"{SWITCH}{token}")
+            for one in processes.leaders_with(f"{MARKER_SWITCH}{token}")
             for word in processes.command_line(one.pid).split()
-            if word.startswith(SWITCH)
+            if word.startswith(MARKER_SWITCH)
         }
 
     async def agree(self) -> bool:

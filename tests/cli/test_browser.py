@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli import browser_doctor, browser_status
-from parcelpost.cli.browser_profiles import PROFILES_EXAMPLES
+from parcelpost.cli.commands import browser
+from parcelpost.cli.commands.browser import PROFILES_EXAMPLES
 from parcelpost.clock import SystemClock
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
@@ -82,7 +82,7 @@ def test_the_first_start_is_no_restart(store: Path, run: Run, program: str) -> N
     assert [one["status"] for one in found] == ["starting", "restarting", "restarting"]
 
 
-@pytest.mark.parametrize("text", [browser_status.EXAMPLES, browser_doctor.EXAMPLES, PROFILES_EXAMPLES])
+@pytest.mark.parametrize("text", [browser.STATUS_EXAMPLES, browser.DOCTOR_EXAMPLES, PROFILES_EXAMPLES])
 def test_what_the_examples_take_from_the_json_is_there(store: Path, run: Run, profile: Path, text: str) -> None:
     put(store, memory_mb=220)
     ((command, wanted),) = re.findall(r"parcelpost (.+) \| jq (?:-r )?'?([^'\n]+)", text)

@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parcelpost.scrapers.browsers import chromium
-from parcelpost.scrapers.browsers.chromium import Missing
+from parcelpost.scrapers.browser import chromium
+from parcelpost.scrapers.browser.chromium import ChromiumMissing
 from tests.cli.support import COMMAND, Run
 from tests.website import Asked, Reply, website
 
-pytestmark = pytest.mark.skipif(isinstance(chromium.find(), Missing), reason="Chromium is not installed")
+pytestmark = pytest.mark.skipif(isinstance(chromium.find(), ChromiumMissing), reason="Chromium is not installed")
 
 TERMS = b"<title>Terms</title><script>localStorage.setItem('seen', (localStorage.getItem('seen') || '') + 'x')</script>"
 PATIENCE = 60

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from parcelpost.cli.browser_options import browser_options
-from parcelpost.scrapers.browsers.options import BrowserOptions
+from parcelpost.cli.fetch_setup import browser_options
+from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.settings.sources import load
 
 

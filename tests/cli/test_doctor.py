@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from parcelpost.cli.doctor import examining, of_store
-from parcelpost.cli.doctor.of_clock import against_gateway
-from parcelpost.cli.doctor.report import Answer, Case, Report, State
-from parcelpost.cli.given import using
+from parcelpost.cli.doctor import checks, store_checks
+from parcelpost.cli.doctor.environment_checks import gateway_clock_problems
+from parcelpost.cli.doctor.report import CheckContext, CheckResult, CheckState, Report
+from parcelpost.cli.options import override_settings
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import diagnose
@@ -47,9 +47,9 @@ async def examined(store: Path, *, limit_seconds: float = 60.0, **settings: str)
     """In this event loop, where a test's gateway runs."""
     flags = {name.replace("__", "."): value for name, value in settings.items()}
     found = diagnose(config=None, environment=os.environ, flags=flags)
-    with using(found.partly):
-        case = examining.case_of(store, found, deep=False)
-        return await examining.examine(case)
+    with override_settings(found.partly):
+        case = checks.make_context(store, found, deep=False)
+        return await checks.run_checks(case)
 
 
 def test_all_is_well_where_it_is(here: Path, run: Run) -> None:
@@ -159,22 +159,22 @@ def test_it_only_looks_while_a_worker_runs(here: Path, run: Run) -> None:
 
 
 async def test_a_bug_in_one_check_hides_nothing_of_the_others(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def broken(_: Case) -> list[Answer]:
+    async def broken(_: CheckContext) -> list[CheckResult]:
         raise ZeroDivisionError("by nothing")
 
-    checks = [one._replace(look=broken) if one.about == "browser" else one for one in examining._CHECKS]
-    monkeypatch.setattr(examining, "_CHECKS", checks)
+    replaced = [one._replace(look=broken) if one.about == "browser" else one for one in checks._CHECKS]
+    monkeypatch.setattr(checks, "_CHECKS", replaced)
     found = await examined(here / "none.db")
-    assert [one.state for one in found.checks if one.about == "browser"] == [State.WRONG]
-    assert "clock" in {one.about for one in found.checks if one.state is State.WELL}
+    assert [one.state for one in found.checks if one.about == "browser"] == [CheckState.WRONG]
+    assert "clock" in {one.about for one in found.checks if one.state is CheckState.WELL}
 
 
 def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> None:
     store = make_store(here / "parcelpost.db", tasks=5_000)
     found = diagnose(config=None, environment=os.environ, flags={})
-    case = examining.case_of(store, found, deep=False)
-    with using(found.partly):
-        (answer,) = asyncio.run(of_store.wholeness(replace(case, limit_seconds=0.0)))
+    case = checks.make_context(store, found, deep=False)
+    with override_settings(found.partly):
+        (answer,) = asyncio.run(store_checks.check_integrity(replace(case, limit_seconds=0.0)))
     assert "could not be checked within 0 s" in answer.problems[0].what
 
 
@@ -245,7 +245,7 @@ async def test_a_gateway_that_only_the_worker_was_told_of_is_asked_and_no_fault(
             found = await examined(here / "parcelpost.db")
         assert found.well, found.checks
         (settings,) = [one for one in found.checks if one.about == "settings"]
-        assert (settings.state, settings.problems[0].command) == (State.WARNING, "parcelpost init")
+        assert (settings.state, settings.problems[0].command) == (CheckState.WARNING, "parcelpost init")
         assert f"{gateway.url} answers" in next(one.said for one in found.checks if one.about == "gateway")
         gone = await examined(here / "parcelpost.db")
     assert not gone.well, "a worker is wanted that nobody could start without the address"
@@ -260,8 +260,8 @@ async def test_a_store_whose_workers_are_standalone_needs_no_gateway(
     ended = await examined(here / "parcelpost.db")
     for found in (running, ended):
         assert [one.state for one in found.checks if one.about in ("settings", "gateway")] == [
-            State.WELL,
-            State.SKIPPED,
+            CheckState.WELL,
+            CheckState.SKIPPED,
         ]
         assert (found.wrong, found.warnings) == (0, 0), found.checks
 
@@ -282,7 +282,7 @@ async def test_what_the_store_says_of_a_refusal_is_over_once_we_are_let_in(
         monkeypatch.setenv("PARCELPOST_GATEWAY_TOKEN", "an-old-token")
         refused = await examined(here / "parcelpost.db", gateway__url=gateway.url)
     delivery = [next(one for one in found.checks if one.about == "delivery") for found in (working, ended, refused)]
-    assert [one.state for one in delivery] == [State.WARNING, State.WELL, State.WELL]
+    assert [one.state for one in delivery] == [CheckState.WARNING, CheckState.WELL, CheckState.WELL]
     assert refused.wrong == 1, "one bad token is one problem, and the gateway has just said so itself"
     assert "started anew" in delivery[0].problems[0].remedy
 
@@ -355,7 +355,7 @@ async def test_the_clock_is_compared_with_the_gateways(here: Path, monkeypatch: 
 @pytest.mark.parametrize(("seconds", "state"), [(0, ""), (50, ""), (-50, ""), (200, "warning"), (-900, "wrong")])
 def test_how_far_apart_two_clocks_may_be(seconds: int, state: str) -> None:
     now = SystemClock().now()
-    found = against_gateway(now + timedelta(seconds=seconds), now).problems
+    found = gateway_clock_problems(now + timedelta(seconds=seconds), now).problems
     assert ["warning" if one.warning else "wrong" for one in found] == ([state] if state else [])
 
 

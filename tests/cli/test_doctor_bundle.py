@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.doctor.bundle import words
+from parcelpost.cli.doctor import scrubber
 from parcelpost.clock import SystemClock
 from parcelpost.model import Page, Result, Source, Target, Task
 from parcelpost.storage import LocalPersistenceManager
@@ -174,7 +174,7 @@ def test_what_another_user_compiled_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "worker" / "__pycache__").mkdir(parents=True)
     (tmp_path / "worker" / "__pycache__" / "left.py").write_text("zzunheardof")
     (tmp_path / "worker" / "loops.py").write_text("zzheardof")
-    assert words.sources(tmp_path) == ["zzheardof"]
+    assert scrubber.source_texts(tmp_path) == ["zzheardof"]
 
 
 def test_the_same_parcel_has_the_same_name_in_every_bundle(here: Path, run: Run) -> None:

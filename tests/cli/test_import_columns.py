@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.cli.importing import tasks
-from parcelpost.cli.importing.columns import Columns, parse_map
+from parcelpost.cli.importer import task_rows
+from parcelpost.cli.importer.task_rows import Columns, parse_map
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority
 
@@ -44,7 +44,7 @@ def test_of_two_that_could_be_meant_the_clearer_wins_and_the_other_is_kept() -> 
 
 
 def test_a_mapped_column_wins_and_the_one_passed_over_keeps_out_of_the_fields_way() -> None:
-    task = tasks.from_row(
+    task = task_rows.task_from_row(
         {"parcel_id": "wrong", "Tax Key": "9", "platform": "echo"}, Columns({"parcel_id": "Tax Key"}, {})
     )
     assert task.target.parcel_id == "9"
@@ -67,19 +67,19 @@ def test_a_map_of_another_form_is_refused(pair: str) -> None:
 )
 def test_priorities_by_name_and_number(text: str | int, priority: Priority) -> None:
     row = {"platform": "echo", "pin": "1", "priority": text, "max retries": "5"}
-    task = tasks.from_row(row, Columns({}, {}))
+    task = task_rows.task_from_row(row, Columns({}, {}))
     assert (task.priority, task.max_retries) == (priority, 5)
 
 
 @pytest.mark.parametrize("value", [True, 1.5, [1], {"a": 1}, "1\t2", "1\u200b2"])
 def test_a_parcel_must_be_text_or_a_whole_number(value: object) -> None:
     with pytest.raises(InvalidInput, match="parcel_id"):
-        tasks.from_row({"platform": "echo", "pin": value}, Columns({}, {}))
+        task_rows.task_from_row({"platform": "echo", "pin": value}, Columns({}, {}))
 
 
 def test_a_spreadsheets_ways_with_numbers_are_known() -> None:
     columns = Columns({}, {"platform": "echo"})
-    assert tasks.from_row({"pin": '="00123"'}, columns).target.parcel_id == "00123"
-    assert tasks.from_row({"pin": "\u00a0 12\u00a0A "}, columns).target.parcel_id == "12 A"
+    assert task_rows.task_from_row({"pin": '="00123"'}, columns).target.parcel_id == "00123"
+    assert task_rows.task_from_row({"pin": "\u00a0 12\u00a0A "}, columns).target.parcel_id == "12 A"
     with pytest.raises(InvalidInput, match="rounded by a spreadsheet"):
-        tasks.from_row({"pin": "1.23457E+11"}, columns)
+        task_rows.task_from_row({"pin": "1.23457E+11"}, columns)

@@ -7,21 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.importing.columns import Columns
-from parcelpost.cli.importing.formats import Format, reader
-from parcelpost.cli.importing.importer import Importer, Numbered, Taken, Tally
-from parcelpost.cli.importing.sinks import IntoStore
-from parcelpost.cli.importing.source import opened
+from parcelpost.cli.importer.importer import ChunkResult, ImportCounts, Importer, NumberedTask, StoreSink
+from parcelpost.cli.importer.options import Format, open_reader
+from parcelpost.cli.importer.source import open_source
+from parcelpost.cli.importer.task_rows import Columns
 from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 
 
-class Watched(IntoStore):
+class Watched(StoreSink):
     """Says when a chunk begins to come in."""
 
     began: asyncio.Event
 
-    async def add(self, numbered: list[Numbered]) -> Taken:
+    async def add(self, numbered: list[NumberedTask]) -> ChunkResult:
         self.began.set()
         return await super().add(numbered)
 
@@ -31,12 +30,12 @@ async def test_what_had_begun_to_come_in_is_counted(tmp_path: Path, turns: int) 
     file = tmp_path / "p.csv"
     rows = (f"{number},CT,hartford\n" for number in range(20_000))
     file.write_text("parcel_id,state,county\n" + "".join(rows))
-    tally = Tally(lambda bad: None)
+    tally = ImportCounts(lambda bad: None)
     async with LocalPersistenceManager.open(tmp_path / "parcelpost.db") as lpm:
         sink = Watched(lpm, StoreOptions(), SystemClock())
         sink.began = asyncio.Event()
-        with opened(str(file)) as source:
-            importer = Importer(source, reader(source, Format.CSV), Columns({}, {"platform": "echo"}))
+        with open_source(str(file)) as source:
+            importer = Importer(source, open_reader(source, Format.CSV), Columns({}, {"platform": "echo"}))
             running = asyncio.create_task(importer.run(sink, tally, lambda done, total: None))
             await sink.began.wait()
             for _ in range(turns):

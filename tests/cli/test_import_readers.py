@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcelpost.cli.importing import json_array
-from parcelpost.cli.importing.formats import Format, reader
-from parcelpost.cli.importing.readers import Bad, Row
-from parcelpost.cli.importing.source import opened
+from parcelpost.cli.importer import readers
+from parcelpost.cli.importer.options import Format, open_reader
+from parcelpost.cli.importer.readers import BadRow, Row
+from parcelpost.cli.importer.source import open_source
 
 MIB = 1024**2
 
 
-def read(path: Path, content: str | bytes, kind: Format = Format.CSV) -> list[Row | Bad]:
+def read(path: Path, content: str | bytes, kind: Format = Format.CSV) -> list[Row | BadRow]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    with opened(str(path)) as source:
-        return list(reader(source, kind))
+    with open_source(str(path)) as source:
+        return list(open_reader(source, kind))
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "file"
 
 
-def values(rows: list[Row | Bad]) -> list[Any]:
+def values(rows: list[Row | BadRow]) -> list[Any]:
     """The good rows' values; a bad one's number."""
     return [list(row.values.values()) if isinstance(row, Row) else row.number for row in rows]
 
@@ -42,7 +42,7 @@ def test_quoted_values_hold_separators_quotes_and_line_breaks(file: Path) -> Non
 @pytest.mark.parametrize("rest", [3, 5_000])
 def test_a_quote_without_its_end_costs_one_line(file: Path, rest: int) -> None:
     rows = read(file, 'a,b\n1,x\n2,"y\n' + "".join(f"{n},z\n" for n in range(rest)))
-    assert isinstance(rows[1], Bad)
+    assert isinstance(rows[1], BadRow)
     assert (rows[1].number, rows[1].text) == (3, '2,"y')
     assert rows[1].reason.startswith("a quoted value does not end")
     assert values(rows) == [["1", "x"], 3, *([str(n), "z"] for n in range(rest))]
@@ -64,7 +64,7 @@ def test_a_line_of_any_length_is_one_bad_line(file: Path) -> None:
 def test_nul_bytes_spoil_their_line_only(file: Path) -> None:
     assert values(read(file, "a,b\n1,x\n2,\0\n3,z\n")) == [["1", "x"], 3, ["3", "z"]]
     rows = read(file, 'a,b\n1,"x\n2,\0\n3,z\n')
-    assert rows[0] == Bad(2, "the line holds a NUL byte (in line 3, within quotes)", '1,"x')
+    assert rows[0] == BadRow(2, "the line holds a NUL byte (in line 3, within quotes)", '1,"x')
     assert values(rows[1:]) == [["3", "z"]]
 
 
@@ -74,8 +74,8 @@ def test_nul_bytes_spoil_their_line_only(file: Path) -> None:
 )
 def test_text_is_utf_8_or_else_windows_1252(file: Path, raw: bytes, first_other: int) -> None:
     file.write_bytes(raw)
-    with opened(str(file)) as source:
-        rows = reader(source, Format.CSV)
+    with open_source(str(file)) as source:
+        rows = open_reader(source, Format.CSV)
         assert list(rows) == [Row(2, {"a": "Müller"})]
         assert rows.text.first_other == first_other
 
@@ -97,7 +97,7 @@ def test_bad_json_lines_harm_none_beside_them(file: Path) -> None:
     content = f'{{"a": 1}}\n{{"a": }}\n[1]\n"x"\n{deep}\n{{"a": NaN}}\n\n{{"a": 12345678901234567890123}}'
     rows = read(file, content, Format.JSONL)
     assert [row.number for row in rows] == [1, 2, 3, 4, 5, 6, 8]
-    assert [type(row) for row in rows] == [Row, Bad, Bad, Bad, Bad, Bad, Row]
+    assert [type(row) for row in rows] == [Row, BadRow, BadRow, BadRow, BadRow, BadRow, Row]
     assert values(rows)[-1] == [12345678901234567890123]
 
 
@@ -117,7 +117,7 @@ def test_bad_entries_of_an_array_harm_none_beside_them(file: Path) -> None:
 def test_an_array_without_its_right_end_says_so(file: Path, content: str, reason: str) -> None:
     first, second = read(file, content, Format.JSON)
     assert first == Row(1, {"a": 1})
-    assert isinstance(second, Bad)
+    assert isinstance(second, BadRow)
     assert (second.number, second.reason) == (2, reason)
 
 
@@ -138,7 +138,7 @@ def test_an_array_is_read_the_same_however_it_is_cut(
     entries: list[dict[str, Any]], ascii_only: bool, indent: int | None, block: int
 ) -> None:
     text = json.dumps(entries, ensure_ascii=ascii_only, indent=indent).encode(errors="surrogatepass")
-    splitter = json_array._Entries()
+    splitter = readers._Entries()
     found = [entry for at in range(1, len(text), block) for entry in splitter.of(text[at : at + block])]
     assert splitter.ended
     assert [json.loads(entry.decode(errors="surrogatepass")) for entry in found if entry is not None] == entries

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.commands import COMMANDS
+from parcelpost.cli.main import COMMANDS
 from tests.cli.support import Run, make_store
 
 HEAVY = (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from parcelpost import __version__
-from parcelpost.cli.commands import COMMANDS as LATER
+from parcelpost.cli.main import COMMANDS as LATER
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
 

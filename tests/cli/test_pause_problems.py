@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.scrapers.answers import away_from_the_page
+from parcelpost.scrapers.fetch.exchange import redirect_problem
 from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import Run, task
 
@@ -39,7 +39,7 @@ def paused(store: Path, reasons: dict[str, str], delay: timedelta | None = HOUR)
 @pytest.mark.parametrize("place", ["/Disclaimer", "/login"])
 def test_what_a_person_must_do_is_told_for_one_platform_too(tmp_path: Path, run: Run, place: str) -> None:
     asked, leads_to = (httpx2.URL(f"https://county.example.org{path}") for path in ("/parcel/1", place))
-    store = paused(tmp_path / "parcelpost.db", {"vgsi": str(away_from_the_page(asked, leads_to))})
+    store = paused(tmp_path / "parcelpost.db", {"vgsi": str(redirect_problem(asked, leads_to))})
     (line,) = attention(run, store)
     assert line.startswith("Attention: vgsi is paused until ")
     assert f"it redirects to county.example.org{place}. What to do: a person does it once, with " in line

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.service import Service
-from parcelpost.cli.service_socket import ServiceSocket, status
+from parcelpost.cli.systemd import Service, ServiceSocket, status_line
 from parcelpost.events import GatewayStopped, WorkerDraining, WorkProgress
 from tests.acceptance.processes import FAST, PATIENCE_SECONDS, command
 
@@ -147,8 +146,8 @@ def test_the_watchdog_is_fed_three_times_as_often_as_it_must() -> None:
 
 
 def test_a_status_is_one_line_of_bounded_length() -> None:
-    assert status("a\nREADY=1\x1b[2J") == "STATUS=a\\nREADY=1\\x1b[2J"
-    assert len(status("x" * 10_000)) == 207
+    assert status_line("a\nREADY=1\x1b[2J") == "STATUS=a\\nREADY=1\\x1b[2J"
+    assert len(status_line("x" * 10_000)) == 207
 
 
 @contextlib.asynccontextmanager

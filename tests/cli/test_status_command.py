@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from parcelpost.cli.unopened import unopened
+from parcelpost.cli.health.integrity import open_problem
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
@@ -313,12 +313,12 @@ def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) ->
 def test_a_store_that_its_owner_may_not_read_is_told_with_what_lets_them_in(store: Path) -> None:
     """As root, whom no mode keeps out, only what would be said."""
     store.chmod(0o000)
-    assert unopened(store, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
+    assert open_problem(store, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
     store.chmod(0o600)
     store.parent.chmod(0o500)
-    assert unopened(store, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
+    assert open_problem(store, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
     store.parent.chmod(0o700)
-    assert unopened(store, StoreReadOnly("read-only file system")).command == ""
+    assert open_problem(store, StoreReadOnly("read-only file system")).command == ""
 
 
 def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: Run) -> None:

@@ -83,7 +83,7 @@ def test_a_table_is_never_cut(full_store: Path, run: Run) -> None:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_list_fits_the_terminal(full_store: Path, run: Run, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setattr("parcelpost.cli.mending.lists.terminal_width", lambda: width)
+    monkeypatch.setattr("parcelpost.cli.paging.terminal_width", lambda: width)
     for what in ("tasks", "results"):
         header, *lines = run(what, "--store", full_store).out.splitlines()
         assert max(map(len, [header, *lines])) <= width

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from google.cloud.firestore_v1 import AsyncClient
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.words import AWAY_AFTER, ParcelKey
+from parcelpost.gateway.models import OFFLINE_AFTER, ParcelKey
 from parcelpost.model import Task
 from parcelpost.raw_store import open_any_raw_store
 from parcelpost.settings.schema import FirestoreSettings, GatewaySettings
@@ -86,7 +86,7 @@ class GatewayStage:
 
     async def order(self, worker_id: str, command: str) -> None:
         now = _now()
-        assert await self._gateway.ledger.order(command, worker_id, now, now - AWAY_AFTER) == 1
+        assert await self._gateway.ledger.order(command, worker_id, now, now - OFFLINE_AFTER) == 1
 
     async def end_leases(self) -> None:
         await self._gateway.ledger.bring_back(_now() + timedelta(days=2), 1_000)

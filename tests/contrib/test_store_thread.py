@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.contrib.store_thread import StoreThread
+from parcelpost.contrib.scrapy import StoreThread
 from parcelpost.errors import NotAStore
 from parcelpost.storage import StoreOptions
 from tests.storage.making import a_result, a_task, look
@@ -16,7 +16,7 @@ from tests.storage.making import a_result, a_task, look
 FORGETFUL = """
 import sys
 from pathlib import Path
-from parcelpost.contrib.store_thread import StoreThread
+from parcelpost.contrib.scrapy import StoreThread
 from parcelpost.storage import StoreOptions
 StoreThread(Path(sys.argv[1]), StoreOptions(), "forgetful").open().result()
 """

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from deploy.watching.__main__ import FILES
 from deploy.watching.alerts import GROUPS
 from deploy.watching.series import GATEWAY_JOB, KNOWN, WORKER_JOB, series
-from parcelpost.cli.working import working
-from parcelpost.gateway.pages import metrics_page
+from parcelpost.cli.worker_setup import open_worker
+from parcelpost.gateway.api.health import metrics_page
 from parcelpost.settings.sources import load
 from parcelpost.worker.control import Control
 from parcelpost.worker.runner import OndemandRunner
@@ -84,7 +84,7 @@ async def page_of_a_worker(folder: Path) -> str:
         }
         settings = load(config=None, environment={}, flags=flags).settings
         control, page = Control(), ""
-        async with working(
+        async with open_worker(
             settings, {"PARCELPOST_GATEWAY_TOKEN": gateway.token}, control, progress_seconds=60
         ) as worker:
             running = asyncio.create_task(OndemandRunner(worker).run())

@@ -8,10 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from parcelpost.export.exporting import Exported, export
-from parcelpost.export.format_names import Format
-from parcelpost.export.opening import Options
-from parcelpost.export.planning import plan
+from parcelpost.export import Format
+from parcelpost.export.exporter import ExportOptions, ExportResult, export, plan_export
 from parcelpost.model import OutboxEntry, Source, TaskStatus
 
 NOW = datetime(2026, 11, 16, 12, 30, 15, 250_000, tzinfo=UTC)
@@ -71,8 +69,8 @@ async def pages_of(*pages: Sequence[OutboxEntry]) -> AsyncIterator[Sequence[Outb
 
 async def exported(
     output: Path | str, *entries: OutboxEntry, form: Format | None = None, tables: list[str] | None = None, **how: Any
-) -> Exported:
-    what = plan(str(output), form, tables)
+) -> ExportResult:
+    what = plan_export(str(output), form, tables)
     replace = how.pop("replace", False)
-    options = Options(now=NOW, **how)
+    options = ExportOptions(now=NOW, **how)
     return await export(pages_of(entries), what, options, replace=replace, progress=lambda done: None)

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.export import columns
 from parcelpost.export.columns import Column, Kind
 from parcelpost.export.tables import TABLES
-from parcelpost.scrapers.record import Building, Lien, Record, Sale, TaxBill, Valuation
+from parcelpost.scrapers.records.record import Building, Lien, Record, Sale, TaxBill, Valuation
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 OF_THE_KEY = {"parcel_id", "state", "county", "platform", "scraped_at"}
@@ -33,12 +33,12 @@ KINDS: dict[Any, set[Kind]] = {
 @pytest.mark.parametrize(
     ("struct", "own"),
     [
-        (Lien, columns.LIEN),
-        (Sale, columns.SALE),
-        (TaxBill, columns.TAX_BILL),
-        (Valuation, columns.VALUATION),
-        (Building, columns.BUILDING),
-        (Record, columns.PARCEL),
+        (Lien, columns.LIEN_COLUMNS),
+        (Sale, columns.SALE_COLUMNS),
+        (TaxBill, columns.TAX_BILL_COLUMNS),
+        (Valuation, columns.VALUATION_COLUMNS),
+        (Building, columns.BUILDING_COLUMNS),
+        (Record, columns.PARCEL_COLUMNS),
     ],
 )
 def test_every_field_of_a_record_has_a_column_of_its_type(struct: type, own: tuple[Column, ...]) -> None:
@@ -52,7 +52,9 @@ def test_every_field_of_a_record_has_a_column_of_its_type(struct: type, own: tup
 
 
 def test_every_list_of_a_record_is_a_table() -> None:
-    lists = {name for name, hint in get_type_hints(Record).items() if name not in {c.name for c in columns.PARCEL}}
+    lists = {
+        name for name, hint in get_type_hints(Record).items() if name not in {c.name for c in columns.PARCEL_COLUMNS}
+    }
     assert lists - OF_THE_KEY == set(TABLES) - {"parcels"}
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.export.csv_files import guarded
-from parcelpost.export.format_names import Format
+from parcelpost.export import Format
+from parcelpost.export.text_formats import escape_formula
 from tests.export.making import ANN, an_entry, exported
 
 
@@ -46,7 +46,7 @@ def test_what_a_spreadsheet_takes_for_a_formula_is_made_text(subtests: pytest.Su
         ("", ""),
     ]:
         with subtests.test(text=text, cell=cell):
-            assert guarded(text) == cell
+            assert escape_formula(text) == cell
 
 
 async def test_formulas_are_guarded_unless_told_otherwise(tmp_path: Path) -> None:

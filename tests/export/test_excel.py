@@ -11,7 +11,7 @@ from typing import Any
 from openpyxl import load_workbook
 
 from parcelpost.export.excel import MOST_CHARS, ExcelSink
-from parcelpost.export.tables import TABLES, read
+from parcelpost.export.tables import TABLES, read_parcel
 from tests.export.making import an_entry, exported
 
 
@@ -88,7 +88,7 @@ def test_a_full_sheet_goes_on_in_the_next(tmp_path: Path) -> None:
     stream = io.BytesIO()
     sink = ExcelSink(stream, tmp_path, [TABLES["parcels"], TABLES["liens"]], most_rows=3)
     for table in ("parcels", "liens"):
-        assert sink.write(TABLES[table], [read(an_entry(RECORD, str(n))) for n in range(5)]) == 5
+        assert sink.write(TABLES[table], [read_parcel(an_entry(RECORD, str(n))) for n in range(5)]) == 5
     sink.close()
     book = load_workbook(stream)
     assert book.sheetnames == ["parcels", "liens", "parcels 2", "parcels 3", "liens 2", "liens 3"]

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.export.exporting import export
-from parcelpost.export.format_names import Format
-from parcelpost.export.opening import Options
-from parcelpost.export.planning import plan
+from parcelpost.export import Format
+from parcelpost.export.exporter import ExportOptions, export, plan_export
 from parcelpost.model import OutboxEntry
 from tests.export.making import ANN, NOW, an_entry
 from tests.lengths import short_and_long
@@ -27,8 +25,8 @@ async def exported(output: Path, form: Format, records: int) -> None:
         for start in range(0, records, PAGE):
             yield [an_entry(DATA, parcel_id=f"{n}") for n in range(start, start + PAGE)]
 
-    what = plan(str(output / f"{records}.{form}"), None, ["parcels"])
-    await export(pages(), what, Options(now=NOW), replace=False, progress=lambda done: None)
+    what = plan_export(str(output / f"{records}.{form}"), None, ["parcels"])
+    await export(pages(), what, ExportOptions(now=NOW), replace=False, progress=lambda done: None)
 
 
 async def peak(output: Path, form: Format, records: int) -> int:

@@ -10,11 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from parcelpost.export import parquet
-from parcelpost.export.exporting import export
-from parcelpost.export.format_names import Format
-from parcelpost.export.opening import Options
-from parcelpost.export.planning import plan
+from parcelpost.export import Format, parquet
+from parcelpost.export.exporter import ExportOptions, export, plan_export
 from tests.export.making import NOW, an_entry, exported, pages_of
 
 
@@ -43,8 +40,8 @@ async def test_a_table_without_rows_has_its_columns(tmp_path: Path) -> None:
 async def test_rows_go_into_groups_of_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "_ROWS_A_GROUP", 1)
     entries = [an_entry({}, f"{n}") for n in range(3)]
-    what = plan(str(tmp_path / "p.parquet"), None, None)
+    what = plan_export(str(tmp_path / "p.parquet"), None, None)
     pages = pages_of(entries[:2], entries[2:])
-    await export(pages, what, Options(now=NOW), replace=False, progress=lambda done: None)
+    await export(pages, what, ExportOptions(now=NOW), replace=False, progress=lambda done: None)
     file = pq.ParquetFile(tmp_path / "p.parquet")
     assert [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)] == [2, 1]

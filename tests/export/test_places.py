@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidInput, ParcelpostError
-from parcelpost.export.exporting import export
-from parcelpost.export.format_names import Format
-from parcelpost.export.opening import Options
-from parcelpost.export.planning import plan
+from parcelpost.export import Format
+from parcelpost.export.exporter import ExportOptions, export, plan_export
 from parcelpost.model import OutboxEntry
 from tests.export.making import NOW, an_entry, exported
 
@@ -69,8 +67,8 @@ async def test_an_export_that_fails_leaves_the_old_file(tmp_path: Path, form: Fo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(ParcelpostError, match="No space left on device") as failed:
-        what = plan(str(file), None, None)
-        await export(pages(), what, Options(now=NOW), replace=True, progress=lambda done: None)
+        what = plan_export(str(file), None, None)
+        await export(pages(), what, ExportOptions(now=NOW), replace=True, progress=lambda done: None)
     assert "as it was" in failed.value.hint
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
     assert file.read_text() == "old"
@@ -85,8 +83,10 @@ async def test_ctrl_c_leaves_nothing_half(tmp_path: Path, form: Format) -> None:
         reading.set()
         await asyncio.Event().wait()
 
-    what = plan(str(tmp_path / f"a.{form}"), None, None)
-    running = asyncio.create_task(export(pages(), what, Options(now=NOW), replace=False, progress=lambda done: None))
+    what = plan_export(str(tmp_path / f"a.{form}"), None, None)
+    running = asyncio.create_task(
+        export(pages(), what, ExportOptions(now=NOW), replace=False, progress=lambda done: None)
+    )
     await reading.wait()
     assert [path.name for path in tmp_path.iterdir()] == [f".a.{form}.partial"]
     running.cancel()
@@ -103,8 +103,10 @@ async def test_ctrl_c_does_not_wait_for_a_workbook_to_be_packed(tmp_path: Path) 
         yield [an_entry({"legal_description": f"{n} " * 200}, f"{n}") for n in range(2_000)]
         last.set()
 
-    what = plan(str(tmp_path / "a.xlsx"), None, None)
-    running = asyncio.create_task(export(pages(), what, Options(now=NOW), replace=False, progress=lambda done: None))
+    what = plan_export(str(tmp_path / "a.xlsx"), None, None)
+    running = asyncio.create_task(
+        export(pages(), what, ExportOptions(now=NOW), replace=False, progress=lambda done: None)
+    )
     await last.wait()
     await asyncio.sleep(0)
     running.cancel()
@@ -128,8 +130,8 @@ async def test_two_exports_into_one_file_do_not_mix(tmp_path: Path) -> None:
             await exported(tmp_path / "a.csv", an_entry())
         yield [an_entry()]
 
-    what = plan(str(tmp_path / "a.csv"), None, None)
-    done = await export(pages(), what, Options(now=NOW), replace=False, progress=lambda done: None)
+    what = plan_export(str(tmp_path / "a.csv"), None, None)
+    done = await export(pages(), what, ExportOptions(now=NOW), replace=False, progress=lambda done: None)
     assert done.rows == {"parcels": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidInput, ParcelpostError
-from parcelpost.export.format_names import Format
-from parcelpost.export.planning import Plan, plan
+from parcelpost.export import Format
+from parcelpost.export.exporter import ExportPlan, plan_export
 from tests.export.making import an_entry, exported
 
 
-def files(what: Plan) -> dict[str, list[str]]:
+def files(what: ExportPlan) -> dict[str, list[str]]:
     return {name: [table.name for table in tables] for name, tables in what.files.items()}
 
 
@@ -34,11 +34,11 @@ def test_a_name_says_what_is_written(subtests: pytest.Subtests) -> None:
         ("-", Format.CSV, ["liens"], {"-": ["liens"]}),
     ]:
         with subtests.test(output=output, form=form, tables=tables, expected=expected):
-            assert files(plan(output, form, tables)) == expected
+            assert files(plan_export(output, form, tables)) == expected
 
 
 def test_a_folder_that_is_there_needs_no_slash(tmp_path: Path) -> None:
-    what = plan(str(tmp_path), Format.JSONL, None)
+    what = plan_export(str(tmp_path), Format.JSONL, None)
     assert (what.folder, files(what)) == (tmp_path, {"parcels.jsonl": ["parcels"], "liens.jsonl": ["liens"]})
 
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_done(
     output: str, form: Format | None, tables: list[str] | None, problem: str, hint: str
 ) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
-        plan(output, form, tables)
+        plan_export(output, form, tables)
     assert hint in refused.value.hint
 
 

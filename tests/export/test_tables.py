@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
-from parcelpost.export.columns import Kind
-from parcelpost.export.tables import TABLES, read
-from parcelpost.export.values import FITTED, clean
+from parcelpost.export.columns import CONVERTERS, Kind, clean_text
+from parcelpost.export.tables import TABLES, read_parcel
 from parcelpost.model import OutboxEntry, TaskStatus
 from tests.export.making import ANN, NOW, an_entry
 
 
 def rows(table: str, entry: OutboxEntry) -> list[dict[str, Any]]:
     names = [column.name for column in TABLES[table].columns]
-    return [dict(zip(names, row, strict=True)) for row in TABLES[table].rows(read(entry))]
+    return [dict(zip(names, row, strict=True)) for row in TABLES[table].rows(read_parcel(entry))]
 
 
 def parcel(entry: OutboxEntry) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def test_other_lists_are_tables_too() -> None:
     ],
 )
 def test_values_that_fit(kind: Kind, value: Any, expected: Any) -> None:
-    assert FITTED[kind](value) == expected
+    assert CONVERTERS[kind](value) == expected
 
 
 def test_values_that_do_not_fit(subtests: pytest.Subtests) -> None:
@@ -144,10 +143,10 @@ def test_values_that_do_not_fit(subtests: pytest.Subtests) -> None:
         (Kind.TEXT, True),
     ]:
         with subtests.test(kind=kind, value=value), pytest.raises(ValueError):
-            FITTED[kind](value)
+            CONVERTERS[kind](value)
 
 
 def test_what_a_terminal_or_xml_cannot_take_is_replaced() -> None:
-    assert clean("O'Brien, 東京 \U0001f600") == "O'Brien, 東京 \U0001f600"
-    assert clean("\x1b]0;title\x07\ufffe") == "\ufffd]0;title\ufffd\ufffd"
-    assert clean("a\u202egpj.exe\u2066\u200f\u061c") == "a\ufffdgpj.exe\ufffd\ufffd\ufffd", "nor read backwards"
+    assert clean_text("O'Brien, 東京 \U0001f600") == "O'Brien, 東京 \U0001f600"
+    assert clean_text("\x1b]0;title\x07\ufffe") == "\ufffd]0;title\ufffd\ufffd"
+    assert clean_text("a\u202egpj.exe\u2066\u200f\u061c") == "a\ufffdgpj.exe\ufffd\ufffd\ufffd", "nor read backwards"

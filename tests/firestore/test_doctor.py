@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.doctor.examining import case_of
-from parcelpost.cli.doctor.of_upstream import look
-from parcelpost.cli.doctor.report import checked
+from parcelpost.cli.doctor.checks import make_context
+from parcelpost.cli.doctor.environment_checks import check_upstream
+from parcelpost.cli.doctor.report import report_line
 from parcelpost.settings import sources
 from tests.firestore.server import FirestoreServer
 
@@ -17,7 +17,7 @@ async def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> tup
     monkeypatch.setenv("FIRESTORE_EMULATOR_HOST", host)
     flags = {"worker.upstream": "firestore", "firestore.raw": str(folder / "raw"), "firestore.timeout_seconds": "2"}
     found = sources.diagnose(config=None, environment={}, flags=flags)
-    (answer,) = map(checked, await look(case_of(folder / "none.db", found, deep=False)))
+    (answer,) = map(report_line, await check_upstream(make_context(folder / "none.db", found, deep=False)))
     assert answer.about == "firestore"
     return answer.state, answer.said or answer.problems[0].what
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from parcelpost.clock import Clock
 from parcelpost.model import TaskStatus
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.upstream.firestore.client import FirestoreClient
 from parcelpost.worker.worker import Tools, Worker
@@ -26,7 +26,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def _worker(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Worker:
-    return Worker(a_context(lpm, client, clock), Tools(progress_seconds=60, ranking=Ranking(), turns=Turns()))
+    return Worker(
+        a_context(lpm, client, clock), Tools(progress_seconds=60, ranking=Ranking(), turns=SiteAvailability())
+    )
 
 
 async def test_what_the_store_believes_to_hold_is_held(

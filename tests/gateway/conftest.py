@@ -12,8 +12,8 @@ import asyncpg
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
 from tests.gateway.servers import address, postgres
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import Arrival, Beat, ParcelKey
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import IngestedResult, ParcelKey, WorkerHeartbeat
 from parcelpost.model import Broken, Priority, Signal, Target, Task
 from parcelpost.raw_store import RawStore
 from tests.gateway.making import facts_in
@@ -88,10 +88,10 @@ def _liens(dice: random.Random, number: int, value: int) -> list[dict[str, Any]]
     ]
 
 
-def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: bytes | None = None) -> Arrival:
+def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: bytes | None = None) -> IngestedResult:
     data = msgspec.json.encode(record)
     digest = hashlib.sha256(page).hexdigest() if page else None
-    return Arrival(
+    return IngestedResult(
         task_id=task_id,
         parcel=ParcelKey(record["platform"], record["state"], record["county"], record["parcel_id"]),
         data=data,
@@ -151,7 +151,7 @@ async def _parcels(ledger: Ledger, raw_store: RawStore, dice: random.Random, now
         await ledger.store([an_arrival(record, last, f"done-{number}", page)], "harlow-01", last)
 
 
-def a_beat(worker_id: str, **changes: Any) -> Beat:
+def a_beat(worker_id: str, **changes: Any) -> WorkerHeartbeat:
     given: dict[str, Any] = {
         "active_tasks": 4,
         "completed_last_minute": 38,
@@ -163,12 +163,12 @@ def a_beat(worker_id: str, **changes: Any) -> Beat:
         "version": "0.4.0",
         "disk_free_bytes": 48 * 1024**3,
     }
-    return Beat(worker_id=worker_id, **{**given, **changes})
+    return WorkerHeartbeat(worker_id=worker_id, **{**given, **changes})
 
 
 async def _workers(ledger: Ledger, now: datetime) -> None:
     behind = {"pending": 90, "unsynced": 1_240, "rejected": 2}
-    beats: Sequence[tuple[Beat, int]] = [
+    beats: Sequence[tuple[WorkerHeartbeat, int]] = [
         (a_beat("harlow-01"), 4),
         (a_beat("harlow-02", failed_last_minute=6, blocked=("qpublic",), broken=_broken(), platforms=BLOCKED), 21),
         (a_beat("boat-17", paused=True, active_tasks=0, completed_last_minute=0, queue=behind), 48),

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
-from parcelpost.gateway.facts import facts_of
-from parcelpost.gateway.words import Arrival, Facts, ParcelKey
+from parcelpost.gateway.ingest import search_fields
+from parcelpost.gateway.models import IngestedResult, ParcelKey, SearchFields
 from parcelpost.model import Priority, Target, Task
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -23,18 +23,18 @@ def parcel(parcel_id: str = "P-1", platform: str = "echo", state: str = "FL", co
     return ParcelKey(platform, state, county, parcel_id)
 
 
-def facts_in(data: bytes) -> Facts:
-    return facts_of(decode(data), data)
+def facts_in(data: bytes) -> SearchFields:
+    return search_fields(decode(data), data)
 
 
 def arrival(
     task_id: str, key: ParcelKey | str | None = None, scraped_at: datetime = NOON, *, late: bool = False, **data: Any
-) -> Arrival:
+) -> IngestedResult:
     """Of the parcel that `task` would make, unless one is named."""
     if not isinstance(key, ParcelKey):
         key = parcel(key or f"P-{task_id}")
     body = encode(data)
-    return Arrival(
+    return IngestedResult(
         task_id=task_id,
         parcel=key,
         data=body,

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import psutil
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.bodies import Patience
-from parcelpost.gateway.connections import Terms
-from parcelpost.gateway.serving import new_loop, serve
+from parcelpost.gateway.connections import ConnectionTimeouts
+from parcelpost.gateway.server import new_loop, serve
+from parcelpost.gateway.uploads import BodyTimeout
 from parcelpost.log import make_log
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
@@ -103,8 +103,8 @@ async def _main(patience: float, settings: Settings) -> None:
         make_log("info", "human", sys.stderr),
         stop=stop,
         ready=lambda address: print(address, flush=True),  # noqa: T201 - for the test that started it
-        terms=Terms(head=patience),
-        patience=Patience(seconds=patience),
+        terms=ConnectionTimeouts(head=patience),
+        patience=BodyTimeout(seconds=patience),
     )
 
 

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.events import Event
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.serving import serve
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.server import serve
 from parcelpost.raw_store import RawStore, open_raw_store
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ServerSettings

@@ -13,8 +13,8 @@ from itertools import count
 
 from parcelpost.clock import SystemClock
 from parcelpost.errors import LedgerUnavailable
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
 from tests.gateway.making import arrival
 
 _clock = SystemClock()

@@ -16,11 +16,10 @@ import httpx2
 from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Event
 from parcelpost.gateway.app import make_app
-from parcelpost.gateway.bodies import Patience
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.tally import Tally
-from parcelpost.gateway.tokens import read_tokens
+from parcelpost.gateway.auth import read_tokens
+from parcelpost.gateway.context import Context, Counters
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.uploads import BodyTimeout
 from parcelpost.model import Target, Task
 from parcelpost.raw_store import open_raw_store
 from parcelpost.settings.schema import ServerSettings
@@ -35,22 +34,22 @@ async def some_parts(
     environment: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     events: list[Event] | None = None,
-    patience: Patience = Patience(),
+    patience: BodyTimeout = BodyTimeout(),
     **settings: Any,
-) -> AsyncIterator[Parts]:
+) -> AsyncIterator[Context]:
     """Everything but a server."""
     chosen = ServerSettings(**{"database": str(folder / "gateway.db"), "raw": str(folder / "raw"), **settings})
     time = clock or ManualClock()
     emit = (events if events is not None else []).append
     async with open_ledger(chosen.database, chosen.max_attempts, time) as ledger:
-        yield Parts(
+        yield Context(
             ledger=ledger,
             raw_store=open_raw_store(chosen.raw, environment or {}),
             settings=chosen,
             tokens=read_tokens(chosen, environment or {}, time, emit),
             clock=time,
             emit=emit,
-            tally=Tally(time),
+            tally=Counters(time),
             version="1.2.3",
             patience=patience,
             stopping=asyncio.Event(),
@@ -58,7 +57,7 @@ async def some_parts(
 
 
 def a_client(
-    parts: Parts, *, host: str = "127.0.0.1:8700", client: str = "127.0.0.1", headers: Mapping[str, str] = WORKER
+    parts: Context, *, host: str = "127.0.0.1:8700", client: str = "127.0.0.1", headers: Mapping[str, str] = WORKER
 ) -> httpx2.AsyncClient:
     """Calls the application itself. An error of ours is its 500, not the test's."""
     transport = httpx2.ASGITransport(app=make_app(parts), raise_app_exceptions=False, client=(client, 4_711))
@@ -70,7 +69,7 @@ def a_task(task_id: str = "t1", platform: str = "echo", **target: Any) -> Task:
     return Task(task_id=task_id, platform=platform, target=Target(**where))
 
 
-async def add_tasks(parts: Parts, *tasks: Task) -> None:
+async def add_tasks(parts: Context, *tasks: Task) -> None:
     await parts.ledger.add_tasks(tasks, parts.clock.now())
 
 

@@ -10,9 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidSettings
 from parcelpost.events import AccessDenied, Event, TokensNotRead
-from parcelpost.gateway.access import is_loopback
-from parcelpost.gateway.listening import check_listening
-from parcelpost.gateway.tokens import TokenBook, read_tokens
+from parcelpost.gateway.auth import TokenBook, check_tokens, is_loopback, read_tokens
 from parcelpost.settings.schema import ServerSettings
 from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_parts
 
@@ -303,7 +301,7 @@ def test_a_file_without_sense_is_refused_at_the_start_and_not_shown(tmp_path: Pa
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.1.2.3", "[::1]"])
 def test_loopback_needs_no_tokens(host: str) -> None:
     settings = ServerSettings(host=host)
-    check_listening(settings, read_tokens(settings, {}, ManualClock(), lambda _: None))
+    check_tokens(settings, read_tokens(settings, {}, ManualClock(), lambda _: None))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.7", "gateway.example"])
@@ -314,11 +312,11 @@ def test_elsewhere_tokens_of_workers_and_admins_are_needed(host: str) -> None:
     for missing in both:
         some = {name: text for name, text in both.items() if name != missing}
         with pytest.raises(InvalidSettings) as refused:
-            check_listening(settings, read_tokens(settings, some, ManualClock(), lambda _: None))
+            check_tokens(settings, read_tokens(settings, some, ManualClock(), lambda _: None))
         assert missing in refused.value.hint
         told = "admins" if "ADMIN" in missing else "workers"
         assert str(refused.value).endswith(f"no tokens are set for {told}")
-    check_listening(settings, read_tokens(settings, both, ManualClock(), lambda _: None))
+    check_tokens(settings, read_tokens(settings, both, ManualClock(), lambda _: None))
 
 
 @pytest.mark.parametrize("kind", ["WORKER", "READ", "ADMIN"])
@@ -329,10 +327,10 @@ def test_elsewhere_a_token_that_can_be_guessed_is_refused(kind: str) -> None:
         settings = ServerSettings(host=host)
         tokens = read_tokens(settings, given, ManualClock(), lambda _: None)
         if is_loopback(host):
-            check_listening(settings, tokens)
+            check_tokens(settings, tokens)
             continue
         with pytest.raises(InvalidSettings, match="can be guessed") as refused:
-            check_listening(settings, tokens)
+            check_tokens(settings, tokens)
         assert "parcelpost gateway token" in refused.value.hint
         assert "abc" not in f"{refused.value} {refused.value.hint}"
 
@@ -343,5 +341,5 @@ def test_one_token_for_two_doors_is_refused(tmp_path: Path) -> None:
     settings = ServerSettings(admin_tokens_file=str(file))
     tokens = read_tokens(settings, {"PARCELPOST_WORKER_TOKENS": LONG}, ManualClock(), lambda _: None)
     with pytest.raises(InvalidSettings, match="one token is set for workers and for admins") as refused:
-        check_listening(settings, tokens)
+        check_tokens(settings, tokens)
     assert LONG not in str(refused.value)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.ledger import Ledger
+from parcelpost.gateway.ledger.base import Ledger
 from tests.gateway.making import task
 
 HALF, NUL = "\\ud800", "\\u0000"

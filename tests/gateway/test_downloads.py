@@ -10,7 +10,7 @@ from starlette.types import Message
 
 from parcelpost.errors import LedgerUnavailable, RawStoreUnavailable
 from parcelpost.events import DownloadCut, Event
-from parcelpost.gateway.read_api.downloads import Download
+from parcelpost.gateway.downloads import Download
 from tests.gateway.stage import some_parts
 
 

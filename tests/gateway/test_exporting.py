@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from parcelpost.export.csv_files import guarded
-from parcelpost.gateway.exporting import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, dollars
-from parcelpost.gateway.words import Lien, LienRow, ParcelKey, ParcelRecord, ParcelRow
+from parcelpost.export.text_formats import escape_formula
+from parcelpost.gateway.downloads import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, format_dollars
+from parcelpost.gateway.models import Lien, LienRow, ParcelKey, ParcelRecord, ParcelRow
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 HOSTILE = "O\"Neil, Ann;\r\n=cmd|' /C calc'!A0 🏠"
@@ -81,12 +81,12 @@ def test_fields_of_odd_kinds_are_written_as_json() -> None:
 def test_what_a_spreadsheet_would_run_is_guarded(subtests: pytest.Subtests) -> None:
     for text in ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-", "=", "+1-2", "-\u0661"]:
         with subtests.test(text=text):
-            assert guarded(text) == f"'{text}"
+            assert escape_formula(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "-12", "+1.5", "-1e5", "A=1", "12-34", "'x", "O'Neil"])
 def test_what_is_harmless_stays_as_it_is(text: str) -> None:
-    assert guarded(text) == text
+    assert escape_formula(text) == text
 
 
 def test_a_formula_in_any_text_column_is_guarded() -> None:
@@ -103,7 +103,7 @@ MONEY = [(None, ""), (0, "0.00"), (5, "0.05"), (-150, "-1.50"), (123_456, "1234.
 
 @pytest.mark.parametrize(("cents", "text"), MONEY)
 def test_money_is_exact(cents: int | None, text: str) -> None:
-    assert dollars(cents) == text
+    assert format_dollars(cents) == text
 
 
 def test_a_line_of_jsonl_is_one_line_whatever_the_record_looks_like() -> None:

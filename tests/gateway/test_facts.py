@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from msgspec.json import encode
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.words import Facts
+from parcelpost.gateway.models import SearchFields
 from parcelpost.protocol.server import BadEntry, read_batch
 from tests.gateway.making import NOON, facts_in
 from tests.gateway.stage import a_result
 
 
-def facts(**record: Any) -> Facts:
+def facts(**record: Any) -> SearchFields:
     return facts_in(encode(record))
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from parcelpost.gateway.history import Change, History, _by_certificate, changes, record
-from parcelpost.gateway.words import Version
+from parcelpost.gateway.models import RecordVersion
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -75,9 +75,9 @@ def test_thousands_of_liens_of_one_case_cost_no_more_than_so_many_cases() -> Non
     assert told[1_000:] == [Change("liens beyond 1,000", 19_000, 19_001)]
 
 
-def a_version(data: dict[str, Any] | bytes, days: int = 0) -> Version:
+def a_version(data: dict[str, Any] | bytes, days: int = 0) -> RecordVersion:
     at = NOW + timedelta(days=days)
-    return Version(
+    return RecordVersion(
         task_id=f"t{days}",
         worker_id="w",
         scraped_at=at,
@@ -90,7 +90,7 @@ def a_version(data: dict[str, Any] | bytes, days: int = 0) -> Version:
     )
 
 
-def history(versions: list[Version], most: int) -> History:
+def history(versions: list[RecordVersion], most: int) -> History:
     told = History(most)
     told.add(versions)
     told.end()

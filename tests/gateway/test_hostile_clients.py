@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from parcelpost.gateway.connections import Connections, Terms
+from parcelpost.gateway.connections import Connections, ConnectionTimeouts
 from tests.gateway.process import ROOT, a_certificate, a_gateway, most_memory, process_at
 from tests.gateway.served import served
 from tests.gateway.stage import a_result
@@ -288,7 +288,7 @@ def test_unfinished_heads_are_bounded_together() -> None:
         transport: Any = Aborted()
 
     closed: list[Aborted] = []
-    connections = Connections(100, Terms(), most_unfinished=100)
+    connections = Connections(100, ConnectionTimeouts(), most_unfinished=100)
     guests = [Guest() for _ in range(5)]
     for guest in guests:
         guest.transport = Aborted()

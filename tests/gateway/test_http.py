@@ -20,8 +20,8 @@ import zstandard
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, RequestPutOff
-from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.words import ParcelFilter
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.models import ParcelFilter
 from parcelpost.protocol.payloads import Completion
 from parcelpost.storage.results import child_id
 from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
@@ -31,13 +31,13 @@ one_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 @pytest.fixture
-async def parts(database: str, tmp_path: Path) -> AsyncIterator[Parts]:
+async def parts(database: str, tmp_path: Path) -> AsyncIterator[Context]:
     async with some_parts(tmp_path, database=database) as parts:
         yield parts
 
 
 @pytest.fixture
-async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
     async with a_client(parts) as client:
         yield client
 
@@ -45,7 +45,7 @@ async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
 # Work
 
 
-async def test_a_task_is_handed_out_under_a_lease(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_is_handed_out_under_a_lease(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task(url="https://county.example/1"))
     answer = (await client.get("/internal/work?capacity=5&platforms=echo&platforms=other")).json()
     (task,) = answer["tasks"]
@@ -61,7 +61,7 @@ async def test_a_task_is_handed_out_under_a_lease(parts: Parts, client: httpx2.A
     assert (await client.get("/internal/work?capacity=5&platforms=echo")).json() == {"tasks": [], "retry_after": 30}
 
 
-async def test_capacity_is_taken_as_one_to_a_hundred(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_capacity_is_taken_as_one_to_a_hundred(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, *(a_task(f"t{number}") for number in range(220)))
     for asked, given in (("0", 1), ("-5", 1), ("3", 3), ("100000000", 100), ("9" * 30, 100)):
         answer = await client.get(f"/internal/work?capacity={asked}&platforms=echo")
@@ -86,7 +86,7 @@ async def test_a_wish_that_makes_no_sense_is_refused(subtests: pytest.Subtests, 
 # Results
 
 
-async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Context, client: httpx2.AsyncClient) -> None:
     batch = [a_result("t1"), a_result("t2", data=[]), a_result("t3"), a_result("t1")]
     answer = (await client.post("/internal/results", json=batch)).json()
     assert (answer["inserted"], answer["updated"], answer["failed"]) == (2, 1, 1)
@@ -94,7 +94,7 @@ async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Parts, client: 
     assert answer["errors"] == ["parcel-t2: data is not an object"]
 
 
-async def test_what_is_rejected_is_counted_with_its_platform(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_what_is_rejected_is_counted_with_its_platform(parts: Context, client: httpx2.AsyncClient) -> None:
     odd = [a_result("t4", platform=name) for name in ("", "x\0y", 7)]
     batch = [a_result("t1"), a_result("t2", data=[]), a_result("t3", scraped_at="now"), *odd, 7, a_result("t1")]
     assert (await client.post("/internal/results", json=batch)).json()["failed"] == 6
@@ -107,7 +107,9 @@ async def test_what_is_rejected_is_counted_with_its_platform(parts: Parts, clien
     }
 
 
-async def test_the_further_records_of_a_page_are_records_and_no_tasks(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_the_further_records_of_a_page_are_records_and_no_tasks(
+    parts: Context, client: httpx2.AsyncClient
+) -> None:
     ids = ["t1", *(child_id("t1", f"/p-{number}") for number in range(4))]
     await client.post("/internal/results", json=[a_result(task_id) for task_id in ids])
     assert parts.tally.totals == {("echo", "stored"): 5, ("echo", "done"): 1}
@@ -120,7 +122,7 @@ async def test_the_same_batch_again_changes_nothing(client: httpx2.AsyncClient) 
     assert again["receipts"] == [{"task_id": "t1", "status": "duplicate"}]
 
 
-async def test_a_result_completes_its_task(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_result_completes_its_task(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/results", json=[a_result()])
@@ -209,7 +211,7 @@ async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: P
 
 @one_ledger
 async def test_a_full_disk_under_the_spool_is_503_too(
-    parts: Parts, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    parts: Context, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     form = a_form(os.urandom(2_000_000))
@@ -219,7 +221,7 @@ async def test_a_full_disk_under_the_spool_is_503_too(
 # Ends
 
 
-async def test_a_task_ends_by_the_word_of_its_worker_only(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_ends_by_the_word_of_its_worker_only(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a/b"), a_task("c d"))
     await client.get("/internal/work?platforms=echo&capacity=2")
     stranger = {"X-Worker-ID": "w-2"}
@@ -231,7 +233,7 @@ async def test_a_task_ends_by_the_word_of_its_worker_only(parts: Parts, client: 
     assert row is not None and (row.state, row.error) == ("failed", "no luck")
 
 
-async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_that_failed_for_now_is_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/tasks/t1/fail", json={"permanent": False})
@@ -239,7 +241,7 @@ async def test_a_task_that_failed_for_now_is_queued_again(parts: Parts, client: 
     assert task["attempt"] == 2
 
 
-async def test_a_task_that_expired_unstarted_is_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_that_expired_unstarted_is_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     ended = await client.post("/internal/tasks/t1/complete", json={"expired": True, "error": "its lease ended"})
@@ -250,7 +252,7 @@ async def test_a_task_that_expired_unstarted_is_queued_again(parts: Parts, clien
 
 
 async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
-    parts: Parts, client: httpx2.AsyncClient
+    parts: Context, client: httpx2.AsyncClient
 ) -> None:
     await add_tasks(parts, a_task())
     (task,) = (await client.get("/internal/work?platforms=echo")).json()["tasks"]
@@ -260,7 +262,9 @@ async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
     assert (await client.post("/internal/heartbeat", json=nothing)).json()["lease_expires_at"] is None
 
 
-async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(
+    parts: Context, client: httpx2.AsyncClient
+) -> None:
     await add_tasks(parts, a_task("a"), a_task("b"))
     await client.get("/internal/work?platforms=echo&capacity=2")
     await client.post(
@@ -271,7 +275,7 @@ async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(parts: Part
     assert [(row.state, row.error) for row in rows if row] == [("not_found", "no such parcel"), ("done", None)]
 
 
-async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
     await client.get("/internal/work?platforms=vgsi&capacity=3")
     await client.post("/internal/tasks/a/complete", json={"not_found": True, "error": "no such parcel"})
@@ -290,7 +294,7 @@ async def test_an_unknown_task_is_no_error(subtests: pytest.Subtests, client: ht
 # The fleet
 
 
-async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/heartbeat", json={"active_tasks": 1})
@@ -313,7 +317,7 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Parts, clie
     assert (worker.beat.blocked, worker.beat.platforms) == (("slow",), ("echo",))
 
 
-async def test_a_result_of_something_else_does_not_end_a_task(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_result_of_something_else_does_not_end_a_task(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     await client.get("/internal/work?platforms=echo")
     for wrong, named in [
@@ -363,7 +367,7 @@ async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Pa
 
 
 async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(
-    parts: Parts, client: httpx2.AsyncClient
+    parts: Context, client: httpx2.AsyncClient
 ) -> None:
     await add_tasks(parts, a_task(parcel_id="12-34.5", state="Connecticut", county="Hartford County"))
     await client.get("/internal/work?platforms=echo")
@@ -378,7 +382,7 @@ async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(
     assert (row.parcel.state, row.parcel.county) == ("CT", "hartford")
 
 
-async def test_spellings_of_a_place_are_one_parcel(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_spellings_of_a_place_are_one_parcel(parts: Context, client: httpx2.AsyncClient) -> None:
     places = [("CT", "Invented County"), ("ct", "invented"), ("Connecticut", " INVENTED "), ("CT", "Invented")]
     batch = [
         a_result(f"t{number}", parcel_id="1", state=state, county=county)
@@ -395,7 +399,7 @@ async def test_spellings_of_a_place_are_one_parcel(parts: Parts, client: httpx2.
     assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is not a county's name"]
 
 
-async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Context, client: httpx2.AsyncClient) -> None:
     """Its scrape counts as of the moment when it came here first, also when it is sent again."""
 
     async def send(task_id: str, scraped_at: str, owner: str) -> str:
@@ -413,7 +417,7 @@ async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Parts, 
     assert (row.owner, row.task_id) == ("New", "honest")
 
 
-async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(parts: Context, client: httpx2.AsyncClient) -> None:
     broken = {"platform": "p", "state": "CT", "county": "x", "success_rate": 0, "used_to": 1, "example": ""}
     beat = {
         "platforms": [f"{'p' * 500}{number}" for number in range(500)],
@@ -440,7 +444,7 @@ async def test_signals_become_ranked_selectors(client: httpx2.AsyncClient) -> No
     assert (found["selector"], found["success_rate"], found["samples"]) == ("#o", 0.5, 2)
 
 
-async def test_figures_are_kept(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_figures_are_kept(parts: Context, client: httpx2.AsyncClient) -> None:
     samples = [{"timestamp": "2026-01-01T00:00:00Z", "cpu_percent": 1.5, "odd": "x"}, {"timestamp": "yesterday"}]
     assert (await client.post("/internal/metrics", json=samples)).json() == {"accepted": 1, "failed": 1}
     (kept,) = await parts.ledger.metrics("w-1", parts.clock.now(), 10)
@@ -451,7 +455,7 @@ async def test_figures_are_kept(parts: Parts, client: httpx2.AsyncClient) -> Non
 
 
 @one_ledger
-async def test_a_page_is_kept_under_its_hash(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_page_is_kept_under_its_hash(parts: Context, client: httpx2.AsyncClient) -> None:
     answer = await client.post("/internal/raw-files", **a_form())
     assert answer.json()["status"] == "ok"
     sha256 = answer.json()["path"].rsplit("/", 1)[-1].removesuffix(".html.gz")
@@ -526,7 +530,7 @@ async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_pat
     assert "no such table: activity" in str(events[-1])
 
 
-async def test_metrics_say_how_the_queue_stands(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_metrics_say_how_the_queue_stands(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("t1"), a_task("t2"))
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/heartbeat", json={})
@@ -538,7 +542,7 @@ async def test_metrics_say_how_the_queue_stands(parts: Parts, client: httpx2.Asy
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(re.findall(r"`(parcelpost_gateway_\w+)`", page))
 
 
-async def test_metrics_tell_of_results_that_left_with_their_worker(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_metrics_tell_of_results_that_left_with_their_worker(parts: Context, client: httpx2.AsyncClient) -> None:
     beat = {"queue": {"unsynced": 7}, "oldest_unsynced_seconds": 60}
     await client.post("/internal/heartbeat", json=beat)
     text = (await client.get("/metrics")).text

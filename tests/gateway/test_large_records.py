@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from parcelpost.gateway.exporting import Form, ParcelCsv, ParcelJsonl, parcel_pages
-from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.sql.bounding import PAGE_CHARS
-from parcelpost.gateway.words import ParcelFilter, ParcelRecord
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.downloads import LineFormat, ParcelCsv, ParcelJsonl, parcel_pages
+from parcelpost.gateway.ledger.queries import PAGE_CHARS
+from parcelpost.gateway.models import ParcelFilter, ParcelRecord
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.making import NOON, arrival, parcel
 from tests.gateway.stage import a_client, some_parts
@@ -51,13 +51,13 @@ async def _fill(folder: Path, database: str) -> None:
 
 
 @pytest.fixture
-async def parts(filled: str, tmp_path: Path) -> AsyncIterator[Parts]:
+async def parts(filled: str, tmp_path: Path) -> AsyncIterator[Context]:
     async with some_parts(tmp_path, database=filled) as parts:
         yield parts
 
 
 @pytest.fixture
-async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
     async with a_client(parts) as client:
         yield client
 
@@ -73,7 +73,7 @@ def at_most(limit: int) -> Iterator[None]:
     assert peak < limit
 
 
-async def test_a_page_of_records_ends_where_they_are_enough(parts: Parts) -> None:
+async def test_a_page_of_records_ends_where_they_are_enough(parts: Context) -> None:
     pages = [await parts.ledger.records(ParcelFilter(), None, 100)]
     while pages[-1]:
         pages.append(await parts.ledger.records(ParcelFilter(), pages[-1][-1].row.parcel, 100))
@@ -82,7 +82,7 @@ async def test_a_page_of_records_ends_where_they_are_enough(parts: Parts) -> Non
     assert [len(page) for page in (await parts.ledger.records(ParcelFilter(), None, 1),)] == [1]
 
 
-async def test_a_page_of_scrapes_ends_there_too(parts: Parts) -> None:
+async def test_a_page_of_scrapes_ends_there_too(parts: Context) -> None:
     versions = await parts.ledger.versions(parcel("often"), 100)
     assert [version.task_id for version in versions] == ALL[:-3:-1]
     last = versions[-1].scraped_at, versions[-1].task_id
@@ -109,8 +109,8 @@ async def test_a_list_with_records_goes_on_where_its_page_ended(client: httpx2.A
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-async def test_an_export_holds_a_page_at_a_time(parts: Parts, form: str) -> None:
-    forms: dict[str, Form[ParcelRecord]] = {"csv": ParcelCsv(), "jsonl": ParcelJsonl()}
+async def test_an_export_holds_a_page_at_a_time(parts: Context, form: str) -> None:
+    forms: dict[str, LineFormat[ParcelRecord]] = {"csv": ParcelCsv(), "jsonl": ParcelJsonl()}
     sent = 0
     with at_most(80 * MIB):
         async for page in parcel_pages(parts.ledger, ParcelFilter()):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import ActivityRow, Beat
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import ActivityRow, WorkerHeartbeat
 from parcelpost.model import Signal
 from parcelpost.protocol.payloads import MetricsSample
 from tests.gateway.making import task
@@ -21,12 +21,12 @@ def signal(selector: str, success: bool, field: str = "owner", platform: str = "
 
 
 async def beat(ledger: Ledger, worker_id: str, now: datetime) -> list[str]:
-    return list(await ledger.beat(Beat(worker_id=worker_id), now, now + HOUR, now - DAY))
+    return list(await ledger.beat(WorkerHeartbeat(worker_id=worker_id), now, now + HOUR, now - DAY))
 
 
 async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime) -> None:
     await beat(ledger, "w1", now)
-    last = Beat(
+    last = WorkerHeartbeat(
         worker_id="w1",
         active_tasks=2,
         platforms=("echo", "\u2028\0"),
@@ -76,7 +76,7 @@ async def test_a_command_is_not_for_a_workers_next_start(ledger: Ledger, now: da
 async def test_a_worker_that_leaves_is_gone_at_once_and_leaves_no_command(ledger: Ledger, now: datetime) -> None:
     await beat(ledger, "w1", now)
     await ledger.order("pause", "w1", now, now)
-    goodbye = Beat(worker_id="w1", leaving=True)
+    goodbye = WorkerHeartbeat(worker_id="w1", leaving=True)
     assert await ledger.beat(goodbye, now, now + HOUR, now - DAY) == []
     assert [await ledger.order("stop", name, now, now) for name in ("", "w1")] == [0, 0]
     (row,) = await ledger.workers()

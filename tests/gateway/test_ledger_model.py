@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.words import Stored, TaskState
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.models import StoreOutcome, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.making import NOON, arrival, parcel, task
@@ -139,10 +139,10 @@ class LedgerMachine(RuleBasedStateMachine):
         for key in ("P0", "P1"):
             said = [answer for answer, (_, of, _, _) in zip(answers, scrapes, strict=True) if of == key]
             won = self.newest_first(key)[:1] != before[key]
-            assert said.count(Stored.INSERTED) == (won and not before[key])
-            assert said.count(Stored.UPDATED) == (won and bool(before[key]))
+            assert said.count(StoreOutcome.INSERTED) == (won and not before[key])
+            assert said.count(StoreOutcome.UPDATED) == (won and bool(before[key]))
         changed = {one for one, kept in self.results.items() if earlier.get(one) != kept}
-        assert len(answers) - answers.count(Stored.DUPLICATE) == len(changed)
+        assert len(answers) - answers.count(StoreOutcome.DUPLICATE) == len(changed)
 
     @rule()
     def requeue(self) -> None:

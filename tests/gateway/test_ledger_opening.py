@@ -15,11 +15,11 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.ledger_sqlite import SqliteLedger
-from parcelpost.gateway.ledger_sqlite.connecting import prepare
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.words import ParcelKey, Stored
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.ledger.sqlite import SqliteLedger
+from parcelpost.gateway.ledger.sqlite_connections import prepare
+from parcelpost.gateway.models import ParcelKey, StoreOutcome
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import arrival, task
 from tests.gateway.servers import address, postgres
@@ -45,7 +45,7 @@ async def test_what_was_stored_is_there_after_opening_again(database: str, now: 
     async with opened(database) as ledger:
         await ledger.store([arrival("a")], "w1", now)
     async with opened(database) as ledger:
-        assert await ledger.store([arrival("a")], "w1", now) == [Stored.DUPLICATE]
+        assert await ledger.store([arrival("a")], "w1", now) == [StoreOutcome.DUPLICATE]
 
 
 @pytest.mark.parametrize("address_of_nothing", ["", "mysql://x/y", "http://x"])
@@ -93,7 +93,7 @@ async def test_a_newer_schema_is_refused(database: str) -> None:
 
 
 async def test_postgresql_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("parcelpost.gateway.ledger_postgres")]:
+    for name in [name for name in sys.modules if name.startswith("parcelpost.gateway.ledger.postgres")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     with pytest.raises(InvalidSettings) as caught:
@@ -121,14 +121,14 @@ async def test_a_server_that_refuses_is_told_from_one_that_is_away(postgres_serv
 async def test_a_text_that_no_database_can_hold_is_bad_input(ledger: Ledger, now: datetime) -> None:
     with pytest.raises(InvalidInput):
         await ledger.store([arrival("x", ParcelKey("echo", "\ud800", "c", "P"))], "w1", now)
-    assert await ledger.store([arrival("x")], "w1", now) == [Stored.INSERTED]
+    assert await ledger.store([arrival("x")], "w1", now) == [StoreOutcome.INSERTED]
 
 
 async def test_a_write_that_fails_fails_alone(ledger: Ledger, now: datetime) -> None:
     bad = arrival("bad", ParcelKey("echo", "\ud800", "c", "P"))
     calls = (ledger.store([bad if n == 5 else arrival(str(n))], "w1", now) for n in range(10))
     answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert [n for n, answer in enumerate(answers) if answer != [Stored.INSERTED]] == [5]
+    assert [n for n, answer in enumerate(answers) if answer != [StoreOutcome.INSERTED]] == [5]
     assert isinstance(answers[5], InvalidInput)
 
 
@@ -159,7 +159,9 @@ async def test_a_full_disk_is_away_and_comes_back(tmp_path: Path, now: datetime)
         with pytest.raises(LedgerUnavailable):
             await ledger.store([arrival(str(n), pad="x" * 5_000) for n in range(100)], "w1", now)
         assert (await ledger.counts())["results"] == 0
-        assert await ledger.store([arrival("a")], "w1", now) == [Stored.INSERTED]  # on a new connection, with room
+        assert await ledger.store([arrival("a")], "w1", now) == [
+            StoreOutcome.INSERTED
+        ]  # on a new connection, with room
 
 
 async def test_a_ledger_can_be_opened_and_read_while_nothing_can_be_written(tmp_path: Path, now: datetime) -> None:
@@ -187,7 +189,7 @@ async def test_a_server_that_stops_is_away_and_what_it_answered_is_there_when_it
             server.ensure_postgres_running()
             for _ in range(20):
                 await ledger.check()
-            assert await ledger.store([arrival("a")], "w1", now) == [Stored.INSERTED]
+            assert await ledger.store([arrival("a")], "w1", now) == [StoreOutcome.INSERTED]
             assert len(await ledger.grant("w1", ["echo"], 9, now, now + timedelta(hours=1))) == 1
 
 

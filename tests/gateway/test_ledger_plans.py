@@ -11,11 +11,10 @@ from typing import Any
 import asyncpg
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.sql.reading import ended_tasks, latest_liens
-from parcelpost.gateway.sql.statements import numbered
-from parcelpost.gateway.words import ParcelFilter
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.ledger.queries import ended_tasks_query, latest_liens_query, numbered
+from parcelpost.gateway.models import ParcelFilter
 from tests.gateway.making import arrival, task
 
 PARCELS = 20_000
@@ -35,7 +34,7 @@ async def test_the_latest_liens_are_found_without_a_look_at_parcels_that_have_no
     async with open_ledger(database, 1, SystemClock()) as ledger:
         await fill(ledger, now)
         assert len(await ledger.latest_liens(ParcelFilter(), 20)) == 20
-    plan = await explained(database, *latest_liens(ParcelFilter(), 20))
+    plan = await explained(database, *latest_liens_query(ParcelFilter(), 20))
     assert "parcels_with_liens" in plan, plan
     assert "SCAN l" not in plan, plan
     assert "Seq Scan on parcels" not in plan, plan
@@ -44,7 +43,7 @@ async def test_the_latest_liens_are_found_without_a_look_at_parcels_that_have_no
 async def test_tasks_not_found_are_listed_without_a_look_at_the_others(database: str, now: datetime) -> None:
     async with open_ledger(database, 1, SystemClock()) as ledger:
         await ledger.add_tasks([task(f"t{number}") for number in range(5_000)], now)
-    plan = await explained(database, *ended_tasks("not_found", "echo", 20, (now, 9)))
+    plan = await explained(database, *ended_tasks_query("not_found", "echo", 20, (now, 9)))
     assert "tasks_without_record" in plan, plan
     assert "TEMP B-TREE" not in plan, plan
 

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 import msgspec
 import pytest
 
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import ParcelFilter
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import ParcelFilter
 from tests.gateway.making import NOON, arrival, parcel
 
 HOUR = timedelta(hours=1)

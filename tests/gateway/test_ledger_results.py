@@ -6,12 +6,17 @@ import random
 from datetime import datetime, timedelta
 from itertools import permutations
 
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import Facts, LeaseEnd, ParcelFilter, ParcelRow, Stored, TaskState
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import LeaseEnd, ParcelFilter, ParcelRow, SearchFields, StoreOutcome, TaskState
 from tests.gateway.making import NOON, arrival, parcel, task
 
 HOUR = timedelta(hours=1)
-INSERTED, UPDATED, KEPT, DUPLICATE = Stored.INSERTED, Stored.UPDATED, Stored.KEPT, Stored.DUPLICATE
+INSERTED, UPDATED, KEPT, DUPLICATE = (
+    StoreOutcome.INSERTED,
+    StoreOutcome.UPDATED,
+    StoreOutcome.KEPT,
+    StoreOutcome.DUPLICATE,
+)
 
 
 async def known(ledger: Ledger, parcel_id: str) -> ParcelRow:
@@ -140,7 +145,7 @@ async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
     data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
     plain = arrival("a")
     odd = type(plain)(
-        task_id="a", parcel=plain.parcel, data=data, facts=Facts(), scraped_at=NOON, parse_duration_ms=0,
+        task_id="a", parcel=plain.parcel, data=data, facts=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
         idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
     )  # fmt: skip
     await ledger.store([odd], "w1", now)

@@ -9,9 +9,9 @@ from asyncio.subprocess import PIPE, Process
 from datetime import datetime, timedelta
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.words import ParcelFilter, Stored, TaskState
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.models import ParcelFilter, StoreOutcome, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import NOON, arrival, parcel, task
@@ -101,8 +101,8 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
 async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database: str, ledger: Ledger) -> None:
     handles = [open_ledger(database, MAX_ATTEMPTS, SystemClock()) for _ in range(3)]
 
-    async def scrapes(handle: Ledger, worker: int) -> list[Stored]:
-        answers: list[Stored] = []
+    async def scrapes(handle: Ledger, worker: int) -> list[StoreOutcome]:
+        answers: list[StoreOutcome] = []
         for n in range(30):
             at = NOON + timedelta(seconds=(n * 7 + worker * 11) % 30)
             liens = [{"face_amount": n}] * ((n + worker) % 4)
@@ -115,8 +115,8 @@ async def test_scrapes_of_one_parcel_from_all_sides_end_with_the_newest(database
     async with handles[0] as a, handles[1] as b, handles[2] as c:
         answers = await asyncio.gather(*(scrapes(handle, n) for n, handle in enumerate((a, b, c))))
     flat = [answer for some in answers for answer in some]
-    assert flat.count(Stored.INSERTED) == 2
-    assert Stored.DUPLICATE not in flat
+    assert flat.count(StoreOutcome.INSERTED) == 2
+    assert StoreOutcome.DUPLICATE not in flat
     lien_count = 0
     for key in (parcel("P"), parcel("Q")):
         versions = await ledger.versions(key, 1_000)
@@ -136,6 +136,6 @@ async def test_a_cancelled_caller_harms_nobody(ledger: Ledger, now: datetime) ->
     for call in calls[::2]:
         call.cancel()
     done = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(answer == [Stored.INSERTED] * 20 for answer in done[1::2])
+    assert all(answer == [StoreOutcome.INSERTED] * 20 for answer in done[1::2])
     rows = await ledger.parcels(ParcelFilter(), None, 1_000)
     assert len(rows) % 20 == 0

@@ -8,8 +8,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from parcelpost.errors import InvalidInput
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.words import Added, Beat, BroughtBack, Ended, Grant, LeaseEnd, TaskRow, TaskState
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import (
+    AddCounts,
+    ExpiredLeases,
+    Grant,
+    LeaseEnd,
+    TaskOutcome,
+    TaskRow,
+    TaskState,
+    WorkerHeartbeat,
+)
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
 from tests.gateway.making import arrival, task
@@ -29,11 +38,11 @@ async def known(ledger: Ledger, task_id: str) -> TaskRow:
 
 
 async def test_a_task_that_is_known_is_not_added_again(ledger: Ledger, now: datetime) -> None:
-    assert await ledger.add_tasks([task("a"), task("b")], now) == Added(new=2, known=0)
+    assert await ledger.add_tasks([task("a"), task("b")], now) == AddCounts(new=2, known=0)
     await granted(ledger, now)
-    assert await ledger.add_tasks([task("b", priority=Priority.URGENT), task("c"), task("c")], now) == Added(1, 2)
+    assert await ledger.add_tasks([task("b", priority=Priority.URGENT), task("c"), task("c")], now) == AddCounts(1, 2)
     assert (await known(ledger, "b")).state is TaskState.LEASED
-    assert await ledger.add_tasks([], now) == Added(0, 0)
+    assert await ledger.add_tasks([], now) == AddCounts(0, 0)
 
 
 async def test_a_grant_carries_the_task_as_it_was_added(ledger: Ledger, now: datetime) -> None:
@@ -66,9 +75,9 @@ async def test_a_lease_that_is_over_brings_its_task_back_until_it_is_dead(ledger
     for attempt in range(1, MAX_ATTEMPTS + 1):
         (grant,) = await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
         assert grant.attempt == attempt
-        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == BroughtBack([], [])
+        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == ExpiredLeases([], [])
         last = attempt == MAX_ATTEMPTS
-        expected = BroughtBack([], ["echo"]) if last else BroughtBack(["echo"], [])
+        expected = ExpiredLeases([], ["echo"]) if last else ExpiredLeases(["echo"], [])
         assert await ledger.bring_back(now + HOUR, 10) == expected
     found = await known(ledger, "a")
     assert (found.state, found.ended_at, found.attempts) == (TaskState.DEAD, now + HOUR, MAX_ATTEMPTS)
@@ -80,20 +89,20 @@ async def test_leases_are_brought_back_a_few_at_a_time_the_oldest_first(ledger: 
     await ledger.add_tasks([task(str(n)) for n in range(5)], now)
     for n in range(5):
         await ledger.grant("w1", ["echo"], 1, now, now + timedelta(minutes=n))
-    assert await ledger.bring_back(now + HOUR, 2) == BroughtBack(["echo", "echo"], [])
+    assert await ledger.bring_back(now + HOUR, 2) == ExpiredLeases(["echo", "echo"], [])
     assert sorted(await granted(ledger, now)) == ["0", "1"]
 
 
 async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
     await ledger.add_tasks([task("done"), task("none"), task("bad"), task("again")], now)
     await granted(ledger, now)
-    assert await ledger.end_task("done", "w1", error=None, again=False, now=now) == Ended("echo", TaskState.DONE)
+    assert await ledger.end_task("done", "w1", error=None, again=False, now=now) == TaskOutcome("echo", TaskState.DONE)
     none = await ledger.end_task("none", "w1", error="no such parcel", again=False, now=now, not_found=True)
-    assert none == Ended("echo", TaskState.NOT_FOUND)
+    assert none == TaskOutcome("echo", TaskState.NOT_FOUND)
     bad = await ledger.end_task("bad", "w1", error="no such page", again=False, now=now)
-    assert bad == Ended("echo", TaskState.FAILED)
+    assert bad == TaskOutcome("echo", TaskState.FAILED)
     again = await ledger.end_task("again", "w1", error="timeout", again=True, now=now)
-    assert again == Ended("echo", TaskState.QUEUED)
+    assert again == TaskOutcome("echo", TaskState.QUEUED)
     ends = {name: await known(ledger, name) for name in ("done", "none", "bad", "again")}
     assert {name: (row.state, row.error, row.leases[-1].end) for name, row in ends.items()} == {
         "done": (TaskState.DONE, None, LeaseEnd.DONE),
@@ -111,7 +120,7 @@ async def test_a_task_that_is_given_back_too_often_is_dead(ledger: Ledger, now: 
     for _ in range(MAX_ATTEMPTS):
         assert await granted(ledger, now) == ["a"]
         ended = await ledger.end_task("a", "w1", error="timeout", again=True, now=now)
-    assert ended == Ended("echo", TaskState.DEAD)
+    assert ended == TaskOutcome("echo", TaskState.DEAD)
     assert (await known(ledger, "a")).state is TaskState.DEAD
 
 
@@ -131,17 +140,17 @@ async def test_a_heartbeat_extends_the_leases_of_its_worker(ledger: Ledger, now:
     await ledger.grant("w1", ["echo"], 1, now - 2 * HOUR, now)
     await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
     await ledger.grant("w2", ["echo"], 1, now, now + HOUR)
-    await ledger.beat(Beat(worker_id="w1"), now, now + 2 * HOUR, oldest_grant=now - HOUR)
+    await ledger.beat(WorkerHeartbeat(worker_id="w1"), now, now + 2 * HOUR, oldest_grant=now - HOUR)
     expiries = [(await known(ledger, name)).leases[0].expires_at for name in ("old", "mine", "other")]
     assert expiries == [now, now + 2 * HOUR, now + HOUR]
-    await ledger.beat(Beat(worker_id="w1"), now, now + HOUR, oldest_grant=now - HOUR)
+    await ledger.beat(WorkerHeartbeat(worker_id="w1"), now, now + HOUR, oldest_grant=now - HOUR)
     assert (await known(ledger, "mine")).leases[0].expires_at == now + 2 * HOUR, "never shorter"
 
 
 async def test_a_worker_that_holds_nothing_extends_nothing(ledger: Ledger, now: datetime) -> None:
     await ledger.add_tasks([task("a")], now)
     await granted(ledger, now)
-    idle = Beat(worker_id="w1", queue={"pending": 0, "completed": 5})
+    idle = WorkerHeartbeat(worker_id="w1", queue={"pending": 0, "completed": 5})
     await ledger.beat(idle, now, now + 2 * HOUR, oldest_grant=now - HOUR)
     assert (await known(ledger, "a")).leases[0].expires_at == now + HOUR
 
@@ -152,7 +161,7 @@ async def test_what_a_worker_does_not_hold_is_queued_again_at_once(ledger: Ledge
     await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
     await ledger.grant("w2", ["echo"], 1, now - MINUTE, now + HOUR)
     await ledger.let_go("w1", now - MINUTE / 2, now)
-    assert await ledger.bring_back(now, 100) == BroughtBack(["echo"], [])
+    assert await ledger.bring_back(now, 100) == ExpiredLeases(["echo"], [])
     states = [(await known(ledger, name)).state for name in ("lost", "on-its-way", "other")]
     assert states == [TaskState.QUEUED, TaskState.LEASED, TaskState.LEASED]
 
@@ -210,7 +219,7 @@ async def test_of_changes_made_at_once_the_one_that_fails_fails_alone(ledger: Le
     names = [str(n) for n in range(20)]
     changes = [ledger.add_tasks([task(name), *([task("bad", "\ud800")] if name == "7" else [])], now) for name in names]
     answers = await asyncio.gather(*changes, return_exceptions=True)
-    assert [type(answer) for answer in answers] == [InvalidInput if name == "7" else Added for name in names]
+    assert [type(answer) for answer in answers] == [InvalidInput if name == "7" else AddCounts for name in names]
     assert sorted(await granted(ledger, now)) == sorted(set(names) - {"7"})
 
 

@@ -12,9 +12,9 @@ import asyncpg
 import pytest
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.sql import schema
-from parcelpost.gateway.words import Ended, Stored, TaskState
+from parcelpost.gateway.ledger import sql
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.models import StoreOutcome, TaskOutcome, TaskState
 from parcelpost.protocol.payloads import MetricsSample
 from parcelpost.raw_store import open_raw_store
 from tests.gateway.conftest import MAX_ATTEMPTS
@@ -77,8 +77,8 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
     before = await rows_of(database)
     assert [table for table, rows in before.items() if not rows] == []
     assert await versions_of(database) == [1]
-    load = schema.load
-    monkeypatch.setattr(schema, "load", lambda folder: [*load(folder), schema.Step(2, SECOND)])
+    load = sql.load_migrations
+    monkeypatch.setattr(sql, "load_migrations", lambda folder: [*load(folder), sql.Migration(2, SECOND)])
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
         after = await rows_of(database)
         assert {row["note"] for row in after["tasks"]} == {"upgraded"}
@@ -93,13 +93,13 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
         ended = await ledger.end_task(
             granted[0].task.task_id, "harlow-01", error="", again=False, now=now, not_found=True
         )
-        assert ended == Ended("qpublic", TaskState.NOT_FOUND)
-        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.INSERTED]
-        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.DUPLICATE]
+        assert ended == TaskOutcome("qpublic", TaskState.NOT_FOUND)
+        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.INSERTED]
+        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.DUPLICATE]
         assert (await ledger.add_tasks([task("new")], now)).new == 1
         assert {row.beat.worker_id for row in await ledger.workers()} == {row["worker_id"] for row in before["workers"]}
         await ledger.prune(now, now, 1_000)
         await ledger.check()
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
-        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [Stored.DUPLICATE]
+        assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.DUPLICATE]
     assert await versions_of(database) == [1, 2]

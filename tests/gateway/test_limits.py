@@ -12,9 +12,9 @@ import pytest
 import zstandard
 
 from parcelpost.clock import ManualClock
-from parcelpost.gateway.bodies import Patience
-from parcelpost.gateway.limits import Limits
-from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.errors import ApiError
+from parcelpost.gateway.limits import RateLimiter
+from parcelpost.gateway.uploads import BodyTimeout
 from tests.gateway.stage import PAGE, a_client, a_form, some_parts
 
 WORK = "/internal/work?platforms=echo"
@@ -36,9 +36,9 @@ async def test_a_worker_that_asks_too_often_is_told_when_to_come_back(tmp_path: 
 
 def test_a_worker_that_is_a_little_too_fast_is_slowed_down() -> None:
     clock = ManualClock()
-    limits = Limits(2.0, clock)
+    limits = RateLimiter(2.0, clock)
     assert [limits.take("w-1") for _ in range(6)] == [0.0] * 4 + [0.5, 1.0]
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         limits.take("w-1")
     clock.advance(0.5)
     assert limits.take("w-1") == 1.0
@@ -46,7 +46,7 @@ def test_a_worker_that_is_a_little_too_fast_is_slowed_down() -> None:
 
 def test_many_workers_are_asked_to_rest_longer() -> None:
     clock = ManualClock()
-    limits = Limits(1.0, clock)
+    limits = RateLimiter(1.0, clock)
     for number in range(2_000):
         limits.is_new(f"w-{number}")
     assert (limits.rest(1), limits.rest(0)) == (5, 100)
@@ -55,7 +55,7 @@ def test_many_workers_are_asked_to_rest_longer() -> None:
 
 
 def test_the_table_of_workers_is_bounded() -> None:
-    limits = Limits(0.5, ManualClock())
+    limits = RateLimiter(0.5, ManualClock())
     assert [limits.is_new("first") for _ in range(2)] == [True, False]
     for number in range(20_000):
         limits.is_new(f"w-{number}")
@@ -143,7 +143,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> No
         yield b"["
         await asyncio.Event().wait()
 
-    async with some_parts(tmp_path, patience=Patience(seconds=0.05)) as parts, a_client(parts) as client:
+    async with some_parts(tmp_path, patience=BodyTimeout(seconds=0.05)) as parts, a_client(parts) as client:
         for path in ("/internal/results", "/internal/heartbeat"):
             answer = await client.post(path, content=body())
             assert (answer.status_code, answer.headers["connection"]) == (408, "close")

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 import asyncpg
 import pytest
 
-from parcelpost.gateway.ledger import Ledger
-from parcelpost.gateway.ledger_postgres.tasks import GRANT
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.postgres import _GRANT_TASKS
 from tests.gateway.making import task
 
 HOUR = timedelta(hours=1)
@@ -33,7 +33,7 @@ async def test_a_grant_that_is_not_over_holds_no_more_than_it_takes(
     ledger: Ledger, now: datetime, other: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     await ledger.add_tasks([task(str(n), PLATFORMS[n % 2]) for n in range(20)], now)
-    taken = await other.fetch(GRANT, "w1", PLATFORMS, 10, now, now + HOUR)
+    taken = await other.fetch(_GRANT_TASKS, "w1", PLATFORMS, 10, now, now + HOUR)
     grants = await ledger.grant("w2", PLATFORMS, 10, now, now + HOUR)
     assert [row["task_id"] for row in taken] == [str(n) for n in range(10)]
     assert [grant.task.task_id for grant in grants] == [str(n) for n in range(10, 20)]
@@ -43,7 +43,7 @@ async def test_a_grant_looks_past_all_that_others_are_taking(
     ledger: Ledger, now: datetime, other: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     await ledger.add_tasks([task(str(n)) for n in range(102)], now)
-    await other.fetch(GRANT, "w1", PLATFORMS, 100, now, now + HOUR)
+    await other.fetch(_GRANT_TASKS, "w1", PLATFORMS, 100, now, now + HOUR)
     grants = await ledger.grant("w2", PLATFORMS, 3, now, now + HOUR)
     assert [grant.task.task_id for grant in grants] == ["100", "101"]
     assert await ledger.grant("w2", PLATFORMS, 3, now, now + HOUR) == []
@@ -53,7 +53,7 @@ async def test_a_queue_just_filled_is_read_at_its_head_only(
     ledger: Ledger, now: datetime, other: asyncpg.Connection[asyncpg.Record]
 ) -> None:
     await ledger.add_tasks([task(str(n), PLATFORMS[n % 2]) for n in range(20_000)], now)
-    await other.fetch(GRANT, "w1", PLATFORMS, 10, now, now + HOUR)
+    await other.fetch(_GRANT_TASKS, "w1", PLATFORMS, 10, now, now + HOUR)
     read = await other.fetchrow(
         "SELECT seq_tup_read, idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = 'tasks'::regclass"
     )

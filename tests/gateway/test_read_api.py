@@ -16,10 +16,10 @@ import httpx2
 import pytest
 
 from parcelpost.clock import ManualClock
+from parcelpost.gateway.api.params import parcel_path, parse_parcel_path
 from parcelpost.gateway.app import make_app
-from parcelpost.gateway.parts import Parts
-from parcelpost.gateway.read_api.addresses import address_of, read_address
-from parcelpost.gateway.words import ParcelKey
+from parcelpost.gateway.context import Context
+from parcelpost.gateway.models import ParcelKey
 from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
 from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_parts
 
@@ -35,25 +35,25 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def parts(database: str, tmp_path: Path) -> AsyncIterator[Parts]:
+async def parts(database: str, tmp_path: Path) -> AsyncIterator[Context]:
     async with some_parts(tmp_path, database=database) as made:
         yield made
 
 
 @pytest.fixture
-async def client(parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
     async with a_client(parts) as made:
         yield made
 
 
-async def store(parts: Parts, *records: dict[str, Any], page: bytes | None = None) -> None:
+async def store(parts: Context, *records: dict[str, Any], page: bytes | None = None) -> None:
     given = {"platform": "vgsi", "state": "CT", "county": "hartford"}
     for number, record in enumerate(records):
         at = parts.clock.now() + timedelta(days=number)
         await parts.ledger.store([an_arrival({**given, **record}, at, f"t{number}", page)], "w-1", at)
 
 
-async def store_at_once(parts: Parts, records: Iterable[dict[str, Any]]) -> None:
+async def store_at_once(parts: Context, records: Iterable[dict[str, Any]]) -> None:
     given, now = {"platform": "vgsi", "state": "CT", "county": "hartford"}, parts.clock.now()
     arrivals = [an_arrival({**given, **record}, now, f"t{number}") for number, record in enumerate(records)]
     await parts.ledger.store(arrivals, "w-1", now)
@@ -93,7 +93,7 @@ FILTERS = [
 
 
 async def test_parcels_are_found_by_what_is_asked(
-    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
 ) -> None:
     await store(parts, *RECORDS)
     for query, expected in FILTERS:
@@ -101,7 +101,7 @@ async def test_parcels_are_found_by_what_is_asked(
             assert await ids(client, query) == expected
 
 
-async def test_pages_follow_each_other_without_gap_or_repetition(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_pages_follow_each_other_without_gap_or_repetition(parts: Context, client: httpx2.AsyncClient) -> None:
     await store(parts, *({"parcel_id": f"{number:03}"} for number in range(25)))
     seen: list[str] = []
     cursor = ""
@@ -114,7 +114,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition(parts: Parts, c
     assert seen == [f"{number:03}" for number in range(25)]
 
 
-async def test_liens_are_paged_too_with_exact_amounts(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_liens_are_paged_too_with_exact_amounts(parts: Context, client: httpx2.AsyncClient) -> None:
     liens = [{"certificate_number": str(number), "face_amount": number + 0.1} for number in range(5)]
     await store(parts, {"parcel_id": "a", "liens": liens}, {"parcel_id": "b", "liens": liens})
     first = await client.get("/v1/liens?limit=7")
@@ -124,7 +124,7 @@ async def test_liens_are_paged_too_with_exact_amounts(parts: Parts, client: http
     assert '"amount":4.10' in second.text
 
 
-async def test_the_latest_come_first_and_page_by_page(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_the_latest_come_first_and_page_by_page(parts: Context, client: httpx2.AsyncClient) -> None:
     liens = [{"certificate_number": str(number)} for number in range(5)]
     now, given = parts.clock.now(), {"platform": "vgsi", "state": "CT", "county": "hartford", "liens": liens}
     for batch in ("abcdefg", "hij"):  # those of one batch came at the same moment
@@ -198,14 +198,14 @@ KEYS = [
 
 
 async def test_every_parcel_has_an_address_of_its_own(
-    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
 ) -> None:
     for key in KEYS:
         with subtests.test(key=key):
             record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
             await store(parts, record, page=b"a page")
             await keep_page(parts.raw_store, b"a page")
-            assert read_address(address_of(key).encode()) == (key, False)
+            assert parse_parcel_path(parcel_path(key).encode()) == (key, False)
             everything = (await client.get("/v1/parcels")).json()["parcels"]
             (listed,) = (one for one in everything if record.items() <= one.items())
             answer = await client.get(listed["address"])
@@ -215,14 +215,14 @@ async def test_every_parcel_has_an_address_of_its_own(
 
 
 def test_slashes_that_were_not_encoded_belong_to_the_number() -> None:
-    assert read_address(b"/v1/parcels/vgsi/CT/x/12/34") == (ParcelKey("vgsi", "CT", "x", "12/34"), False)
-    assert read_address(b"/v1/parcels/vgsi/CT/x/12/34/raw") == (ParcelKey("vgsi", "CT", "x", "12/34"), True)
-    assert read_address(b"/v1/parcels/vgsi/CT/x") is None
-    assert read_address(b"/v1/parcels/vgsi/CT/x/%00") is None
-    assert read_address(b"/v1/parcels/vgsi/CT/x/%ff") is None
+    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/12/34") == (ParcelKey("vgsi", "CT", "x", "12/34"), False)
+    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/12/34/raw") == (ParcelKey("vgsi", "CT", "x", "12/34"), True)
+    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x") is None
+    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/%00") is None
+    assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/%ff") is None
 
 
-async def test_one_parcel_comes_with_what_changed(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_one_parcel_comes_with_what_changed(parts: Context, client: httpx2.AsyncClient) -> None:
     await store(parts, {"parcel_id": "1", "tax_due": 10.10}, {"parcel_id": "1", "tax_due": 12.5, "scraped_at": "x"})
     answer = await client.get("/v1/parcels/vgsi/CT/hartford/1")
     told = answer.json()
@@ -235,7 +235,7 @@ async def test_one_parcel_comes_with_what_changed(parts: Parts, client: httpx2.A
     assert told["parcel"]["tax_due"] == 12.5
 
 
-async def test_a_page_is_a_download_that_no_browser_renders(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_page_is_a_download_that_no_browser_renders(parts: Context, client: httpx2.AsyncClient) -> None:
     page = b"<script>alert(1)</script>"
     digest = await keep_page(parts.raw_store, page)
     other = await keep_page(parts.raw_store, b"of another parcel")
@@ -254,7 +254,7 @@ async def test_a_page_is_a_download_that_no_browser_renders(parts: Parts, client
 
 
 async def test_an_export_holds_every_row_once_in_either_form(
-    subtests: pytest.Subtests, parts: Parts, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
 ) -> None:
     lien = [{"certificate_number": "7", "face_amount": 5}]
     await store_at_once(parts, ({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
@@ -272,7 +272,7 @@ async def test_an_export_holds_every_row_once_in_either_form(
             assert (await client.get(f"/v1/export/{kind}.csv?limit=5")).status_code == 422
 
 
-async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: Parts) -> None:
+async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: Context) -> None:
     await store_at_once(parts, ({"parcel_id": f"{number:04}"} for number in range(1_000)))
     app = make_app(parts)
     scope = {
@@ -312,7 +312,7 @@ async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: P
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 
-async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_an_overview_tells_how_everything_is(parts: Context, client: httpx2.AsyncClient) -> None:
     await fill(parts.ledger, parts.raw_store, parts.clock.now(), parcels=6)
     told = (await client.get("/v1/overview?hours=1")).json()
     assert told["counts"]["parcels"] == 6
@@ -340,7 +340,7 @@ async def test_an_overview_tells_how_everything_is(parts: Parts, client: httpx2.
 
 
 async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
-    parts: Parts, client: httpx2.AsyncClient
+    parts: Context, client: httpx2.AsyncClient
 ) -> None:
     one = {"platform": "vgsi", "state": "NH", "county": "grafton", "field": "owner", "failing": ["css #o"]}
     rates = {"success_rate": 0.9, "used_to": 1.0, "example": "t1"}
@@ -359,7 +359,7 @@ async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
     assert (await client.get("/v1/overview")).json()["platforms"] == []
 
 
-async def test_a_task_is_shown_with_its_leases(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_is_shown_with_its_leases(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task("a/b c"))
     now = parts.clock.now()
     await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
@@ -368,7 +368,7 @@ async def test_a_task_is_shown_with_its_leases(parts: Parts, client: httpx2.Asyn
     assert (await client.get("/v1/tasks/none")).status_code == 404
 
 
-async def test_a_command_waits_for_its_worker(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_command_waits_for_its_worker(parts: Context, client: httpx2.AsyncClient) -> None:
     now = parts.clock.now()
     for worker_id in ("w-1", "w-2"):
         await parts.ledger.beat(a_beat(worker_id), now, now, now)
@@ -396,7 +396,7 @@ async def test_a_worker_that_said_goodbye_has_stopped_and_is_not_away(client: ht
     assert (await client.post("/v1/commands", json={"command": "stop", "worker_id": "w-1"})).status_code == 404
 
 
-async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_tasks_are_added_whatever_stands_beside_them(parts: Context, client: httpx2.AsyncClient) -> None:
     good = {"task_id": "t1", "platform": "echo", "target": {"parcel_id": 7, "state": "CT", "county": ""}, "priority": 1}
     bad = [{"task_id": "t2"}, 7, {**good, "task_id": "t3", "priority": 9}]
     answer = (await client.post("/v1/tasks", json=[bad[0], good, bad[1], bad[2]])).json()
@@ -409,7 +409,7 @@ async def test_tasks_are_added_whatever_stands_beside_them(parts: Parts, client:
     assert (await client.post("/v1/tasks", content=b"[{")).status_code == 422
 
 
-async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Context, client: httpx2.AsyncClient) -> None:
     now = parts.clock.now()
     await add_tasks(parts, *(a_task(f"t{number}") for number in range(3)))
     for grant in await parts.ledger.grant("w-1", ["echo"], 3, now, now + timedelta(minutes=1)):
@@ -427,7 +427,7 @@ async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Parts, c
         assert (await client.get(f"/v1/tasks{bad}")).status_code == 422, bad
 
 
-async def test_a_task_that_can_be_added_can_be_delivered(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_a_task_that_can_be_added_can_be_delivered(parts: Context, client: httpx2.AsyncClient) -> None:
     longest = {"parcel_id": "x" * 500, "state": "CT", "county": "x" * 500}
     good: dict[str, Any] = {"task_id": "é" * 250, "platform": "p" * 500, "target": longest}
     bad = [{**good, "task_id": "é" * 251}, {**good, "task_id": "t", "platform": "p" * 501}]
@@ -483,7 +483,7 @@ async def test_the_document_says_which_token_each_route_takes(client: httpx2.Asy
     assert "readToken" in (await client.get("/docs")).text
 
 
-async def test_failed_tasks_are_queued_again(parts: Parts, client: httpx2.AsyncClient) -> None:
+async def test_failed_tasks_are_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
     await add_tasks(parts, a_task())
     now = parts.clock.now()
     await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))

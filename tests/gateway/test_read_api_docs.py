@@ -43,7 +43,7 @@ async def test_every_example_works(tmp_path: Path) -> None:
 
 
 def test_every_route_and_parameter_is_named() -> None:
-    from parcelpost.gateway.read_api.asking import Listed
+    from parcelpost.gateway.api.params import ListParams
 
     text = PAGE.read_text()
-    assert [name for name in Listed.model_fields if f"`{name}`" not in text] == []
+    assert [name for name in ListParams.model_fields if f"`{name}`" not in text] == []

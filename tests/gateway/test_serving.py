@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.errors import InvalidSettings, Refused, Unauthorized
 from parcelpost.events import Event
-from parcelpost.gateway.opening import open_ledger
-from parcelpost.gateway.serving import serve
-from parcelpost.gateway.sweeping import Sweeper
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.gateway.maintenance import Maintenance
+from parcelpost.gateway.server import serve
 from parcelpost.model import Signal
 from parcelpost.settings.schema import GatewaySettings, ServerSettings, Settings
 from parcelpost.settings.secrets import without_password
@@ -180,9 +180,9 @@ def test_no_password_is_shown(database: str, said: str) -> None:
 STUCK = """
 import sys, time
 from parcelpost.cli import gateway_serve
-from parcelpost.gateway import bodies, serving
-gateway_serve._LAST_SECONDS, serving.GRACE_SECONDS = 0.5, 0.5
-bodies._THREADS.submit(time.sleep, 3_600)
+from parcelpost.gateway import server, uploads
+gateway_serve._LAST_SECONDS, server.GRACE_SECONDS = 0.5, 0.5
+uploads._THREADS.submit(time.sleep, 3_600)
 from parcelpost.cli.main import main
 sys.argv = ["parcelpost", "gateway", "serve", "--port", "0"]
 main()
@@ -209,7 +209,7 @@ async def test_leases_that_are_over_come_back(tmp_path: Path) -> None:
     async with some_parts(tmp_path, clock=clock, events=events, max_attempts=1) as parts:
         await add_tasks(parts, a_task())
         await parts.ledger.grant("w-1", ["echo"], 1, clock.now(), clock.now() + timedelta(seconds=10))
-        sweeper = Sweeper(parts)
+        sweeper = Maintenance(parts)
         await sweeper.step()
         clock.advance(11)
         await sweeper.step()
@@ -228,7 +228,7 @@ async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: P
     clock = ManualClock()
     disk = tmp_path / "disk"
     async with some_parts(tmp_path, clock=clock, events=events, database=str(disk / "gateway.db")) as parts:
-        sweeper = Sweeper(parts)
+        sweeper = Maintenance(parts)
         disk.rename(tmp_path / "unplugged")
         parts.tally.count("echo", "stored", 3)
         await sweeper.step()
@@ -248,7 +248,7 @@ async def test_a_sweep_that_fails_is_told_and_tried_again_and_keeps_no_other_fro
     async with some_parts(tmp_path, events=events) as parts:
         rename(tmp_path / "gateway.db", "leases", "elsewhere")
         parts.tally.count("echo", "stored", 3)
-        sweeper = Sweeper(parts)
+        sweeper = Maintenance(parts)
         assert [await sweeper.step() for _ in range(7)] == [2, 4, 6, 8, 10, 10, 10]
         assert [row.count for row in await parts.ledger.activity(parts.clock.now() - DAY)] == [3]
         rename(tmp_path / "gateway.db", "elsewhere", "leases")

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Event, PageFetched
-from parcelpost.scrapers.exchange import FetchOptions
-from parcelpost.scrapers.fetcher import PageFetcher
-from parcelpost.scrapers.keeping import PageCache
+from parcelpost.scrapers.fetch.cache import CacheStore
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.fetch.exchange import FetchOptions
 
 HERE = FetchOptions(allow_private=("127.0.0.1",), pace_seconds=0.0, obey_robots=False)
 """Asks this machine, as often as it likes."""
@@ -35,7 +35,7 @@ class Fetching:
 
 @asynccontextmanager
 async def fetching(
-    clock: Clock | None = None, *, cache: PageCache | None = None, resolve: Any = None, **options: Any
+    clock: Clock | None = None, *, cache: CacheStore | None = None, resolve: Any = None, **options: Any
 ) -> AsyncIterator[Fetching]:
     events: list[Event] = []
     more = {"resolve": resolve} if resolve else {}

@@ -13,8 +13,8 @@ import pytest
 
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
 from parcelpost.scrapers import as_platform
-from parcelpost.scrapers.adapted import Adapted, How
 from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.plugins import PluginAdapter, PluginSpec
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.sandbox import Sandbox
 from tests.scrapers.fetching import fetching
@@ -32,7 +32,7 @@ async def lpm(tmp_path: Path) -> AsyncIterator[LocalPersistenceManager]:
 
 
 async def outcome_of(offered: Callable[..., Any], task: Task | None = None, **how: Any) -> Outcome:
-    found = Adapted(offered, How(**how)).scrape(task or a_task())
+    found = PluginAdapter(offered, PluginSpec(**how)).scrape(task or a_task())
     return await found if isinstance(found, Awaitable) else found
 
 
@@ -46,7 +46,7 @@ async def data_of(offered: Callable[..., Any], task: Task | None = None, **how: 
 
 
 async def test_a_plain_function_answers_at_once_and_outside_of_any_loop() -> None:
-    found = Adapted(lambda target: {"owner": "Ann"}).scrape(a_task())
+    found = PluginAdapter(lambda target: {"owner": "Ann"}).scrape(a_task())
     assert found == Done(data={**IDENTITY, "owner": "Ann"})
 
 
@@ -244,7 +244,7 @@ async def test_a_classes_methods_are_found_by_their_usual_names() -> None:
 
 async def test_each_thread_has_an_object_of_its_own() -> None:
     Old.made.clear()
-    adapted = Adapted(Old)
+    adapted = PluginAdapter(Old)
     threads = [threading.Thread(target=lambda: [adapted.scrape(a_task()) for _ in range(3)]) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -254,11 +254,11 @@ async def test_each_thread_has_an_object_of_its_own() -> None:
 
 async def test_a_class_without_a_method_to_call_is_no_platform() -> None:
     with pytest.raises(TypeError, match=r"a int is no platform: it has no scrape or scrape_parcel to call"):
-        Adapted(7)
+        PluginAdapter(7)
     with pytest.raises(TypeError, match="a Old has no absent to call"):
-        Adapted(Old(), How(parse="absent"))
+        PluginAdapter(Old(), PluginSpec(parse="absent"))
     with pytest.raises(TypeError, match="it has no absent to call"):
-        Adapted(Old, How(scrape="absent")).scrape(a_task())
+        PluginAdapter(Old, PluginSpec(scrape="absent")).scrape(a_task())
 
 
 # The mark
@@ -310,7 +310,7 @@ async def fetched(site: Website, offered: Any, *, cache: Any = None, times: int 
     """As a worker does it: each attempt on a stage, with a session of its own."""
     stage, found = Sandbox("test"), []
     async with fetching(cache=cache) as one:
-        adapted = Adapted(offered, How(**how), lambda task: one.fetcher.session())
+        adapted = PluginAdapter(offered, PluginSpec(**how), lambda task: one.fetcher.session())
         for _ in range(times):
             outcome = await stage.run(adapted.scrape, a_task(url=f"{site.url}/1"), 60)
             assert outcome is not None
@@ -441,7 +441,7 @@ async def test_where_nothing_is_fetched_a_function_that_must_is_given_up() -> No
 
 
 def read_again(page: Page, parse: Any) -> object:
-    return Adapted(lambda: "", How(parse=parse)).parse("vgsi", page, a_task().target)
+    return PluginAdapter(lambda: "", PluginSpec(parse=parse)).parse("vgsi", page, a_task().target)
 
 
 def as_text(html: str) -> dict[str, Any]:
@@ -494,7 +494,7 @@ async def test_what_reads_again_asks_nobody_and_may_be_async() -> None:
     wants = GiveUp("owner_online wants a fetcher, and nothing is fetched here")
     assert read_again(Page(body=b"<p>"), owner_online) == wants
     assert read_again(Page(body=b" "), parse) == Retry("the page is empty")
-    without = Adapted(lambda: "")
+    without = PluginAdapter(lambda: "")
     assert not without.can_read
     assert without.parse("vgsi", Page(body=b"<p>"), a_task().target) == GiveUp("there is no parse function")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.scrapers.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
 
 PLACE = "MARIGOLD, FL 32099"
 

@@ -14,9 +14,9 @@ import pytest
 
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Page, Retry, Target
 from parcelpost.scrapers.platforms import NAMES, county_platform
-from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
+from parcelpost.simulator.web import Layout
 from tests.scrapers.mutations import mutated
 from tests.simulator.asking import list_page, parcel_page
 
@@ -45,7 +45,7 @@ def pages() -> list[tuple[str, bytes]]:
         found += [
             (name, make(name, WORLD, number, looks).body)
             for number in numbers
-            for looks in (Looks(), Looks(redesigned=True))
+            for looks in (Layout(), Layout(redesigned=True))
         ]
     if CORPUS:
         files = (file for name in NAMES for file in sorted(Path(CORPUS, name).glob("*")))

@@ -11,13 +11,12 @@ import pytest
 
 from parcelpost.clock import SystemClock
 from parcelpost.events import BrowsersUnavailable, Event
-from parcelpost.scrapers.browser_pool import BrowserPool
-from parcelpost.scrapers.browsers import chromium
-from parcelpost.scrapers.browsers.bounded import NotDone
-from parcelpost.scrapers.browsers.chromium import Found, Missing
-from parcelpost.scrapers.browsers.driver import Driver
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.fetch_errors import NoBrowser
+from parcelpost.scrapers.browser import chromium
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver
+from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable
 from parcelpost.storage import LocalPersistenceManager
 
 
@@ -37,27 +36,27 @@ def _nothing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.skipif(sys.platform == "darwin", reason="applications are looked for in fixed places too")
 def test_where_there_is_none_it_is_said_what_to_install() -> None:
     found = chromium.find()
-    assert isinstance(found, Missing)
+    assert isinstance(found, ChromiumMissing)
     assert found.reason == "no Chromium was found"
     assert "playwright install chromium" in found.hint
 
 
 def test_the_named_one_goes_first_then_playwrights_newest_then_the_systems(tmp_path: Path) -> None:
     system = program(tmp_path / "bin" / "chromium")
-    assert chromium.find() == Found(path=system, source="system")
+    assert chromium.find() == ChromiumFound(path=system, source="system")
     program(tmp_path / "own" / "chromium-999" / "chrome-linux" / "chrome")
     own = program(tmp_path / "own" / "chromium-1234" / "chrome-linux64" / "chrome")
-    assert chromium.find() == Found(path=own, source="playwright")
+    assert chromium.find() == ChromiumFound(path=own, source="playwright")
     shell = program(tmp_path / "own" / "chromium_headless_shell-1234" / "chrome-linux" / "headless_shell")
-    assert chromium.find() == Found(path=shell, source="playwright")
+    assert chromium.find() == ChromiumFound(path=shell, source="playwright")
     named = program(tmp_path / "elsewhere" / "mine")
-    assert chromium.find(BrowserOptions(executable=named)) == Found(path=named, source="settings")
-    assert chromium.find(BrowserOptions(executable="chromium")) == Found(path=system, source="settings")
+    assert chromium.find(BrowserOptions(executable=named)) == ChromiumFound(path=named, source="settings")
+    assert chromium.find(BrowserOptions(executable="chromium")) == ChromiumFound(path=system, source="settings")
 
 
 def test_a_name_that_is_no_program_is_told() -> None:
     found = chromium.find(BrowserOptions(executable="/no/such/chromium"))
-    assert isinstance(found, Missing)
+    assert isinstance(found, ChromiumMissing)
     assert found.reason == "there is no program /no/such/chromium"
 
 
@@ -88,7 +87,9 @@ async def test_without_playwright_the_pool_says_what_to_install(
         )
         async with opened as pool:
             for _ in range(2):
-                with pytest.raises(NoBrowser, match=r"Playwright is not installed .*'\.\[browser\]'") as caught:
+                with pytest.raises(
+                    BrowserUnavailable, match=r"Playwright is not installed .*'\.\[browser\]'"
+                ) as caught:
                     async with pool.lend("t1"):
                         pass
                 assert caught.value.after_seconds > 30
@@ -104,7 +105,7 @@ async def test_a_pool_of_none_starts_none(tmp_path: Path) -> None:
             BrowserOptions(most=0), lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=lambda _: None
         )
         async with opened as pool:
-            with pytest.raises(NoBrowser, match=r"browser\.most is 0"):
+            with pytest.raises(BrowserUnavailable, match=r"browser\.most is 0"):
                 async with pool.lend("t1"):
                     pass
             assert pool.figures.problem == "browser.most is 0"
@@ -128,8 +129,8 @@ async def test_without_a_home_there_is_nothing_in_it_and_the_reason_is_told(monk
     for name in ("HOME", "XDG_CACHE_HOME", "PLAYWRIGHT_BROWSERS_PATH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
-    assert isinstance(chromium.find(), Missing)
-    assert [place for place in chromium.places() if "Playwright" in place] == []
-    with pytest.raises(NotDone, match="this user has none") as caught:
-        await Driver.start(SystemClock())
+    assert isinstance(chromium.find(), ChromiumMissing)
+    assert [place for place in chromium.search_places() if "Playwright" in place] == []
+    with pytest.raises(BrowserCallFailed, match="this user has none") as caught:
+        await PlaywrightDriver.start(SystemClock())
     assert caught.value.hint == "set HOME to any folder"

@@ -10,17 +10,14 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import Page, Site
-from parcelpost.scrapers.browsers.blocking import is_blocked, is_tracker
-from parcelpost.scrapers.browsers.course import Course
-from parcelpost.scrapers.browsers.loading import Wanted
-from parcelpost.scrapers.browsers.options import Kind
-from parcelpost.scrapers.browsers.page_log import PageLog
-from parcelpost.scrapers.browsers.profiles import KeptCookies, is_name, saved
-from parcelpost.scrapers.browsers.steps import Fill
-from parcelpost.scrapers.counties import parse
-from parcelpost.scrapers.fetch_errors import CannotFetch, NoBrowser, TryLater, TurnedAway
-from parcelpost.scrapers.guard import Guard
-from parcelpost.scrapers.shell import is_shell
+from parcelpost.scrapers.browser.base import BlockedKind, Fill
+from parcelpost.scrapers.browser.navigation import Navigation, PageLog, is_blocked, is_tracker
+from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, load_profile
+from parcelpost.scrapers.browser.rendering import RenderRequest
+from parcelpost.scrapers.counties import parse_counties
+from parcelpost.scrapers.fetch.errors import BrowserUnavailable, CannotFetch, RetryLater, SiteBlocked
+from parcelpost.scrapers.fetch.guard import Guard
+from parcelpost.scrapers.html.document import is_shell
 
 ADAMS, BAKER = Site("vgsi", "CT", "adams"), Site("vgsi", "CT", "baker")
 HTML = "text/html; charset=utf-8"
@@ -41,7 +38,7 @@ def test_trackers_are_known_with_their_subdomains() -> None:
 
 
 def test_what_is_not_looked_at_is_blocked() -> None:
-    everything: tuple[Kind, ...] = ("image", "font", "media", "tracker")
+    everything: tuple[BlockedKind, ...] = ("image", "font", "media", "tracker")
     assert is_blocked("https://c.example.org/a.png", "image", "c.example.org", everything)
     assert not is_blocked("https://c.example.org/a.png", "image", "c.example.org", everything[1:])
     assert not is_blocked("https://c.example.org/a.js", "script", "c.example.org", everything)
@@ -89,16 +86,16 @@ def test_given_secrets_are_taken_out_wherever_they_stand() -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "a.json", "-a", "a\n", "ä", "a" * 65])
 def test_what_is_no_name_of_a_profile(name: str, tmp_path: Path) -> None:
-    assert not is_name(name)
-    with pytest.raises(NoBrowser):
-        saved(tmp_path, name)
+    assert not is_profile_name(name)
+    with pytest.raises(BrowserUnavailable):
+        load_profile(tmp_path, name)
     entry = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "x"\nsite = "https://x.org"\n'
     entry += f"profile = {json.dumps(name)}"
     if name:
         with pytest.raises(InvalidSettings, match="profile must be"):
-            parse("test", entry)
+            parse_counties("test", entry)
     else:
-        assert parse("test", entry)[0].profile == ""
+        assert parse_counties("test", entry)[0].profile == ""
 
 
 def test_a_profile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
@@ -106,20 +103,20 @@ def test_a_profile_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     (tmp_path / "large.json").write_bytes(b" " * (5 * 1024**2))
     (tmp_path / "odd.json").write_text('{"cookies": [{"name": "a", "value": "1", "domain": ""}]}')
     (tmp_path / "good.json").write_text('{"cookies": [{"name": "a", "value": "1", "domain": "x.org", "more": 1}]}')
-    (cookie,) = saved(tmp_path, "good")["cookies"]
+    (cookie,) = load_profile(tmp_path, "good")["cookies"]
     assert (cookie["name"], cookie["domain"], cookie["path"], cookie["expires"]) == ("a", "x.org", "/", -1)
     for number, damaged in enumerate(DAMAGED):
         (tmp_path / f"damaged{number}.json").write_text(damaged)
     reasons = {"missing": "no such file", "broken": "cannot be read", "large": "larger than", "odd": "cannot be read"}
     reasons |= {f"damaged{number}": "cannot be read" for number in range(len(DAMAGED))}
     for name, why in reasons.items():
-        with pytest.raises(NoBrowser, match=why) as waits:
-            saved(tmp_path, name)
+        with pytest.raises(BrowserUnavailable, match=why) as waits:
+            load_profile(tmp_path, name)
         assert f"--profile {name}" in waits.value.remedy
 
 
 def test_a_site_s_own_cookies_are_newer_than_a_profile_s() -> None:
-    kept = KeptCookies()
+    kept = CookieJars()
     old, new = (
         {"name": "a", "domain": "x", "path": "/", "value": "1"},
         {"name": "a", "domain": "x", "path": "/", "value": "2"},
@@ -136,11 +133,11 @@ def test_a_site_s_own_cookies_are_newer_than_a_profile_s() -> None:
 def test_a_rendered_page_is_kept_by_what_was_asked_of_it() -> None:
     url = httpx2.URL("https://c.example.org/a?b=1")
     keys = {
-        Wanted(url=url).key,
-        Wanted(url=url, until="#a").key,
-        Wanted(url=url, profile="me").key,
-        Wanted(url=url, steps=(Fill("#a", "1"),)).key,
-        Wanted(url=url, steps=(Fill("#a", "2"),)).key,
+        RenderRequest(url=url).key,
+        RenderRequest(url=url, until="#a").key,
+        RenderRequest(url=url, profile="me").key,
+        RenderRequest(url=url, steps=(Fill("#a", "1"),)).key,
+        RenderRequest(url=url, steps=(Fill("#a", "2"),)).key,
     }
     assert len(keys) == 5
     assert all(key.startswith(f"{url}#rendered-") for key in keys)
@@ -162,15 +159,15 @@ def test_a_shell_is_known_by_its_scripts_and_by_saying_nothing(body: bytes, shel
 
 
 def test_a_course_ends_where_it_leads_astray() -> None:
-    def course() -> Course:
+    def course() -> Navigation:
         allows = lambda url: "private" not in url.path  # noqa: E731 - short
-        return Course(httpx2.URL("https://c.example.org/a"), Guard(), allows, 3)
+        return Navigation(httpx2.URL("https://c.example.org/a"), Guard(), allows, 3)
 
     for place, failure in (
-        ("https://c.example.org/Login", TurnedAway),
+        ("https://c.example.org/Login", SiteBlocked),
         ("https://c.example.org/private/1", CannotFetch),
         ("http://10.0.0.1/", CannotFetch),
-        ("https://c.example.org/SessionExpired", TryLater),
+        ("https://c.example.org/SessionExpired", RetryLater),
     ):
         one = course()
         one.leads_to("https://c.example.org/a")
@@ -181,11 +178,11 @@ def test_a_course_ends_where_it_leads_astray() -> None:
     one = course()
     for number in range(4):
         one.leads_to(f"https://c.example.org/{number}")
-    assert isinstance(one.failure, TryLater)
+    assert isinstance(one.failure, RetryLater)
 
 
 def test_what_is_of_a_page_s_site() -> None:
-    one = Course(httpx2.URL("https://www.county.example.org/a"), Guard(), lambda _: True, 3)
+    one = Navigation(httpx2.URL("https://www.county.example.org/a"), Guard(), lambda _: True, 3)
     assert one.is_of_the_site("https://www.county.example.org:8443/b")
     assert one.is_of_the_site("https://maps.county.example.org/")
     assert not one.is_of_the_site("https://elsewhere.example.org/")
@@ -193,7 +190,7 @@ def test_what_is_of_a_page_s_site() -> None:
 
 
 def test_after_an_error_nothing_counts() -> None:
-    one = Course(httpx2.URL("https://c.example.org/a"), Guard(), lambda _: True, 3)
+    one = Navigation(httpx2.URL("https://c.example.org/a"), Guard(), lambda _: True, 3)
     one.leads_to("https://c.example.org/a")
     assert one.is_on_its_way("https://c.example.org/a#part")
     assert not one.is_on_its_way("https://c.example.org/file")

@@ -17,10 +17,8 @@ from msgspec.structs import replace
 from parcelpost.clock import SystemClock
 from parcelpost.events import BrowserOrphansRemoved, Event
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browsers import orphans, processes
-from parcelpost.scrapers.browsers.marked import SWITCH
-from parcelpost.scrapers.browsers.processes import Process
-from parcelpost.scrapers.browsers.watching import Watch
+from parcelpost.scrapers.browser import processes, slots
+from parcelpost.scrapers.browser.processes import MARKER_SWITCH, Process, ProcessWatch
 from parcelpost.storage import LocalPersistenceManager
 
 _TWO = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', 'child'])"
@@ -34,7 +32,7 @@ def a_group(*words: str) -> Iterator[Process]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        leader = processes.look(child.pid)
+        leader = processes.find_process(child.pid)
         assert leader is not None
         try:
             yield leader
@@ -51,7 +49,7 @@ def state_of(leader: Process, marker: str = "") -> BrowserState:
         created_at=now,
         pid=leader.pid,
         owner="worker-1-01234567",
-        boot=processes.boot(),
+        boot=processes.current_boot(),
         marker=marker,
         started=leader.started,
         executable=sys.executable,
@@ -64,7 +62,7 @@ async def clean_up(store: Path, state: BrowserState) -> list[Event]:
     told: list[Event] = []
     async with LocalPersistenceManager.open(store) as lpm:
         await lpm.browsers.put(state)
-        await orphans.remove(lpm.browsers, SystemClock(), told.append)
+        await slots.remove_orphans(lpm.browsers, SystemClock(), told.append)
         assert await lpm.browsers.all() == []
     return told
 
@@ -76,7 +74,7 @@ async def test_a_group_is_found_with_its_leader_and_without() -> None:
         assert len(found) == 2
         os.kill(leader.pid, signal.SIGKILL)
         async with asyncio.timeout(60):
-            while processes.look(leader.pid) is not None:
+            while processes.find_process(leader.pid) is not None:
                 await asyncio.sleep(0.01)
         (child,) = processes.group_of(leader.pid, leader.started, sys.executable)
         assert child.group == leader.pid
@@ -93,10 +91,10 @@ async def test_what_a_dead_owner_wrote_down_is_ended(tmp_path: Path) -> None:
 
 
 async def test_a_marker_is_enough(tmp_path: Path) -> None:
-    with a_group(f"{SWITCH}abc") as leader, a_group(f"{SWITCH}xyz") as other:
+    with a_group(f"{MARKER_SWITCH}abc") as leader, a_group(f"{MARKER_SWITCH}xyz") as other:
         unknown = replace(state_of(leader, "abc"), pid=None, started="", driver_pid=None, driver_started="")
         await clean_up(tmp_path / "store.db", unknown)
-        assert processes.look(leader.pid) is None
+        assert processes.find_process(leader.pid) is None
         assert processes.is_running(other.pid, other.started)
 
 
@@ -117,9 +115,9 @@ async def test_a_death_is_heard_of_once_and_not_after_the_watch_has_stopped() ->
     heard: list[str] = []
     with a_group() as leader:
         died = asyncio.Event()
-        Watch(leader, lambda: heard.append("first"), SystemClock())
-        Watch(leader, died.set, SystemClock())
-        stopped = Watch(leader, lambda: heard.append("second"), SystemClock())
+        ProcessWatch(leader, lambda: heard.append("first"), SystemClock())
+        ProcessWatch(leader, died.set, SystemClock())
+        stopped = ProcessWatch(leader, lambda: heard.append("second"), SystemClock())
         stopped.stop()
         stopped.stop()
         os.kill(leader.pid, signal.SIGKILL)
@@ -132,10 +130,10 @@ async def test_the_death_of_what_is_gone_already_is_told() -> None:
     with a_group() as leader:
         os.kill(leader.pid, signal.SIGKILL)
         async with asyncio.timeout(60):
-            while processes.look(leader.pid) is not None:
+            while processes.find_process(leader.pid) is not None:
                 await asyncio.sleep(0.01)
         died = asyncio.Event()
-        Watch(leader, died.set, SystemClock())
+        ProcessWatch(leader, died.set, SystemClock())
         async with asyncio.timeout(60):
             await died.wait()
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from parcelpost.clock import ManualClock
 from parcelpost.events import ignore
-from parcelpost.scrapers.browsers.options import BrowserOptions
-from parcelpost.scrapers.browsers.place import Place
-from parcelpost.scrapers.browsers.tending import Tending
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.slots import BrowserSlot, HealthChecks
 from parcelpost.storage import LocalPersistenceManager
 
 
@@ -16,8 +15,8 @@ async def test_a_browser_is_retired_for_its_tasks_its_age_or_its_memory(tmp_path
     clock = ManualClock()
     options = BrowserOptions(tasks_per_browser=3, max_age_seconds=60.0, max_browser_bytes=100 * 1024**2)
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
-        tending = Tending(options, lpm.browsers, clock, ignore)
-        place = Place(lpm.browsers, lpm.owner_id, clock)
+        tending = HealthChecks(options, lpm.browsers, clock, ignore)
+        place = BrowserSlot(lpm.browsers, lpm.owner_id, clock)
     place.tasks, place.memory = 2, 100 * 1024**2
     clock.advance(60.0)
     assert tending.why_retire(place) == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parcelpost.scrapers.charset import decoded
+from parcelpost.scrapers.html.encoding import decode
 
 SPANISH = "Peña-tda".encode("windows-1252")
 
@@ -23,8 +23,8 @@ def test_a_codec_that_is_no_charset_of_the_web_is_not_used(subtests: pytest.Subt
         "x",
     ]:
         with subtests.test(name=name):
-            assert decoded(SPANISH, f"text/html; charset={name}") == "Peña-tda"
-            assert decoded(b"<meta charset=" + name.encode() + b">" + SPANISH).endswith("Peña-tda")
+            assert decode(SPANISH, f"text/html; charset={name}") == "Peña-tda"
+            assert decode(b"<meta charset=" + name.encode() + b">" + SPANISH).endswith("Peña-tda")
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_a_codec_that_is_no_charset_of_the_web_is_not_used(subtests: pytest.Subt
     ],
 )
 def test_a_charset_of_the_web_is(name: str, text: str) -> None:
-    assert decoded(text.encode(name), f"text/html; charset={name}") == text
+    assert decode(text.encode(name), f"text/html; charset={name}") == text

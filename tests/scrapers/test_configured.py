@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, NotFound
-from parcelpost.scrapers.configured import Configured
-from parcelpost.scrapers.factory import ScraperFactory
+from parcelpost.scrapers.factory import ConfiguredPlatform, ScraperFactory
 from tests.scrapers.test_adapted import IDENTITY
 from tests.storage.making import a_task
 
@@ -53,7 +52,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def call(place: Configured) -> object:
+def call(place: ConfiguredPlatform) -> object:
     factory = ScraperFactory(installed=list)
     factory.configure("mine", place)
     assert "lying_here" not in sys.modules
@@ -69,37 +68,37 @@ OWNER = {**IDENTITY, "owner": "1-2"}
 @pytest.mark.parametrize(
     "place",
     [
-        Configured(scrape="lying_here:scrape_parcel", parse="lying_here:parse_html"),
-        Configured(scrape="lying_here:marked"),
-        Configured(class_="lying_here:Old", scrape="lookup", parse="read"),
+        ConfiguredPlatform(scrape="lying_here:scrape_parcel", parse="lying_here:parse_html"),
+        ConfiguredPlatform(scrape="lying_here:marked"),
+        ConfiguredPlatform(class_="lying_here:Old", scrape="lookup", parse="read"),
     ],
 )
-def test_a_page_is_fetched_and_read(place: Configured) -> None:
+def test_a_page_is_fetched_and_read(place: ConfiguredPlatform) -> None:
     outcome = call(place)
     assert isinstance(outcome, Done)
     assert (outcome.data, outcome.page and outcome.page.body) == (OWNER, b"<html>1-2</html>")
 
 
 def test_a_function_that_answers_the_record_needs_one_line() -> None:
-    assert call(Configured(scrape="lying_here:scrape")) == Done(data={**IDENTITY, "owner": "hartford"})
+    assert call(ConfiguredPlatform(scrape="lying_here:scrape")) == Done(data={**IDENTITY, "owner": "hartford"})
 
 
 def test_a_name_may_lie_deeper() -> None:
-    assert call(Configured(class_="lying_here:Old.Inner")) == NotFound("it found nothing")
+    assert call(ConfiguredPlatform(class_="lying_here:Old.Inner")) == NotFound("it found nothing")
 
 
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        (Configured(scrape="lying_missing:f"), "ModuleNotFoundError: No module named 'lying_missing'"),
-        (Configured(scrape="lying_exits:f"), "SystemExit: no licence"),
+        (ConfiguredPlatform(scrape="lying_missing:f"), "ModuleNotFoundError: No module named 'lying_missing'"),
+        (ConfiguredPlatform(scrape="lying_exits:f"), "SystemExit: no licence"),
         (
-            Configured(scrape="lying_here:scrape", parse="lying_here:no"),
+            ConfiguredPlatform(scrape="lying_here:scrape", parse="lying_here:no"),
             "AttributeError: module 'lying_here' has no attribute 'no'",
         ),
     ],
 )
-def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: Configured, reason: str) -> None:
+def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: ConfiguredPlatform, reason: str) -> None:
     factory = ScraperFactory(installed=list)
     factory.configure("mine", place)
     scrape = factory.scraper("mine")
@@ -112,7 +111,7 @@ def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: Configur
 
 def test_a_configured_one_goes_before_ours_and_a_registered_one_before_it() -> None:
     factory = ScraperFactory(installed=list)
-    factory.configure("echo", Configured(scrape="lying_here:scrape"))
+    factory.configure("echo", ConfiguredPlatform(scrape="lying_here:scrape"))
     scrape = factory.scraper("echo")
     assert scrape is not None
     assert isinstance(scrape(a_task()), Done)

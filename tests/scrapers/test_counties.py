@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.scrapers.counties import County, known, parse
+from parcelpost.scrapers.counties import County, load_counties, parse_counties
 from parcelpost.scrapers.platforms import NAMES, RENDERED, county_platform
 
 ENTRY = '[[county]]\nplatform = "vgsi"\nstate = "CT"\ncounty = "hartford"\n'
 
 
 def test_every_entry_is_of_a_platform_that_there_is() -> None:
-    found = list(known())
+    found = list(load_counties())
     assert found
     assert {one.platform for one in found} <= set(NAMES)
     assert all(one.site.startswith("https://") for one in found)
@@ -25,15 +25,18 @@ def test_a_profile_is_for_the_platforms_that_render() -> None:
     asking = {one.name for one in platforms if "fetch_or_render" in one.fetch.__code__.co_names}
     assert asking == RENDERED
     for name in RENDERED:
-        assert parse("test", f'{ENTRY.replace("vgsi", name)}site = "https://x"\nprofile = "me"\n')[0].profile == "me"
+        assert (
+            parse_counties("test", f'{ENTRY.replace("vgsi", name)}site = "https://x"\nprofile = "me"\n')[0].profile
+            == "me"
+        )
 
 
 @pytest.mark.parametrize("county", ["columbia", "Columbia", " COLUMBIA County "])
 def test_a_county_is_found_however_it_is_written(county: str) -> None:
-    found = known().find("grizzly_gis", "fl", county)
+    found = load_counties().find("grizzly_gis", "fl", county)
     assert found is not None
     assert found.takes(found.example)
-    assert known().find("grizzly_gis", "GA", county) is None
+    assert load_counties().find("grizzly_gis", "GA", county) is None
 
 
 def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
@@ -41,10 +44,10 @@ def test_an_operators_entry_goes_before_ours(tmp_path: Path) -> None:
     file.write_text(
         '[[county]]\nplatform = "grizzly_gis"\nstate = "FL"\ncounty = "columbia"\nsite = "http://127.0.0.1:8123/x"\n'
     )
-    found = known(str(file)).find("grizzly_gis", "FL", "columbia")
+    found = load_counties(str(file)).find("grizzly_gis", "FL", "columbia")
     assert found is not None
     assert found.base == "http://127.0.0.1:8123/x"
-    assert known(str(file)).find("grizzly_gis", "FL", "union") is not None
+    assert load_counties(str(file)).find("grizzly_gis", "FL", "union") is not None
 
 
 def test_a_bad_entry_is_named_with_what_is_wrong(subtests: pytest.Subtests) -> None:
@@ -66,14 +69,14 @@ def test_a_bad_entry_is_named_with_what_is_wrong(subtests: pytest.Subtests) -> N
     ]:
         with subtests.test(text=text, said=said):
             with pytest.raises(InvalidSettings) as error:
-                parse("mine.toml", text)
+                parse_counties("mine.toml", text)
             assert said in str(error.value)
             assert "mine.toml" in str(error.value)
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(InvalidSettings, match=r"nowhere\.toml cannot be read"):
-        known("nowhere.toml")
+        load_counties("nowhere.toml")
 
 
 @pytest.mark.parametrize(

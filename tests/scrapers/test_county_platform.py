@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Blocked, Done, Outcome, Page, Retry, Target
-from parcelpost.scrapers import values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Piece
-from parcelpost.scrapers.looking import Field
-from parcelpost.scrapers.record import Record
-from parcelpost.scrapers.ways import Id
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Piece
+from parcelpost.scrapers.html.extract import Field
+from parcelpost.scrapers.html.selectors import Id
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Record
 
 GUARD = "<script src='https://js.datadome.co/tags.js'></script>"
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 OWNER = Field("owner_names", (Id("o"),), _words)
 
 
-def _read(reading: Reading) -> Found:
+def _read(reading: PageReader) -> ReadResult:
     owner = reading.look.value(OWNER)
     return Record(parcel_id="1", owner_names=[owner]) if owner else Retry("no owner")
 

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Retry, Target, Task
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_scraper import county_scrapers
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.scrapers.fetching import fetching
 from tests.website import Asked, Reply, Website

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from parcelpost.model import Page
-from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.document import MOST_BYTES, Document, beside, label, lines_of, text_of
+from parcelpost.scrapers.html.document import MOST_BYTES, Document, beside, label, lines_of, text_of
+from parcelpost.scrapers.html.encoding import decode
 
 
 def document(html: str) -> Document:
@@ -98,7 +98,7 @@ def test_a_page_nested_ten_thousand_deep_is_read_or_refused() -> None:
     ],
 )
 def test_a_page_is_decoded_as_it_is_not_as_it_says(body: bytes, content_type: str, text: str) -> None:
-    assert decoded(body, content_type) == text
+    assert decode(body, content_type) == text
 
 
 @pytest.mark.parametrize(

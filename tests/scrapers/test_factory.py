@@ -12,13 +12,11 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Done, NotFound, Outcome, Page, Target, Task
-from parcelpost.scrapers.configured import Configured
 from parcelpost.scrapers.counties import Counties, County
-from parcelpost.scrapers.county_platform import CountyPlatform, Reading
-from parcelpost.scrapers.factory import GROUP, ScraperFactory
-from parcelpost.scrapers.platform import NotReadable, Scraper
-from parcelpost.scrapers.record import Record
-from parcelpost.scrapers.sites import Sites
+from parcelpost.scrapers.county_scraper import CountySites
+from parcelpost.scrapers.factory import GROUP, ConfiguredPlatform, ScraperFactory
+from parcelpost.scrapers.platform import CountyPlatform, NotReadable, PageReader, Scraper
+from parcelpost.scrapers.records.record import Record
 from tests.scrapers.fetching import fetching
 from tests.storage.making import a_task
 from tests.website import Website
@@ -190,14 +188,14 @@ def test_entry_points_of_installed_packages_are_found(tmp_path: Path, monkeypatc
 RECORD = b'{"folio": "7", "owner": "Ann"}'
 
 
-def read_json(reading: Reading) -> Record:
+def read_json(reading: PageReader) -> Record:
     return Record(parcel_id=reading.json["folio"], owner_names=[reading.json["owner"]])
 
 
 def test_a_county_platform_of_somebody_else_scrapes_and_reads_under_the_name_it_is_offered_by(package: Path) -> None:
     factory = a_factory(theirs="theirs_county:PLATFORM")
     (package / "theirs_county.py").write_text(
-        "from parcelpost.scrapers.county_platform import CountyPlatform\n"
+        "from parcelpost.scrapers.platform import CountyPlatform\n"
         "from tests.scrapers.test_factory import read_json\n"
         "PLATFORM = CountyPlatform(name='another', version=3, read=read_json)\n"
     )
@@ -213,7 +211,7 @@ async def test_its_pages_are_fetched_by_the_countys_entry(site: Website) -> None
     site.page("/7", RECORD)
     county = County(platform="theirs", state="CT", county="hartford", url=f"{site.url}/{{parcel}}", fips="09003")
     async with fetching() as one:
-        sites = Sites(counties=Counties([county]), sessions=one.fetcher.session)
+        sites = CountySites(counties=Counties([county]), sessions=one.fetcher.session)
         factory = ScraperFactory(sites=sites, installed=list)
         factory.register("theirs", CountyPlatform(name="theirs", version=1, read=read_json))
         found = call(factory, "theirs", parcel_id="7")
@@ -246,7 +244,7 @@ def test_a_platform_with_a_parse_of_its_own_reads_and_one_without_says_so(packag
 
 
 def test_what_goes_before_ours_reads_before_ours() -> None:
-    factory = ScraperFactory(sites=Sites(), installed=list)
+    factory = ScraperFactory(sites=CountySites(), installed=list)
     assert callable(factory.parser("vgsi"))
     factory.register("vgsi", lambda _: NotFound("by hand"))
     assert factory.parser("vgsi") == NotReadable("it has no parse function")
@@ -254,7 +252,7 @@ def test_what_goes_before_ours_reads_before_ours() -> None:
 
 def test_whose_platforms_they_are_is_known_without_importing_them(package: Path) -> None:
     factory = a_factory(shiny="theirs_good:Shiny")
-    factory.configure("mine", Configured(scrape="theirs_good:plain"))
+    factory.configure("mine", ConfiguredPlatform(scrape="theirs_good:plain"))
     factory.register("hand", lambda _: NotFound("x"))
     assert factory.origins() == {
         "echo": "parcelpost",

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from parcelpost.model import Blocked, NotFound, Outcome, Retry, Task
-from parcelpost.scrapers.adapted import Adapted
+from parcelpost.scrapers.plugins import PluginAdapter
 from parcelpost.worker.sandbox import Sandbox
 from tests.storage.making import a_task
 
@@ -63,7 +63,7 @@ def scrape_in_vain(raises: Callable[..., None], status: int, headers: dict[str, 
 async def staged(scrape: Callable[..., object]) -> Outcome | None:
     stage = Sandbox()
     try:
-        return await stage.run(Adapted(scrape).scrape, a_task(), 10)
+        return await stage.run(PluginAdapter(scrape).scrape, a_task(), 10)
     finally:
         await stage.close()
 

@@ -14,7 +14,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry
-from parcelpost.scrapers.fetch_errors import CannotFetch, NotThere, TryLater, TurnedAway, outcome_of
+from parcelpost.scrapers.fetch.errors import CannotFetch, PageNotFound, RetryLater, SiteBlocked, outcome_of
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.system import tcp_server
 from tests.scrapers.fetching import fetching
@@ -27,20 +27,20 @@ CHALLENGE = b"<html><head><title>Just a moment...</title></head><body></body></h
 @pytest.mark.parametrize(
     ("status", "failure"),
     [
-        (404, NotThere),
-        (410, NotThere),
-        (401, TurnedAway),
-        (403, TurnedAway),
-        (451, TurnedAway),
+        (404, PageNotFound),
+        (410, PageNotFound),
+        (401, SiteBlocked),
+        (403, SiteBlocked),
+        (451, SiteBlocked),
         (400, CannotFetch),
         (405, CannotFetch),
         (418, CannotFetch),
-        (408, TryLater),
-        (429, TryLater),
-        (500, TryLater),
-        (502, TryLater),
-        (503, TryLater),
-        (599, TryLater),
+        (408, RetryLater),
+        (429, RetryLater),
+        (500, RetryLater),
+        (502, RetryLater),
+        (503, RetryLater),
+        (599, RetryLater),
     ],
 )
 async def test_each_status_has_its_meaning(site: Website, status: int, failure: type[Exception]) -> None:
@@ -51,9 +51,9 @@ async def test_each_status_has_its_meaning(site: Website, status: int, failure: 
 
 
 def test_each_failure_has_its_outcome() -> None:
-    assert outcome_of(NotThere("a")) == NotFound("a")
-    assert outcome_of(TurnedAway("b", 60.0)) == Blocked("b", 60.0)
-    assert outcome_of(TryLater("c", 5.0)) == Retry("c", 5.0)
+    assert outcome_of(PageNotFound("a")) == NotFound("a")
+    assert outcome_of(SiteBlocked("b", 60.0)) == Blocked("b", 60.0)
+    assert outcome_of(RetryLater("c", 5.0)) == Retry("c", 5.0)
     assert outcome_of(CannotFetch("d")) == GiveUp("d")
 
 
@@ -61,17 +61,17 @@ def test_each_failure_has_its_outcome() -> None:
 async def test_a_robot_check_is_never_answered(site: Website, status: int) -> None:
     site.page("/", CHALLENGE, status)
     async with fetching() as one:
-        with pytest.raises(TurnedAway, match="person"):
+        with pytest.raises(SiteBlocked, match="person"):
             await one.session.get(f"{site.url}/")
 
 
 @pytest.mark.parametrize(
     ("location", "failure"),
     [
-        ("/Account/Login?next=/", TurnedAway),
-        ("/Terms.aspx", TurnedAway),
-        ("/captcha/", TurnedAway),
-        ("/SessionExpired.aspx", TryLater),
+        ("/Account/Login?next=/", SiteBlocked),
+        ("/Terms.aspx", SiteBlocked),
+        ("/captcha/", SiteBlocked),
+        ("/SessionExpired.aspx", RetryLater),
     ],
 )
 async def test_a_redirect_to_where_only_a_person_gets_on_ends_there(
@@ -91,7 +91,7 @@ async def test_redirects_are_followed_five_times(site: Website) -> None:
     async with fetching() as one:
         page = await one.session.get(f"{site.url}/1")
         assert (page.body, page.url) == (b"end", f"{site.url}/6")
-        with pytest.raises(TryLater, match="5 times"):
+        with pytest.raises(RetryLater, match="5 times"):
             await one.session.get(f"{site.url}/0")
 
 
@@ -148,7 +148,7 @@ async def test_packed_pages_are_unpacked(site: Website, pack: Any) -> None:
     async with fetching() as one:
         assert (await one.session.get(f"{site.url}/")).body == body
         for path in ("/cut", "/bad", "/odd"):
-            with pytest.raises(TryLater):
+            with pytest.raises(RetryLater):
                 await one.session.get(f"{site.url}{path}")
 
 
@@ -206,14 +206,16 @@ async def test_what_unpacks_to_nothing_is_not_read_to_its_end(site: Website, sta
     site.page("/stuffed", b"".join(_stuffed_gzip() for _ in range(40)), status, Content_Encoding="gzip")
     async with fetching(max_page_bytes=100_000) as one:
         for path in ("/", "/stuffed"):
-            with pytest.raises(CannotFetch if status == 200 else TryLater, match="longer" if status == 200 else "500"):
+            with pytest.raises(
+                CannotFetch if status == 200 else RetryLater, match="longer" if status == 200 else "500"
+            ):
                 await one.session.get(f"{site.url}{path}")
 
 
 async def test_endlessly_many_parts_are_not_unpacked(site: Website) -> None:
     site.page("/", gzip.compress(b"") * 10_001, Content_Encoding="gzip")
     async with fetching() as one:
-        with pytest.raises(TryLater, match="10,000 parts"):
+        with pytest.raises(RetryLater, match="10,000 parts"):
             await one.session.get(f"{site.url}/")
 
 
@@ -233,7 +235,7 @@ async def test_a_slow_drip_ends_with_the_time(site: Website) -> None:
 
     site.streams["/"] = stream
     async with fetching(timeout_seconds=0.2) as one:
-        with pytest.raises(TryLater, match=r"within 0\.2 s"):
+        with pytest.raises(RetryLater, match=r"within 0\.2 s"):
             await one.session.get(f"{site.url}/")
 
 
@@ -244,15 +246,15 @@ async def test_an_answer_that_breaks_off_is_tried_again(site: Website, said: byt
 
     site.streams["/"] = stream
     async with fetching() as one:
-        with pytest.raises(TryLater):
+        with pytest.raises(RetryLater):
             await one.session.get(f"{site.url}/")
 
 
 async def test_a_host_that_is_not_there_is_tried_again() -> None:
     async with fetching() as one:
-        with pytest.raises(TryLater):
+        with pytest.raises(RetryLater):
             await one.session.get("http://127.0.0.1:1/")
-        with pytest.raises(TryLater):
+        with pytest.raises(RetryLater):
             await one.session.get("http://no-such-host.invalid/")
 
 
@@ -362,7 +364,7 @@ async def test_a_tunnel_that_the_proxy_refuses_is_tried_again(site: Website) -> 
 
     site.streams["CONNECT"] = refuse
     async with fetching(proxy=site.url, allow_private=()) as one:
-        with pytest.raises(TryLater, match="proxy"):
+        with pytest.raises(RetryLater, match="proxy"):
             await one.session.get("https://93.184.215.14/")
     assert site.asked[0].target == "93.184.215.14:443"
 

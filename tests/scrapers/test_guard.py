@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from parcelpost.errors import InvalidSettings
-from parcelpost.scrapers.fetch_errors import CannotFetch
-from parcelpost.scrapers.guard import Guard
+from parcelpost.scrapers.fetch.errors import CannotFetch
+from parcelpost.scrapers.fetch.guard import Guard
 from tests.scrapers.fetching import fetching
 from tests.website import Website
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from parcelpost.scrapers.browsers.dialing import Dialer
-from parcelpost.scrapers.browsers.guard_proxy import GuardProxy, Lease
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
-from parcelpost.scrapers.guard import Guard, Resolve, resolve
+from parcelpost.scrapers.browser.proxy import Dialer, GuardProxy, ProxyLease
+from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
+from parcelpost.scrapers.fetch.guard import Guard, Resolve, resolve
 from parcelpost.system import tcp_server
 from tests.website import Asked, Reply, Website
 
@@ -23,7 +22,7 @@ HERE = ("127.0.0.1",)
 
 
 class Proxied(NamedTuple):
-    lease: Lease
+    lease: ProxyLease
     port: int
 
     async def ask(self, head: str, body: bytes = b"", login: str | None = None) -> bytes:
@@ -143,7 +142,7 @@ async def test_what_cannot_be_reached_is_told() -> None:
         port = taken.getsockname()[1]
         async with proxied() as one:
             await one.ask(f"CONNECT 127.0.0.1:{port} HTTP/1.1")
-            assert isinstance(one.lease.refused[f"127.0.0.1:{port}"], TryLater)
+            assert isinstance(one.lease.refused[f"127.0.0.1:{port}"], RetryLater)
 
 
 async def test_a_page_that_loads_too_much_is_cut(site: Website) -> None:

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from parcelpost.model import Done, Page, Retry, Target
-from parcelpost.scrapers.identity import is_another
 from parcelpost.scrapers.platforms import county_platform
+from parcelpost.scrapers.records.identity import is_other_parcel
 from tests.scrapers.reading import outcome, qpublic, two_columns
 
 SHOWN = "11-2S-15-00010-001"
@@ -31,20 +31,20 @@ def test_the_same_number_in_another_writing_and_a_number_of_another_kind_contrad
         *("R00010-001", "77412", "the corner lot", "12-023-11-2S-15-00010-001", "15-2S-11-0000-00010-0010"),
     ]:
         with subtests.test(asked=asked):
-            assert not is_another(asked, [SHOWN, None])
+            assert not is_other_parcel(asked, [SHOWN, None])
 
 
 @pytest.mark.parametrize(
     "asked", ["11-2S-15-00010-002", "112S1500010010", "00-00-00-00604-013", "18-05-21-00-000-0670-0", "112N1500010001"]
 )
 def test_another_number_of_the_same_kind_is_another_parcel(asked: str) -> None:
-    assert is_another(asked, [SHOWN, "R00010-001"])
+    assert is_other_parcel(asked, [SHOWN, "R00010-001"])
 
 
 def test_counting_numbers_differ_whatever_their_length() -> None:
-    assert is_another("1204", ["837", "959"])
-    assert not is_another("959", ["837", "959"])
-    assert not is_another("00837", ["837"])
+    assert is_other_parcel("1204", ["837", "959"])
+    assert not is_other_parcel("959", ["837", "959"])
+    assert not is_other_parcel("00837", ["837"])
 
 
 def test_a_page_of_another_parcel_is_tried_again() -> None:

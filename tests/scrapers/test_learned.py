@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from parcelpost.model import Done, Outcome, Page, Retry, Signal
-from parcelpost.scrapers import values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Piece
-from parcelpost.scrapers.learned import parse, remember
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.looking import Field
-from parcelpost.scrapers.record import Record
-from parcelpost.scrapers.ways import Css, Id, Label
+from parcelpost.scrapers.county_scraper import parse_ranked
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Piece
+from parcelpost.scrapers.html.extract import Field
+from parcelpost.scrapers.html.selectors import Css, Id, Label
+from parcelpost.scrapers.learning.ranking import Ranking, replay_signals
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Record
 from tests.storage.making import a_task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,13 +22,13 @@ RENAMED = "<table><tr><td>Name of Owner</td><td>CY</td></tr></table>"
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 OWNER = Field("owner_names", (Id("o"), Css(".owner"), Label("Owner Name")), _words)
 
 
-def _read(reading: Reading) -> Found:
+def _read(reading: PageReader) -> ReadResult:
     owner = reading.look.value(OWNER)
     return Record(parcel_id="1", owner_names=[owner] if owner else []) if owner else Retry("no owner")
 
@@ -38,7 +38,7 @@ PLATFORM = CountyPlatform(name="made_up", version=1, read=_read)
 
 def read(ranking: Ranking, html: str, task_id: str = "t") -> Outcome:
     page = Page(body=f"<html><body>{html}</body></html>".encode())
-    return parse(PLATFORM, page, a_task(task_id, platform="made_up"), ranking, NOW)
+    return parse_ranked(PLATFORM, page, a_task(task_id, platform="made_up"), ranking, NOW)
 
 
 def signals(outcome: Outcome) -> tuple[Signal, ...]:
@@ -81,7 +81,7 @@ def test_what_signals_tell_brings_back_the_order_and_what_is_broken() -> None:
     first, again = Ranking(), Ranking()
     stored = [(one, NOW) for n in range(60) for one in signals(read(first, OLD, f"old-{n}"))]
     stored += [(one, NOW) for n in range(30) for one in signals(read(first, RENAMED, f"new-{n}"))]
-    remember(again, stored)
+    replay_signals(again, stored)
     (broken,) = again.broken()
     assert [broken] == list(first.broken())
     assert (broken.field, broken.found_otherwise, broken.since) == ("owner_names", True, NOW)

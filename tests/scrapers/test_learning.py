@@ -5,17 +5,17 @@ import random
 import pytest
 
 from parcelpost.model import Page
-from parcelpost.scrapers import values
-from parcelpost.scrapers.document import Document, Piece
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.looking import Field, Look, Try
-from parcelpost.scrapers.ways import Css, Id, Label
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Document, Piece
+from parcelpost.scrapers.html.extract import Extractor, Field, SelectorResult
+from parcelpost.scrapers.html.selectors import Css, Id, Label
+from parcelpost.scrapers.learning.ranking import Ranking
 
 SITE = ("vgsi", "NH", "grafton")
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 OWNER = Field("owner_names", (Id("lblOwner"), Css(".owner"), Label("Owner Name")), _words)
@@ -34,7 +34,7 @@ RENAMED = "<table><tr><td>Name of Owner</td><td>CY</td></tr></table>"
 
 def read(ranking: Ranking, html: str, task_id: str = "t") -> tuple[str | None, int]:
     """The owner, and how many ways were tried."""
-    look = Look(page(html), ranking.order(SITE))
+    look = Extractor(page(html), ranking.order(SITE))
     found = look.value(OWNER)
     ranking.note(SITE, look.tries, task_id)
     return found, len(look.tries)
@@ -99,7 +99,10 @@ def test_what_works_on_the_site_is_not_left_for_what_works_elsewhere() -> None:
     ranking = Ranking()
     ways = (Id("gone"), Css(".elsewhere"), Label("Owner"))
     for _ in range(30):
-        ranking.note(SITE, [Try("owner_names", Id("gone"), False), Try("owner_names", Label("Owner"), True)])
+        ranking.note(
+            SITE,
+            [SelectorResult("owner_names", Id("gone"), False), SelectorResult("owner_names", Label("Owner"), True)],
+        )
     ranking.take_fleet(SITE[0], [("owner_names", "css", ".elsewhere", 1.0)])
     order = ranking.order(SITE).ways("owner_names", ways)
     assert [way.selector for way in order] == ["Owner", ".elsewhere", "#gone"]
@@ -109,12 +112,12 @@ def test_what_works_on_the_site_is_not_left_for_what_works_elsewhere() -> None:
 def test_what_the_fleet_learned_is_no_more_than_a_guess(field: str, name: str) -> None:
     ranking = Ranking()
     ranking.take_fleet(SITE[0], [(field, "label", name, 1.0)])
-    look = Look(page(f"<table><tr><td>{name}</td><td>00-99</td></tr></table>"), ranking.order(SITE))
+    look = Extractor(page(f"<table><tr><td>{name}</td><td>00-99</td></tr></table>"), ranking.order(SITE))
     assert look.value(Field(field, OWNER.ways, _words)) is None
 
 
 def test_a_guess_is_marked() -> None:
-    look = Look(page(RENAMED))
+    look = Extractor(page(RENAMED))
     look.value(OWNER)
     assert [(one.success, one.guess) for one in look.tries] == [(False, False)] * 3 + [(True, True)]
 
@@ -135,9 +138,13 @@ def test_a_field_that_is_no_longer_found_is_named_with_a_page_to_look_at() -> No
 def test_a_field_that_is_found_another_way_is_named_with_a_page_to_look_at() -> None:
     ranking = Ranking()
     for _ in range(40):
-        ranking.note(SITE, [Try("owner_names", Id("o"), True)], "old")
+        ranking.note(SITE, [SelectorResult("owner_names", Id("o"), True)], "old")
     for number in range(5):
-        ranking.note(SITE, [Try("owner_names", Id("o"), False), Try("owner_names", Css(".o"), True)], f"new-{number}")
+        ranking.note(
+            SITE,
+            [SelectorResult("owner_names", Id("o"), False), SelectorResult("owner_names", Css(".o"), True)],
+            f"new-{number}",
+        )
     (broken,) = ranking.broken()
     assert (broken.found_otherwise, broken.failing, broken.example) == (True, ("css #o",), "new-4")
 
@@ -152,10 +159,10 @@ def test_a_field_that_was_never_there_is_not_called_broken() -> None:
 def test_a_field_that_four_pages_in_ten_show_is_not_called_broken_by_chance() -> None:
     ranking, chance = Ranking(), random.Random(7)
     for number in range(3_000):
-        ranking.note(SITE, [Try("co_owner", Id("c"), chance.random() < 0.4)], f"task-{number}")
+        ranking.note(SITE, [SelectorResult("co_owner", Id("c"), chance.random() < 0.4)], f"task-{number}")
         assert list(ranking.broken()) == []
     for number in range(40):
-        ranking.note(SITE, [Try("co_owner", Id("c"), False)], f"new-{number}")
+        ranking.note(SITE, [SelectorResult("co_owner", Id("c"), False)], f"new-{number}")
     (broken,) = ranking.broken()
     assert (broken.field, broken.example) == ("co_owner", "new-39")
 
@@ -165,14 +172,18 @@ def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
     ranking.take_fleet(SITE[0], [("owner_names", "css", ".owner", 0.99)])
     for _ in range(3):  # and where it goes on: the first pages of its own do not outweigh the fleet's
         assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"
-        ranking.note(SITE, [Try("owner_names", Css(".owner"), True)])
+        ranking.note(SITE, [SelectorResult("owner_names", Css(".owner"), True)])
 
 
 def test_a_way_that_leads_somewhere_on_a_page_has_not_missed_it_elsewhere_there() -> None:
     ranking = Ranking()
     for _ in range(30):
         ranking.note(
-            SITE, [Try("sale", Id("s"), True), *[Try("sale", Id("s"), False), Try("sale", Css(".s"), True)] * 5]
+            SITE,
+            [
+                SelectorResult("sale", Id("s"), True),
+                *[SelectorResult("sale", Id("s"), False), SelectorResult("sale", Css(".s"), True)] * 5,
+            ],
         )
     assert list(ranking.broken()) == []
 
@@ -181,8 +192,8 @@ def test_a_field_that_some_pages_do_not_show_has_no_fallen_way() -> None:
     ranking = Ranking()
     for number in range(300):
         is_shown = number % 7 < 5
-        tries = [Try("year_built", Id("y"), is_shown)]
-        ranking.note(SITE, tries if is_shown else [*tries, Try("year_built", Css(".y"), False)])
+        tries = [SelectorResult("year_built", Id("y"), is_shown)]
+        ranking.note(SITE, tries if is_shown else [*tries, SelectorResult("year_built", Css(".y"), False)])
     assert list(ranking.broken()) == []
 
 
@@ -197,7 +208,7 @@ def test_pages_that_say_the_same_weigh_as_if_each_were_noted_alone(pages: int) -
     ranking = Ranking()
     lately = used_to = float(found[0])
     for number, success in enumerate(found, 1):
-        ranking.note(SITE, [Try("owner", Id("o"), success)])
+        ranking.note(SITE, [SelectorResult("owner", Id("o"), success)])
         if number > 1:
             lately += 0.12 * (success - lately)
         used_to += max(0.01, 1 / number) * (success - used_to)

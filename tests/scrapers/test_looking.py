@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Page
-from parcelpost.scrapers import values
-from parcelpost.scrapers.document import Document, Piece
-from parcelpost.scrapers.looking import Field, Look
-from parcelpost.scrapers.ways import Label
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Document, Piece
+from parcelpost.scrapers.html.extract import Extractor, Field
+from parcelpost.scrapers.html.selectors import Label
 from tests.scrapers.reading import grid, qpublic, record, two_columns
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 def field(name: str, *labels: str) -> Field[str]:
     return Field(name, tuple(map(Label, labels)), _words)
 
 
-def look(*rows: tuple[str, str]) -> Look:
+def look(*rows: tuple[str, str]) -> Extractor:
     found = Document.of(Page(body=grid(*rows).encode()))
     assert found is not None
-    return Look(found)
+    return Extractor(found)
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,22 @@ import pytest
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import GiveUp, Json, Retry, Target
 from parcelpost.scrapers.counties import Counties, County
-from parcelpost.scrapers.field_map import FieldMap
-from parcelpost.scrapers.field_map_files import of_document, of_folder, of_text, shipped
-from parcelpost.scrapers.known_maps import FieldMaps
-from parcelpost.scrapers.record import Record
+from parcelpost.scrapers.records.field_maps import (
+    FieldMap,
+    FieldMaps,
+    build_field_map,
+    load_field_maps,
+    parse_field_map,
+    shipped_field_maps,
+)
+from parcelpost.scrapers.records.record import Record
 
 PARCEL = {"parcel_id": {"text": ["PIN"]}}
 TARGET = Target(parcel_id="", state="WI", county="Rivers County")
 
 
 def a_map(name: str = "mine", *has: str, **fields: Any) -> FieldMap:
-    return of_document(name, {"has": list(has) or ["PIN"], "fields": {**PARCEL, **fields}}, "here")
+    return build_field_map(name, {"has": list(has) or ["PIN"], "fields": {**PARCEL, **fields}}, "here")
 
 
 def read(maps: FieldMaps, *rows: dict[str, Json]) -> list[Record]:
@@ -30,8 +35,14 @@ def read(maps: FieldMaps, *rows: dict[str, Json]) -> list[Record]:
 
 
 def test_those_that_come_with_the_program_can_be_read() -> None:
-    assert {one.name for one in shipped()} >= {"florida_nal", "metrogis", "nyc_lien_list", "nyc_valuation", "pacs"}
-    assert all(one.has for one in shipped())
+    assert {one.name for one in shipped_field_maps()} >= {
+        "florida_nal",
+        "metrogis",
+        "nyc_lien_list",
+        "nyc_valuation",
+        "pacs",
+    }
+    assert all(one.has for one in shipped_field_maps())
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -92,7 +103,7 @@ def test_what_is_wrong_with_a_map_is_said(subtests: pytest.Subtests) -> None:
     for given, problem in WRONG:
         with subtests.test(given=given, problem=problem):
             with pytest.raises(InvalidSettings) as error:
-                of_document("mine", given, "parcelpost.toml:3")
+                build_field_map("mine", given, "parcelpost.toml:3")
             assert str(error.value).startswith(f"parcelpost.toml:3: the field map mine {problem}")
             assert "field_maps" in error.value.hint
 
@@ -100,20 +111,20 @@ def test_what_is_wrong_with_a_map_is_said(subtests: pytest.Subtests) -> None:
 def test_a_folders_files_are_maps_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "rivers.toml").write_text('has = ["PIN"]\n[fields]\nparcel_id = { text = ["PIN"] }\n')
     (tmp_path / "README").write_text("not a map")
-    assert [(one.name, one.has) for one in of_folder(tmp_path)] == [("rivers", frozenset({"PIN"}))]
+    assert [(one.name, one.has) for one in load_field_maps(tmp_path)] == [("rivers", frozenset({"PIN"}))]
     (tmp_path / "bad.toml").write_text("has = [")
     with pytest.raises(InvalidSettings, match=r"bad\.toml: the field map bad is no TOML"):
-        of_folder(tmp_path)
+        load_field_maps(tmp_path)
     (tmp_path / "bad.toml").write_bytes(b"has = ['\xff']")
     with pytest.raises(InvalidSettings, match="cannot be read"):
-        of_folder(tmp_path)
+        load_field_maps(tmp_path)
     with pytest.raises(InvalidSettings, match="no_such cannot be read: No such file"):
-        of_folder(tmp_path / "no_such")
+        load_field_maps(tmp_path / "no_such")
 
 
 def test_deep_nesting_is_no_map() -> None:
     with pytest.raises(InvalidSettings, match="is no TOML"):
-        of_text("deep", "a = " + "[" * 100_000, "deep.toml")
+        parse_field_map("deep", "a = " + "[" * 100_000, "deep.toml")
 
 
 def test_of_maps_that_fit_the_operators_own_goes_first_and_of_these_the_one_with_the_most_marks() -> None:
@@ -128,7 +139,7 @@ def test_of_maps_that_fit_the_operators_own_goes_first_and_of_these_the_one_with
 def test_the_map_that_a_countys_entry_names_goes_before_all() -> None:
     def maps(county: str, platform: str = "arcgis") -> FieldMaps:
         entry = County(platform=platform, state="WI", county=county, site="https://x.org/0", field_map="named")
-        named = of_document("named", {"fields": {"parcel_id": {"text": ["ACCOUNT"]}}}, "here")
+        named = build_field_map("named", {"fields": {"parcel_id": {"text": ["ACCOUNT"]}}}, "here")
         return FieldMaps([named, a_map()], Counties([entry]))
 
     row = {"PIN": "1", "ACCOUNT": "2"}
@@ -140,7 +151,7 @@ def test_the_map_that_a_countys_entry_names_goes_before_all() -> None:
 
 
 def test_a_map_without_marks_is_used_only_by_name() -> None:
-    unmarked = of_document("mine", {"fields": PARCEL}, "here")
+    unmarked = build_field_map("mine", {"fields": PARCEL}, "here")
     assert isinstance(FieldMaps([unmarked]).read("arcgis", TARGET, [{"PIN": "1"}]), GiveUp)
 
 
@@ -163,7 +174,7 @@ def test_two_of_one_name_and_an_entry_that_names_none_are_refused() -> None:
 
 
 def test_one_of_the_operators_own_may_replace_the_programs() -> None:
-    own = of_document("metrogis", {"fields": {"parcel_id": {"text": ["ACCOUNT"]}}}, "here")
+    own = build_field_map("metrogis", {"fields": {"parcel_id": {"text": ["ACCOUNT"]}}}, "here")
     entry = County(platform="arcgis", state="WI", county="rivers", site="https://x.org/0", field_map="metrogis")
     assert read(FieldMaps([own], Counties([entry])), {"ACCOUNT": "3"})[0].parcel_id == "3"
 

@@ -15,7 +15,7 @@ import msgspec
 import pydantic
 import pytest
 
-from parcelpost.scrapers.plain import plain
+from parcelpost.scrapers.plugin_values import to_json
 
 
 @dataclass
@@ -70,16 +70,16 @@ CASES: list[tuple[Any, Any]] = [
 def test_a_value_becomes_json(subtests: pytest.Subtests) -> None:
     for value, expected in CASES:
         with subtests.test(value=value, expected=expected):
-            found = plain(value)
+            found = to_json(value)
             assert found == expected
             assert msgspec.json.decode(msgspec.json.encode(found)) == expected
 
 
 def test_text_does_not_hold_on_to_what_it_was_cut_from() -> None:
-    assert type(plain(Text("a"))) is str
+    assert type(to_json(Text("a"))) is str
 
 
 @pytest.mark.parametrize("value", [object(), {"a": {"b": object()}}, Sale, b"\xff"])
 def test_what_has_no_such_form_is_an_error(value: object) -> None:
     with pytest.raises((TypeError, UnicodeDecodeError)):
-        plain(value)
+        to_json(value)

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.scrapers.fetch_errors import TryLater, TurnedAway
-from parcelpost.scrapers.politeness import Politeness
+from parcelpost.scrapers.fetch.errors import RetryLater, SiteBlocked
+from parcelpost.scrapers.fetch.throttle import HostThrottle
 from tests.scrapers.fetching import fetching
 from tests.website import Asked, Reply, Website
 
@@ -32,7 +32,7 @@ async def test_requests_to_one_host_keep_their_distance_and_order(site: Website)
 
 async def test_two_hosts_do_not_wait_for_each_other() -> None:
     clock = ManualClock()
-    manners = Politeness(10.0, 1, clock)
+    manners = HostThrottle(10.0, 1, clock)
     for host in ("a", "b", "c"):
         async with manners.turn(host):
             pass
@@ -41,7 +41,7 @@ async def test_two_hosts_do_not_wait_for_each_other() -> None:
 
 async def test_a_county_may_want_more_time() -> None:
     clock = ManualClock()
-    manners = Politeness(1.0, 1, clock)
+    manners = HostThrottle(1.0, 1, clock)
     for _ in range(2):
         async with manners.turn("a", 20.0):
             pass
@@ -73,10 +73,10 @@ async def test_a_host_that_asks_for_rest_gets_it(site: Website) -> None:
     site.page("/busy", b"", 429, Retry_After="600")
     site.page("/", b"ok")
     async with fetching(clock) as one:
-        with pytest.raises(TryLater) as busy:
+        with pytest.raises(RetryLater) as busy:
             await one.session.get(f"{site.url}/busy")
         assert busy.value.after_seconds == 600
-        with pytest.raises(TurnedAway) as away:
+        with pytest.raises(SiteBlocked) as away:
             await one.session.get(f"{site.url}/")
         assert away.value.cool_down_seconds == 600
         assert site.paths == ["/busy"]
@@ -93,7 +93,7 @@ async def test_a_short_rest_is_waited_for(site: Website, status: int, headers: d
     site.page("/busy", b"", status, **headers)
     site.page("/", b"ok")
     async with fetching(clock) as one:
-        with pytest.raises(TryLater):
+        with pytest.raises(RetryLater):
             await one.session.get(f"{site.url}/busy")
         await one.session.get(f"{site.url}/")
     assert clock.monotonic() == seconds
@@ -102,7 +102,7 @@ async def test_a_short_rest_is_waited_for(site: Website, status: int, headers: d
 async def test_a_date_to_come_back_is_understood(site: Website) -> None:
     site.page("/", b"", 503, Retry_After="Thu, 01 Jan 2026 00:02:00 GMT", Date="Thu, 01 Jan 2026 00:00:00 GMT")
     async with fetching() as one:
-        with pytest.raises(TryLater) as failure:
+        with pytest.raises(RetryLater) as failure:
             await one.session.get(f"{site.url}/")
     assert failure.value.after_seconds == 120
 

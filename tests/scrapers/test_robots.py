@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater, TurnedAway
+from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater, SiteBlocked
 from tests.scrapers.fetching import fetching
 from tests.website import Website
 
@@ -62,12 +62,12 @@ async def test_an_attempt_that_has_begun_waits_for_a_long_delay_and_others_do_no
         await session.get(f"{site.url}/a")
         assert (await session.get(f"{site.url}/b")).body == b"ok"
         assert 240.0 <= clock.monotonic() <= 290.0
-        with pytest.raises(TurnedAway):
+        with pytest.raises(SiteBlocked):
             await one.session.get(f"{site.url}/b")
         site.page("/busy", b"", 429, Retry_After="600")
-        with pytest.raises(TryLater):
+        with pytest.raises(RetryLater):
             await session.get(f"{site.url}/busy")
-        with pytest.raises(TurnedAway):
+        with pytest.raises(SiteBlocked):
             await session.get(f"{site.url}/b")
 
 
@@ -107,7 +107,7 @@ async def test_rules_that_cannot_be_had_are_waited_for(site: Website, status: in
     site.page("/robots.txt", b"", status)
     site.page("/a", b"ok")
     async with fetching(clock, obey_robots=True) as one:
-        with pytest.raises(TryLater, match=r"robots\.txt"):
+        with pytest.raises(RetryLater, match=r"robots\.txt"):
             await one.session.get(f"{site.url}/a")
         assert site.paths == ["/robots.txt"]
         clock.advance(60)

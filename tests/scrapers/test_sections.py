@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Broken, Page
-from parcelpost.scrapers.document import Document
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.looking import Look, section
-from parcelpost.scrapers.tables import Columns, Headed
-from parcelpost.scrapers.ways import Id, Titled
+from parcelpost.scrapers.html.document import Document
+from parcelpost.scrapers.html.extract import Extractor, section
+from parcelpost.scrapers.html.selectors import Id, Titled
+from parcelpost.scrapers.html.tables import Columns, Headed
+from parcelpost.scrapers.learning.ranking import Ranking
 from tests.scrapers.reading import grid
 
 COLUMNS = Columns({"date": ("Sale Date", "Date"), "price": ("Sale Price", "Price"), "deed": ("Deed",)}, "price")
@@ -35,10 +35,10 @@ def titled(title: str, table: str) -> str:
     return f"<section><header><div class=title>{title}</div></header>{table}</section>"
 
 
-def look(page: str, ranking: Ranking | None = None) -> Look:
+def look(page: str, ranking: Ranking | None = None) -> Extractor:
     document = Document.of(Page(body=f"<html><body>{page}</body></html>".encode()))
     assert document is not None
-    return Look(document, ranking.order(SITE)) if ranking is not None else Look(document)
+    return Extractor(document, ranking.order(SITE)) if ranking is not None else Extractor(document)
 
 
 def tried(page: str) -> list[tuple[str, str, bool]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Page
-from parcelpost.scrapers import tables
-from parcelpost.scrapers.document import Document
-from parcelpost.scrapers.tables import Columns
+from parcelpost.scrapers.html import tables
+from parcelpost.scrapers.html.document import Document
+from parcelpost.scrapers.html.tables import Columns
 
 COLUMNS = Columns({"date": ("Sale Date", "Date"), "price": ("Sale Price",)})
 

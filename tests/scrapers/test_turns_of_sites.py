@@ -9,9 +9,8 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Site, Target, Task
-from parcelpost.scrapers.fetch_errors import NoTurn, TurnedAway
-from parcelpost.scrapers.politeness import PATIENCE_SECONDS, Politeness
-from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.fetch.errors import HostBusy, SiteBlocked
+from parcelpost.scrapers.fetch.throttle import PATIENCE_SECONDS, HostThrottle, SiteAvailability
 
 ADAMS, BAKER = Site("vgsi", "CT", "adams"), Site("vgsi", "CT", "baker")
 
@@ -20,17 +19,17 @@ def _task(number: int, county: str = "adams") -> Task:
     return Task(task_id=f"t{number}", platform="vgsi", target=Target(parcel_id="1", state="CT", county=county))
 
 
-async def _ask(manners: Politeness, host: str) -> None:
+async def _ask(manners: HostThrottle, host: str) -> None:
     async with manners.turn(host):
         pass
 
 
 async def test_a_host_opens_shortly_before_its_next_turn() -> None:
     clock = ManualClock()
-    manners = Politeness(10.0, 2, clock)
+    manners = HostThrottle(10.0, 2, clock)
     manners.admit("a")
     await _ask(manners, "a")
-    with pytest.raises(NoTurn) as busy:
+    with pytest.raises(HostBusy) as busy:
         manners.admit("a")
     assert 10.0 - PATIENCE_SECONDS <= busy.value.after_seconds <= 12.0 - PATIENCE_SECONDS
     clock.advance(busy.value.after_seconds)
@@ -39,15 +38,15 @@ async def test_a_host_opens_shortly_before_its_next_turn() -> None:
 
 
 async def test_a_host_that_rests_for_long_sends_tasks_away() -> None:
-    manners = Politeness(0.0, 2, ManualClock())
+    manners = HostThrottle(0.0, 2, ManualClock())
     manners.rest("a", 600.0)
-    with pytest.raises(TurnedAway):
+    with pytest.raises(SiteBlocked):
         manners.admit("a")
 
 
 async def test_a_slow_host_is_open_while_it_has_places() -> None:
     clock = ManualClock()
-    manners = Politeness(0.0, 2, clock)
+    manners = HostThrottle(0.0, 2, clock)
     async with manners.turn("a"):
         clock.advance(8.0)
     async with AsyncExitStack() as visits:
@@ -60,7 +59,7 @@ async def test_a_slow_host_is_open_while_it_has_places() -> None:
 
 
 async def test_one_may_stand_at_the_door_of_a_quick_host() -> None:
-    manners = Politeness(0.0, 1, ManualClock())
+    manners = HostThrottle(0.0, 1, ManualClock())
     await _ask(manners, "a")
     async with manners.turn("a"):
         assert manners.opens_in("a") == 0.0
@@ -72,7 +71,7 @@ async def test_one_may_stand_at_the_door_of_a_quick_host() -> None:
 
 
 def test_sites_of_one_host_close_together_and_others_stay_open() -> None:
-    turns = Turns(lambda host, _: 3.0 if host == "shared" else 0.0)
+    turns = SiteAvailability(lambda host, _: 3.0 if host == "shared" else 0.0)
     assert turns.closed() == (frozenset(), [])
     turns.learn(ADAMS, "shared")
     turns.learn(BAKER, "shared")
@@ -82,7 +81,7 @@ def test_sites_of_one_host_close_together_and_others_stay_open() -> None:
 
 
 def test_tasks_on_their_way_count_until_they_have_come() -> None:
-    turns = Turns(lambda _, before: float(before))
+    turns = SiteAvailability(lambda _, before: float(before))
     turns.sets_out(_task(0))
     assert not turns.closed().sites, "nobody knows yet where it goes"
     turns.learn(ADAMS, "a")
@@ -98,7 +97,7 @@ def test_tasks_on_their_way_count_until_they_have_come() -> None:
 
 async def test_sites_that_need_a_browser_are_closed_while_none_is_free() -> None:
     pages = 2
-    turns = Turns(page_opens_in=lambda before: 0.0 if before < pages else 0.5)
+    turns = SiteAvailability(page_opens_in=lambda before: 0.0 if before < pages else 0.5)
     turns.need_browser(ADAMS)
     assert turns.closed() == (frozenset(), [])
     for number in (1, 2):
@@ -115,7 +114,7 @@ async def test_sites_that_need_a_browser_are_closed_while_none_is_free() -> None
 
 async def test_what_a_page_leads_to_is_counted_at_its_host() -> None:
     clock = ManualClock()
-    manners = Politeness(10.0, 2, clock)
+    manners = HostThrottle(10.0, 2, clock)
     await _ask(manners, "a")
     before = manners.opens_in("a")
     manners.was_asked("a", 2)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parcelpost.scrapers import values
+from parcelpost.scrapers.html import values
 
 
 def test_an_amount_is_read_exactly(subtests: pytest.Subtests) -> None:
@@ -52,18 +52,18 @@ def test_a_date_is_read_from_the_ways_pages_write_it(subtests: pytest.Subtests) 
         ("11/14/01", "2001-11-14"),
     ]:
         with subtests.test(text=text, expected=expected):
-            assert values.day(text) == expected
+            assert values.iso_date(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1/0/1900", "13/40/2020", "0/0/0000", "9999", "yesterday", "1/1/9999", None])
 def test_what_is_no_date_is_none(text: str | None) -> None:
-    assert values.day(text) is None
+    assert values.iso_date(text) is None
 
 
 def test_a_year_of_two_digits_is_never_after_the_newest() -> None:
     newest = date(2025, 12, 31)
-    assert values.day("07/05/23", newest=newest) == "2023-07-05"
-    assert values.day("07/05/26", newest=newest) == "1926-07-05"
+    assert values.iso_date("07/05/23", newest=newest) == "2023-07-05"
+    assert values.iso_date("07/05/26", newest=newest) == "1926-07-05"
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_year_of_two_digits_is_never_after_the_newest() -> None:
 def test_the_last_line_of_an_address_names_city_state_and_zip(
     line: str, city: str, state: str, zip_code: str | None
 ) -> None:
-    assert values.place(line) == values.Place(city, state, zip_code)
+    assert values.city_state_zip(line) == values.CityStateZip(city, state, zip_code)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_last_line_of_an_address_names_city_state_and_zip(
     ],
 )
 def test_other_lines_are_no_place(line: str) -> None:
-    assert values.place(line) is None
+    assert values.city_state_zip(line) is None
 
 
 @pytest.mark.parametrize(
@@ -115,11 +115,11 @@ def test_a_year_that_cannot_be_is_not_known(text: str, expected: int | None) -> 
 
 @given(st.text())
 def test_no_text_makes_a_value_fail(text: str) -> None:
-    for read in (values.money, values.number, values.leading_number, values.whole, values.year, values.percent):
+    for read in (values.money, values.number, values.leading_number, values.whole_number, values.year, values.percent):
         read(text)
-    values.day(text)
-    values.place(text)
-    values.words(text)
+    values.iso_date(text)
+    values.city_state_zip(text)
+    values.text_or_none(text)
     assert values.parcel_norm(text) == values.parcel_norm(values.parcel_norm(text))
 
 
@@ -174,14 +174,14 @@ def test_amounts_with_brackets_and_stars(text: str, amount: int) -> None:
     "text", ["1/1/1900", "01/01/1900 12:00:00 AM", "12/30/1899", "00/00/0000", "0/0/00", "00/00/00"]
 )
 def test_a_date_that_nobody_entered_is_none(text: str) -> None:
-    assert values.day(text) is None
+    assert values.iso_date(text) is None
 
 
 @pytest.mark.parametrize(
     ("text", "day"), [("4/5/55", "1955-04-05"), ("4/5/27", "2027-04-05"), ("2020/01/02", "2020-01-02")]
 )
 def test_a_year_of_two_digits_is_not_far_in_the_future(text: str, day: str) -> None:
-    assert values.day(text) == day
+    assert values.iso_date(text) == day
 
 
 @pytest.mark.parametrize(
@@ -195,6 +195,6 @@ def test_a_year_of_two_digits_is_not_far_in_the_future(text: str, day: str) -> N
     ],
 )
 def test_places_in_odd_writing(line: str, place: tuple[str, str, str]) -> None:
-    found = values.place(line)
+    found = values.city_state_zip(line)
     assert found is not None
     assert (found.city, found.state, found.zip) == place

@@ -7,22 +7,21 @@ from urllib.parse import quote, urlencode
 
 from parcelpost.model import Done, Outcome, Page, Target
 from parcelpost.scrapers.platforms import county_platform
-from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.web import Request, Response
-from parcelpost.simulator.world import World
+from parcelpost.simulator.web import Layout, Request, Response
 from tests.simulator.facts import Facts
 
-AS_EVER = Looks()
+AS_EVER = Layout()
 
 
-def parcel_page(platform: str, world: World, number: int, looks: Looks = AS_EVER) -> Page:
+def parcel_page(platform: str, world: World, number: int, looks: Layout = AS_EVER) -> Page:
     site = SITES[platform]
     assert site.parcel_id is not None
     return ask(platform, world, site.parcel_id(number), looks)
 
 
-def ask(platform: str, world: World, parcel_id: str, looks: Looks = AS_EVER) -> Page:
+def ask(platform: str, world: World, parcel_id: str, looks: Layout = AS_EVER) -> Page:
     """The page of a parcel, or what the site says of one that it does not have."""
     site = SITES[platform]
     if platform == "grizzly_gis":
@@ -36,7 +35,7 @@ def ask(platform: str, world: World, parcel_id: str, looks: Looks = AS_EVER) -> 
     return _page(site.respond(Request(method="GET", target=target, headers={}), world, looks))
 
 
-def list_page(platform: str, world: World, number: int, looks: Looks = AS_EVER) -> Page:
+def list_page(platform: str, world: World, number: int, looks: Layout = AS_EVER) -> Page:
     target = SITES[platform].address.replace("{page}", str(number))
     request = Request(method="GET", target=target, headers={"cookie": "auctionsession=1"})
     return _page(SITES[platform].respond(request, world, looks))

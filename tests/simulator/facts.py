@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from parcelpost.simulator.listing import AUCTION_DAY, Case
-from parcelpost.simulator.parcels import Parcel
+from parcelpost.simulator.parcels import AUCTION_DAY, AuctionCase, Parcel
 from parcelpost.simulator.sites import SITES, leepa, mygov_due
 
 Facts = dict[str, Any]
@@ -18,7 +17,7 @@ def of_parcel(platform: str, parcel: Parcel) -> Facts:
     return {"parcel_id": number_as(parcel.number), **_PARCELS[platform](parcel)}
 
 
-def of_case(platform: str, case: Case) -> Facts:
+def of_case(platform: str, case: AuctionCase) -> Facts:
     facts: Facts = {"parcel_id": case.parcel.parcel_id, "opening_bid": case.opening_cents / 100}
     if platform == "deedauction":
         return facts | {"parcel_id": None, "case_number": case.number, "auction_date": AUCTION_DAY.isoformat()}

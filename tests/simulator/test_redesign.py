@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from parcelpost.model import Done, Page, Target
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platforms import county_platform
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import World
+from parcelpost.simulator.web import Layout
 from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import list_page, parcel_page, wrong
@@ -43,7 +43,7 @@ def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platf
     ranking, site = Ranking(), (platform, TARGET.state, TARGET.county)
     lost: dict[int, list[str]] = {}
     for parcel in world.all():
-        looks = Looks(redesigned=parcel.number > world.size // 2)
+        looks = Layout(redesigned=parcel.number > world.size // 2)
         parsed = found.parse(parcel_page(platform, world, parcel.number, looks), TARGET, ranking.order(site))
         ranking.note(site, parsed.tries, str(parcel.number))
         assert isinstance(parsed.outcome, Done), parsed.outcome

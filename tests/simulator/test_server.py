@@ -11,11 +11,11 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, Page, Retry
-from parcelpost.scrapers.shell import is_shell
+from parcelpost.scrapers.html.document import is_shell
 from parcelpost.simulator.faults import Faults
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.server import CountyServer, serving
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
 from tests.simulator.asking import parcel_page, parsed, records
 
 WORLD = World(seed=3, county="fernhill", size=50)

@@ -6,10 +6,9 @@ import pytest
 
 from parcelpost.model import Done, NotFound, Page, Retry
 from parcelpost.scrapers.platforms import county_platform
-from parcelpost.simulator.listing import cases
-from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import World, auction_cases
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.world import World
+from parcelpost.simulator.web import Layout
 from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import ask, list_page, parcel_page, parsed, records, wrong
@@ -17,7 +16,7 @@ from tests.simulator.asking import ask, list_page, parcel_page, parsed, records,
 PARCELS = sorted(name for name, site in SITES.items() if site.parcel_id)
 LISTS = [name for name in ("deedauction", "govease", "pioneer_taxdeed", "realauction") if county_platform(name)]
 WORLD = World(seed=7, county="marigold", size=200)
-LOOKS = [Looks(), Looks(redesigned=True)]
+LOOKS = [Layout(), Layout(redesigned=True)]
 
 
 @short_and_long("size", (80,), (200,))
@@ -38,10 +37,10 @@ def test_every_field_that_a_parcel_s_page_shows_is_read_as_it_was_invented(
 
 @pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
 @pytest.mark.parametrize("platform", LISTS)
-def test_every_row_of_a_list_is_read_as_it_was_invented(platform: str, looks: Looks) -> None:
+def test_every_row_of_a_list_is_read_as_it_was_invented(platform: str, looks: Layout) -> None:
     misses = {}
     for page in range(1, 9):
-        wanted = [facts.of_case(platform, case) for case in cases(WORLD, page)]
+        wanted = [facts.of_case(platform, case) for case in auction_cases(WORLD, page)]
         found = records(platform, list_page(platform, WORLD, page, looks))
         assert len(found) == len(wanted)
         misses.update({at: bad for at, one in enumerate(wanted) if (bad := wrong(found[at], one))})
@@ -57,7 +56,7 @@ def test_a_list_says_that_it_is_one_so_that_a_single_row_goes_by_its_own_number(
 
 @pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])
 @pytest.mark.parametrize("platform", LISTS)
-def test_a_list_that_was_cut_in_the_middle_is_none(platform: str, looks: Looks) -> None:
+def test_a_list_that_was_cut_in_the_middle_is_none(platform: str, looks: Layout) -> None:
     page = list_page(platform, WORLD, 1, looks)
     for share in (0.3, 0.5, 0.7, 0.9):
         cut = Page(body=page.body[: int(len(page.body) * share)], content_type=page.content_type)

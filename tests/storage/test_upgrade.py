@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.working import working
+from parcelpost.cli.worker_setup import open_worker
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StoreOpened
 from parcelpost.settings import Settings
@@ -98,7 +98,7 @@ async def test_a_worker_of_today_goes_on_with_an_earlier_store(old: Path) -> Non
     waiting = {row["task_id"] for row in results if row["success"] and not row["synced"] and not row["rejected_at"]}
     async with HostileGateway() as gateway:
         environment = {"PARCELPOST_GATEWAY_TOKEN": gateway.token}
-        async with working(settings(old, gateway), environment, Control(), progress_seconds=60) as worker:
+        async with open_worker(settings(old, gateway), environment, Control(), progress_seconds=60) as worker:
             await OndemandRunner(worker, until_empty=True).run()
             depth = await worker.context.lpm.queue_depth()
             assert (depth.pending, depth.processing, depth.unsynced, depth.rejected) == (0, 0, 0, 1)

@@ -14,8 +14,8 @@ from parcelpost.clock import Clock, SystemClock
 from parcelpost.model import Priority, Target, Task
 from parcelpost.scrapers.counties import Counties, County
 from parcelpost.scrapers.county_scraper import county_scrapers
-from parcelpost.scrapers.fetcher import PageFetcher
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.scrapers.learning.ranking import Ranking
 from tests.scrapers.fetching import HERE
 from tests.website import Asked, Reply, Website
 from tests.worker.executing import Works, at_work

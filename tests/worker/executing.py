@@ -15,9 +15,9 @@ from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Emit, Event, StoreNotWritable
 from parcelpost.model import Task, TaskStatus
 from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platform import Scrape
-from parcelpost.scrapers.turns import Turns
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ExecutorSettings
 from parcelpost.storage.health import Level
@@ -46,7 +46,7 @@ class Works:
         *,
         grace: float,
         max_abandoned: int,
-        turns: Turns,
+        turns: SiteAvailability,
     ) -> None:
         self.lpm = lpm
         self.clock = clock
@@ -138,7 +138,7 @@ async def at_work(
     installed: Callable[[], Iterable[EntryPoint]] = list,
     grace: float = 0.05,
     max_abandoned: int = 32,
-    turns: Turns = Turns(),  # noqa: B008 - nobody fetches
+    turns: SiteAvailability = SiteAvailability(),  # noqa: B008 - nobody fetches
     **settings: Any,
 ) -> AsyncIterator[Works]:
     clock = clock or ManualClock()

@@ -11,7 +11,7 @@ from parcelpost.clock import Clock, ManualClock
 from parcelpost.events import Emit, Event, ignore
 from parcelpost.model import Claim, Page, Result, Source, Target, Task
 from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import GatewaySettings, SyncSettings
 from parcelpost.storage.lpm import LocalPersistenceManager

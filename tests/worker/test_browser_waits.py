@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Busy, Done, Outcome, Task, TaskStatus
-from parcelpost.scrapers.fetch_errors import BrowserDied, NoBrowser, NoTurn, outcome_of
+from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, outcome_of
 from tests.storage.making import a_task, the_task
 from tests.worker.executing import at_work
 
@@ -19,7 +19,7 @@ WHY = "no Chromium was found (install it)"
 async def test_the_task_and_the_store_know_why(tmp_path: Path) -> None:
     clock = ManualClock()
     async with at_work(tmp_path, clock) as works:
-        await works.add(a_task(), lambda _: outcome_of(NoBrowser(WHY, 60.0)))
+        await works.add(a_task(), lambda _: outcome_of(BrowserUnavailable(WHY, 60.0)))
         await works.step()
         info = await the_task(works.lpm)
         assert (info.status, info.retries, info.error) == (TaskStatus.PENDING, 0, WHY)
@@ -71,7 +71,7 @@ async def test_if_nobody_was_put_off_for_long_it_is_over(tmp_path: Path) -> None
 
 async def test_what_can_be_done_belongs_to_the_reason(tmp_path: Path) -> None:
     async with at_work(tmp_path, ManualClock()) as works:
-        await works.add(a_task(), lambda _: outcome_of(NoBrowser("browser.most is 0", 60.0, "set it")))
+        await works.add(a_task(), lambda _: outcome_of(BrowserUnavailable("browser.most is 0", 60.0, "set it")))
         await works.step()
         assert (await the_task(works.lpm)).error == "browser.most is 0; set it"
         (wait,) = works.executor.browser_waits
@@ -94,8 +94,10 @@ async def test_the_newest_reason_counts_and_the_beginning_stays(tmp_path: Path) 
         assert (clock.now() - wait.since).total_seconds() == 43.0
 
 
-@pytest.mark.parametrize("failure", [NoTurn("others are before it", 1.0), BrowserDied("it died", 1.0)])
-async def test_who_only_waits_for_others_is_no_matter_for_people(tmp_path: Path, failure: NoTurn | BrowserDied) -> None:
+@pytest.mark.parametrize("failure", [HostBusy("others are before it", 1.0), BrowserCrashed("it died", 1.0)])
+async def test_who_only_waits_for_others_is_no_matter_for_people(
+    tmp_path: Path, failure: HostBusy | BrowserCrashed
+) -> None:
     async with at_work(tmp_path, ManualClock()) as works:
         await works.add(a_task(), lambda _: outcome_of(failure))
         await works.step()

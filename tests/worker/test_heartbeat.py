@@ -12,9 +12,9 @@ from parcelpost.clock import iso
 from parcelpost.events import CommandReceived, UpstreamOffline, UpstreamOnline
 from parcelpost.model import Broken, NotFound, Target, Task
 from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.turns import Turns
-from parcelpost.scrapers.ways import Css
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.html.selectors import Css
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import HeartbeatSettings, WorkerSettings
 from parcelpost.storage.lpm import LocalPersistenceManager
@@ -50,7 +50,7 @@ class Scene:
         self.woken: list[str] = []
         self.control.wake = self.woken.append
         self.learning = Learning(self.context, Ranking())
-        self.executor = Executor(self.context, self.learning, Turns())
+        self.executor = Executor(self.context, self.learning, SiteAvailability())
         self.resources = Resources(self.context, browsers=None, most_browsers=0)
         self.sync = SyncManager(self.context)
         self.heartbeat = HeartbeatLoop(

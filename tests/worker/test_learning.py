@@ -8,9 +8,9 @@ import pytest
 
 from parcelpost.events import FieldBroken, FieldFixed
 from parcelpost.model import Broken, Done, Retry, Signal
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.looking import Try
-from parcelpost.scrapers.ways import Css, Id
+from parcelpost.scrapers.html.extract import SelectorResult
+from parcelpost.scrapers.html.selectors import Css, Id
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.storage.signals import MAX_SIGNALS
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import WorkerStatus, publish
@@ -41,7 +41,7 @@ async def step(learning: Learning) -> None:
 
 def see(ranking: Ranking, rig: Rig, *, found: bool, pages: int) -> None:
     for number in range(pages):
-        ranking.note(SITE, [Try("owner", Id("o"), found)], f"page-{number}", rig.clock.now())
+        ranking.note(SITE, [SelectorResult("owner", Id("o"), found)], f"page-{number}", rig.clock.now())
 
 
 async def test_signals_are_stored_together_and_once(rig: Rig, learning: Learning) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from parcelpost.cli.working import working
+from parcelpost.cli.worker_setup import open_worker
 from parcelpost.clock import ManualClock
 from parcelpost.events import Event
 from parcelpost.settings.sources import load
@@ -63,7 +63,7 @@ async def a_worker(folder: Path, *stuck: str, port: int = 0) -> AsyncIterator[Wo
     flags = {"worker.mode": "standalone", "storage.path": str(folder / "store.db"), "http.port": str(port)}
     settings = load(config=None, environment={}, flags=flags).settings
     control = Control()
-    async with working(settings, {}, control, progress_seconds=60) as worker:
+    async with open_worker(settings, {}, control, progress_seconds=60) as worker:
         for name in stuck:
             worker.supervisor.add(name, never_ends, longest=0.0)
         running = asyncio.create_task(worker.run("standalone"))

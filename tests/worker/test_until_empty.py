@@ -11,8 +11,8 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import Unauthorized
 from parcelpost.model import Claim
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import WorkerSettings
 from parcelpost.storage import LocalPersistenceManager
@@ -37,7 +37,7 @@ class Scene:
         self.lpm = lpm
         self.clock = clock
         self.context = a_context(lpm, NullUpstream(), clock)
-        self.executor = Executor(self.context, Learning(self.context, Ranking()), Turns())
+        self.executor = Executor(self.context, Learning(self.context, Ranking()), SiteAvailability())
         self.collector = Collector(self.context)
         self.collector.offers_nothing = True
 

@@ -1,4 +1,4 @@
-"""The `parcelpost` command."""
+"""The `parcelpost` program: its list of commands, and the exit codes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,85 @@ import typer
 from typer.core import TyperGroup
 
 from parcelpost import __version__
-from parcelpost.cli.commands import COMMANDS
+from parcelpost.cli.lazy import LazyCommand, skip_pydantic
 from parcelpost.cli.output import printable
-from parcelpost.cli.plain_values import spare_pydantic
 from parcelpost.errors import ParcelpostError
+
+COMMANDS = (
+    LazyCommand(
+        "demo",
+        "demo:demo",
+        "Scrape four invented counties, with kill -9 on the way.",
+    ),
+    LazyCommand(
+        "init",
+        "init:init",
+        "Write a settings file with every key in it, parcelpost.toml.",
+    ),
+    LazyCommand("run", "run:run", "Fetch tasks, scrape, store every result and deliver it."),
+    LazyCommand("add", "add:add", "Store a task for one parcel.", takes_settings=True),
+    LazyCommand("import", "import_file:import_", "Store a task for every row of a file.", takes_settings=True),
+    LazyCommand(
+        "status",
+        "status:status",
+        "Show whether all is well, and otherwise what to do.",
+        takes_settings=True,
+    ),
+    LazyCommand(
+        "top",
+        "top:top",
+        "Show a live screen of the worker.",
+        takes_settings=True,
+    ),
+    LazyCommand(
+        "doctor",
+        "doctor:doctor",
+        "Check everything, and say what mends what is wrong.",
+        takes_settings=True,
+    ),
+    LazyCommand(
+        "tasks",
+        "tasks:app",
+        "List tasks, show one, try again, reject, delete.",
+    ),
+    LazyCommand(
+        "results",
+        "results:app",
+        "List results, show one, send again, reject, delete.",
+    ),
+    LazyCommand(
+        "log",
+        "log:log",
+        "Show the last rounds of sync.",
+        takes_settings=True,
+    ),
+    LazyCommand(
+        "export",
+        "export:export",
+        "Write the stored records as CSV, Excel, Parquet or a map.",
+        takes_settings=True,
+    ),
+    LazyCommand("platforms", "platforms:app", "Show the platforms and how they do."),
+    LazyCommand("scrape", "scrape:scrape", "Fetch one parcel's page and print its record as JSON."),
+    LazyCommand("parse", "parse:parse", "Print the records of saved pages, one JSON line each."),
+    LazyCommand(
+        "reparse",
+        "reparse:reparse",
+        "Read the stored pages again with the parsers of now.",
+        takes_settings=True,
+    ),
+    LazyCommand("store", "store:app", "Look at and care for the local store."),
+    LazyCommand("config", "config:app", "Show and check the settings."),
+    LazyCommand("gateway", "gateway:app", "Serve a gateway, fill its queue, and look after its workers."),
+    LazyCommand("browser", "browser:app", "Look at the browsers, and save sessions for them."),
+    LazyCommand(
+        "firestore",
+        "firestore:app",
+        "What Firestore must know to be an upstream.",
+    ),
+    LazyCommand("simulate", "simulate:app", "What a worker deals with, on this machine and invented."),
+)
+
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Of an output that is a file on a full disk, or a terminal that is gone."""
@@ -25,7 +100,7 @@ _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 class _Program(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        spare_pydantic(self)
+        skip_pydantic(self)
         for command in COMMANDS:
             self.add_command(command)
 

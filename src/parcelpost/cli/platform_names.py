@@ -24,17 +24,17 @@ class KnownPlatforms:
     """
 
     def __init__(self, settings: Settings, override: str = "--any-platform") -> None:
-        from parcelpost.scrapers.counties import known
+        from parcelpost.scrapers.counties import load_counties
 
-        self.names = names(settings)
+        self.names = platform_names(settings)
         self._override = override
         others = {entry.name for entry in entry_points(group=GROUP)} | set(settings.platforms)
         self._of_counties = frozenset(NAMES) - others  # somebody else's platform may know any county
-        self._counties = known(settings.fetch.counties_file)
+        self._counties = load_counties(settings.fetch.counties_file)
 
     def spelled(self, name: str) -> str:
         """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
-        return spelled(name, self.names, self._override)
+        return canonical_platform(name, self.names, self._override)
 
     def checked(self, task: Task, reported: Collection[str]) -> Task:
         """The task with its platform in its one spelling; a platform that workers have `reported` is known, too.
@@ -67,23 +67,23 @@ class KnownPlatforms:
         return f"{platform} knows no site of {here}{nearest}"
 
 
-def names(settings: Settings) -> frozenset[str]:
+def platform_names(settings: Settings) -> frozenset[str]:
     """Ours, those of installed packages, and those of the settings."""
     installed = (entry.name for entry in entry_points(group=GROUP))
     return frozenset({ECHO, *NAMES, *installed, *settings.platforms})
 
 
-def spelled(name: str, known: frozenset[str], override: str = "--any-platform") -> str:
+def canonical_platform(name: str, known: frozenset[str], override: str = "--any-platform") -> str:
     """The platform of that name, however its letters are written. Raises InvalidInput for one that is not known."""
-    found = _spelling(name, known)
+    found = _find_spelling(name, known)
     if not found:
         hint = f"known are {', '.join(sorted(known))}; {override} takes it all the same"
-        raise InvalidInput(unknown(name, known), hint=hint)
+        raise InvalidInput(unknown_platform(name, known), hint=hint)
     return found
 
 
 @lru_cache(maxsize=1_000)
-def unknown(name: str, known: frozenset[str]) -> str:
+def unknown_platform(name: str, known: frozenset[str]) -> str:
     """What to say of a platform that is not there."""
     lower = {one.lower(): one for one in known}
     close = difflib.get_close_matches(name.lower()[:100], sorted(lower), n=1)
@@ -91,5 +91,5 @@ def unknown(name: str, known: frozenset[str]) -> str:
 
 
 @lru_cache(maxsize=1_000)
-def _spelling(name: str, known: frozenset[str]) -> str:
+def _find_spelling(name: str, known: frozenset[str]) -> str:
     return name if name in known else next((one for one in sorted(known) if one.lower() == name.lower()), "")

@@ -1,15 +1,23 @@
-"""Items of a Scrapy project go into the store, and so into the outbox. docs/new-platform.md shows how."""
+"""A Scrapy pipeline that saves items into the store, and so into the outbox. See docs/new-platform.md."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import threading
 import weakref
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+from itemadapter import ItemAdapter
+from msgspec import Struct
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
@@ -19,21 +27,151 @@ from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
 from parcelpost.clock import SystemClock
-from parcelpost.contrib.scrapy_items import OWN_FIELDS, Items
-from parcelpost.contrib.store_thread import StoreThread
-from parcelpost.errors import InvalidInput, InvalidSettings, StoreError, StoreFull
-from parcelpost.model import Result, Task
+from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError, StoreError, StoreFull
+from parcelpost.model import Json, Page, Result, Source, Target, Task
+from parcelpost.places import normalized
+from parcelpost.scrapers.plugin_values import to_json
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
 
 T = TypeVar("T")
 
+_WATCH_SECONDS = 0.5
 _CLOCK = SystemClock()
-_TRY_AGAIN_SECONDS = 1.0
-_LOOK_SECONDS = 0.5
+
+
+class StoreThread:
+    """Every method may be called from any thread.
+
+    The thread ends when `close` is called, or by itself when the program's main thread has ended: an open store would
+    keep the program alive.
+    """
+
+    def __init__(self, path: Path, options: StoreOptions, owner: str) -> None:
+        self._path = path
+        self._options = options
+        self._owner = owner
+        self._thread = threading.Thread(target=self._main, name="store")
+        self._opened: Future[None] = Future()
+        self._closed: Future[None] = Future()
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._lpm: LocalPersistenceManager
+
+    def open(self) -> Future[None]:
+        """Done when the store is open; holds the error if it cannot be opened."""
+        self._thread.start()
+        return self._opened
+
+    def submit(self, work: Callable[[LocalPersistenceManager], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Runs it on the store's loop. To be called only while the store is open."""
+        return asyncio.run_coroutine_threadsafe(work(self._lpm), self._loop)
+
+    def close(self) -> Future[None]:
+        """Done when everything is closed; at once if it was never opened."""
+        if self._thread.ident is not None:
+            self._opened.add_done_callback(self._ask_to_stop)
+        elif not self._closed.done():
+            self._closed.set_result(None)
+        return self._closed
+
+    def _ask_to_stop(self, opened: Future[None]) -> None:
+        if opened.exception() is None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+                self._loop.call_soon_threadsafe(self._stop.set)
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except ParcelpostError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        else:
+            self._closed.set_result(None)
+
+    async def _serve(self) -> None:
+        async with LocalPersistenceManager.open(self._path, options=self._options, worker=self._owner) as lpm:
+            self._lpm, self._loop = lpm, asyncio.get_running_loop()
+            self._opened.set_result(None)
+            while threading.main_thread().is_alive():
+                if await _CLOCK.wait(self._stop, _WATCH_SECONDS):
+                    return
+
+    def _fail(self, error: BaseException) -> None:
+        self._closed.set_exception(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
+
+
+OWN_FIELDS = ("parcel_id", "state", "county", "url", "html")
+
+
+class ItemReader(Struct, frozen=True, kw_only=True):
+    platform: str
+    state: str
+    county: str
+    fields: Mapping[str, str]
+    """Which field of an item holds our `parcel_id`, `state`, `county`, `url` and `html`, where it has another name."""
+
+    def read(self, item: Any, response: Response | None, now: datetime) -> tuple[Task, Result]:
+        """Raises InvalidInput. The same content of the same parcel is the same task."""
+        found = ItemAdapter(item)
+        page = _raw_page(found.get(self._name("html")), response)
+        target = Target(
+            parcel_id=self._text(found, "parcel_id"),
+            state=self._text(found, "state") or self.state,
+            county=self._text(found, "county") or self.county,
+            url=self._text(found, "url") or (page.url if page else ""),
+        )
+        if not target.parcel_id:
+            name = self._name("parcel_id")
+            raise InvalidInput(f"the item has no {name}", hint="name its field in PARCELPOST_FIELDS")
+        target = normalized(target)
+        data = self._record(found, target)
+        return self._task(target, data), Result(data=data, scraped_at=now, page=page)
+
+    def _record(self, found: ItemAdapter, target: Target) -> dict[str, Json]:
+        own = {"parcel_id": target.parcel_id, "state": target.state, "county": target.county}
+        try:
+            said = {name: to_json(value) for name, value in found.asdict().items() if name != self._name("html")}
+        except (TypeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput(f"the item is not JSON: {error}") from None
+        return {**own, "platform": self.platform, **said}
+
+    def _task(self, target: Target, data: Mapping[str, Json]) -> Task:
+        place = [self.platform, target.state, target.county, target.parcel_id]
+        content = msgspec.json.encode([place, data], order="sorted")
+        task_id = f"scrapy-{sha256(content).hexdigest()[:40]}"
+        return Task(task_id=task_id, platform=self.platform, target=target, source=Source.CLI, type="scrapy")
+
+    def _name(self, own: str) -> str:
+        return self.fields.get(own, own)
+
+    def _text(self, found: ItemAdapter, own: str) -> str:
+        value = found.get(self._name(own))
+        return "" if value is None else str(value).strip()
+
+
+def _raw_page(carried: object, response: Response | None) -> Page | None:
+    """What the item carries goes before the response it was read from."""
+    if isinstance(carried, str) and carried:
+        return Page(body=carried.encode(errors="replace"), content_type="text/html; charset=utf-8")
+    if isinstance(carried, bytes) and carried:
+        return Page(body=carried)
+    source = carried if isinstance(carried, Response) else response
+    if source is None:
+        return None
+    kind = source.headers.get("Content-Type") or b"text/html"
+    return Page(body=source.body, content_type=kind.decode("latin-1"), url=source.url)
+
+
+_RETRY_SECONDS = 1.0
+_CHECK_SECONDS = 0.5
 _log = logging.getLogger(__name__)
-_OF_THE_DRIVER = logging.getLogger("aiosqlite")
+_DRIVER_LOG = logging.getLogger("aiosqlite")
 """At DEBUG, Scrapy's own default, it writes two lines for every statement."""
 
 
@@ -54,7 +192,7 @@ class ParcelpostPipeline:
         self._store = StoreThread(self._path, StoreOptions(**named), "scrapy")
         self._patience = settings.getfloat("PARCELPOST_PATIENCE_SECONDS", 60.0)
         self._crawler = crawler
-        self._items = _items(settings, getattr(crawler.spider, "name", ""))
+        self._items = _item_reader(settings, getattr(crawler.spider, "name", ""))
         self._level = Level.FINE
         self._looked_at = 0.0
         self._is_failing = False
@@ -65,20 +203,20 @@ class ParcelpostPipeline:
 
     async def open_spider(self, spider: object = None) -> None:
         """Raises a StoreError: then the crawl does not begin."""
-        if _OF_THE_DRIVER.level == logging.NOTSET:  # otherwise somebody wants to see them
-            _OF_THE_DRIVER.setLevel(logging.INFO)
-        await _answer(self._store.open())
-        await _answer(self._store.submit(self._look))
+        if _DRIVER_LOG.level == logging.NOTSET:  # otherwise somebody wants to see them
+            _DRIVER_LOG.setLevel(logging.INFO)
+        await _wait(self._store.open())
+        await _wait(self._store.submit(self._look))
         _log.info("Items go into the store %s as platform %s", self._path, self._items.platform)
 
     async def close_spider(self, spider: object = None) -> None:
-        await _answer(self._store.close())
+        await _wait(self._store.close())
 
     async def process_item(self, item: Any, spider: object = None) -> Any:
         """Raises InvalidInput for an item that cannot be stored, and StoreError when the store cannot take it."""
         try:
             task, result = self._items.read(item, self._response(item), _CLOCK.now())
-            is_new = await _answer(self._store.submit(lambda lpm: self._keep(lpm, task, result)))
+            is_new = await _wait(self._store.submit(lambda lpm: self._keep(lpm, task, result)))
         except InvalidInput:
             self._count("items_refused")
             raise
@@ -100,11 +238,11 @@ class ParcelpostPipeline:
                 if not error.retry_helps or self._is_failing or _CLOCK.monotonic() >= give_up_at:
                     raise
                 _log.warning("The store does not take items for now: %s (%s)", error, error.hint)
-            await _CLOCK.sleep(_TRY_AGAIN_SECONDS)
+            await _CLOCK.sleep(_RETRY_SECONDS)
 
     async def _look_for_room(self, lpm: LocalPersistenceManager) -> None:
         """Raises StoreFull where a worker would stop scraping, too (I8)."""
-        if _CLOCK.monotonic() >= self._looked_at + _LOOK_SECONDS:
+        if _CLOCK.monotonic() >= self._looked_at + _CHECK_SECONDS:
             await self._look(lpm)
         if self._level is Level.EXECUTOR_STOPS:
             raise StoreFull(f"{self._path} has reached its cap, or the disk is nearly full")
@@ -154,13 +292,13 @@ class KeepPages(BaseSpiderMiddleware):
         self._responses.pop(id(item), None)
 
 
-def _items(settings: BaseSettings, spider_name: str) -> Items:
+def _item_reader(settings: BaseSettings, spider_name: str) -> ItemReader:
     fields = settings.getdict("PARCELPOST_FIELDS")
     if unknown := sorted(set(fields) - set(OWN_FIELDS)):
         raise InvalidSettings(
             f"PARCELPOST_FIELDS names {', '.join(map(str, unknown))}", hint=f"its keys are {', '.join(OWN_FIELDS)}"
         )
-    return Items(
+    return ItemReader(
         platform=settings.get("PARCELPOST_PLATFORM") or spider_name,
         state=settings.get("PARCELPOST_STATE") or "",
         county=settings.get("PARCELPOST_COUNTY") or "",
@@ -168,7 +306,7 @@ def _items(settings: BaseSettings, spider_name: str) -> Items:
     )
 
 
-async def _answer(future: Future[T]) -> T:
+async def _wait(future: Future[T]) -> T:
     """Waits in the way of the loop that Scrapy runs on: asyncio's, or Twisted's own."""
     try:
         asyncio.get_running_loop()

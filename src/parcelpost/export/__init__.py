@@ -1,1 +1,14 @@
-"""Stored records as tables for other programs: what columns they have, and one writer for each format of files."""
+"""Exports stored records as tables: their columns, and one writer for each file format."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Format(StrEnum):
+    CSV = "csv"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    EXCEL = "xlsx"
+    GEOPACKAGE = "gpkg"
+    GEOJSON = "geojson"

@@ -1,9 +1,13 @@
-"""The columns of each table: in which order they stand, and what each may hold. See docs/export.md."""
+"""The columns of each table, and how a record's values are converted to fit them. See docs/export.md."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Kind(StrEnum):
@@ -25,92 +29,187 @@ class Column(NamedTuple):
     kind: Kind
 
 
-def _are(kind: Kind, names: str) -> tuple[Column, ...]:
+def _columns(kind: Kind, names: str) -> tuple[Column, ...]:
     return tuple(Column(name, kind) for name in names.split())
 
 
-_VALUES = (
-    *_are(Kind.MONEY, "land_value building_value extra_feature_value market_value assessed_value"),
-    *_are(Kind.TEXTS, "exemptions"),
-    *_are(Kind.MONEY, "exemption_value taxable_value taxable_value_school"),
+_VALUE_COLUMNS = (
+    *_columns(Kind.MONEY, "land_value building_value extra_feature_value market_value assessed_value"),
+    *_columns(Kind.TEXTS, "exemptions"),
+    *_columns(Kind.MONEY, "exemption_value taxable_value taxable_value_school"),
 )
 
-KEY = _are(Kind.TEXT, "platform state county parcel_id")
+KEY_COLUMNS = _columns(Kind.TEXT, "platform state county parcel_id")
 """What every table begins with: the parcel."""
 
-PARCEL = (
-    *_are(Kind.TEXTS, "owner_names mailing_lines"),
-    *_are(Kind.TEXT, "mailing_city mailing_state mailing_zip mailing_country situs_address situs_city situs_zip"),
-    *_are(Kind.NUMBER, "latitude longitude"),
-    *_are(Kind.TEXT, "legal_description subdivision sec_twp_rng land_use_code land_use_desc zoning"),
-    *_are(Kind.NUMBER, "land_area_acres building_area_sqft"),
-    *_are(Kind.WHOLE, "year_built building_count"),
-    *_are(Kind.NUMBER, "bedrooms bathrooms"),
-    *_are(Kind.WHOLE, "value_year"),
-    *_are(Kind.TEXT, "value_status"),
-    *_VALUES,
-    *_are(Kind.FLAG, "homestead"),
-    *_are(Kind.DATE, "last_sale_date"),
-    *_are(Kind.MONEY, "last_sale_price"),
-    *_are(Kind.TEXT, "last_sale_instrument last_sale_book_page"),
-    *_are(Kind.WHOLE, "tax_year"),
-    *_are(Kind.MONEY, "tax_amount tax_due"),
-    *_are(Kind.FLAG, "delinquent"),
-    *_are(Kind.TEXTS, "delinquent_years"),
-    *_are(Kind.TEXT, "tax_account parcel_id_norm county_fips record_kind source_url raw_html_hash parser_version"),
+PARCEL_COLUMNS = (
+    *_columns(Kind.TEXTS, "owner_names mailing_lines"),
+    *_columns(Kind.TEXT, "mailing_city mailing_state mailing_zip mailing_country situs_address situs_city situs_zip"),
+    *_columns(Kind.NUMBER, "latitude longitude"),
+    *_columns(Kind.TEXT, "legal_description subdivision sec_twp_rng land_use_code land_use_desc zoning"),
+    *_columns(Kind.NUMBER, "land_area_acres building_area_sqft"),
+    *_columns(Kind.WHOLE, "year_built building_count"),
+    *_columns(Kind.NUMBER, "bedrooms bathrooms"),
+    *_columns(Kind.WHOLE, "value_year"),
+    *_columns(Kind.TEXT, "value_status"),
+    *_VALUE_COLUMNS,
+    *_columns(Kind.FLAG, "homestead"),
+    *_columns(Kind.DATE, "last_sale_date"),
+    *_columns(Kind.MONEY, "last_sale_price"),
+    *_columns(Kind.TEXT, "last_sale_instrument last_sale_book_page"),
+    *_columns(Kind.WHOLE, "tax_year"),
+    *_columns(Kind.MONEY, "tax_amount tax_due"),
+    *_columns(Kind.FLAG, "delinquent"),
+    *_columns(Kind.TEXTS, "delinquent_years"),
+    *_columns(Kind.TEXT, "tax_account parcel_id_norm county_fips record_kind source_url raw_html_hash parser_version"),
 )
 """Fields of the record."""
 
-SHOWN_ID = Column("parcel_id_shown", Kind.TEXT)
+SHOWN_ID_COLUMN = Column("parcel_id_shown", Kind.TEXT)
 """The record's own parcel_id; the key's is what was asked for."""
 
-RESULT = (
-    *_are(Kind.WHOLE, "lien_count"),
-    *_are(Kind.TEXT, "status error"),
-    *_are(Kind.MOMENT, "scraped_at stored_at"),
-    *_are(Kind.TEXT, "task_id"),
+RESULT_COLUMNS = (
+    *_columns(Kind.WHOLE, "lien_count"),
+    *_columns(Kind.TEXT, "status error"),
+    *_columns(Kind.MOMENT, "scraped_at stored_at"),
+    *_columns(Kind.TEXT, "task_id"),
 )
 """How the record came to be."""
 
-POSITION = Column("position", Kind.WHOLE)
-SCRAPED_AT = Column("scraped_at", Kind.MOMENT)
-OTHER = Column("other", Kind.TEXT)
+POSITION_COLUMN = Column("position", Kind.WHOLE)
+SCRAPED_AT_COLUMN = Column("scraped_at", Kind.MOMENT)
+OTHER_COLUMN = Column("other", Kind.TEXT)
 """What no column holds, as JSON: fields of other names, and values that do not fit their column."""
 
-LIEN = (
-    *_are(Kind.TEXT, "certificate_number"),
-    *_are(Kind.WHOLE, "certificate_year tax_year"),
-    *_are(Kind.MONEY, "face_amount"),
-    *_are(Kind.NUMBER, "interest_rate_pct"),
-    *_are(Kind.MONEY, "premium"),
-    *_are(Kind.DATE, "sale_date"),
-    *_are(Kind.TEXT, "holder_name holder_type status"),
-    *_are(Kind.DATE, "redemption_date"),
-    *_are(Kind.MONEY, "redemption_amount"),
-    *_are(Kind.DATE, "redemption_deadline"),
-    *_are(Kind.TEXT, "case_number"),
-    *_are(Kind.DATE, "auction_date"),
-    *_are(Kind.MONEY, "opening_bid"),
-    *_are(Kind.FLAG, "is_otc"),
+LIEN_COLUMNS = (
+    *_columns(Kind.TEXT, "certificate_number"),
+    *_columns(Kind.WHOLE, "certificate_year tax_year"),
+    *_columns(Kind.MONEY, "face_amount"),
+    *_columns(Kind.NUMBER, "interest_rate_pct"),
+    *_columns(Kind.MONEY, "premium"),
+    *_columns(Kind.DATE, "sale_date"),
+    *_columns(Kind.TEXT, "holder_name holder_type status"),
+    *_columns(Kind.DATE, "redemption_date"),
+    *_columns(Kind.MONEY, "redemption_amount"),
+    *_columns(Kind.DATE, "redemption_deadline"),
+    *_columns(Kind.TEXT, "case_number"),
+    *_columns(Kind.DATE, "auction_date"),
+    *_columns(Kind.MONEY, "opening_bid"),
+    *_columns(Kind.FLAG, "is_otc"),
 )
-SALE = (
-    *_are(Kind.DATE, "date"),
-    *_are(Kind.MONEY, "price"),
-    *_are(Kind.TEXT, "book_page instrument qualified vacant_improved"),
+SALE_COLUMNS = (
+    *_columns(Kind.DATE, "date"),
+    *_columns(Kind.MONEY, "price"),
+    *_columns(Kind.TEXT, "book_page instrument qualified vacant_improved"),
 )
-TAX_BILL = (
-    *_are(Kind.WHOLE, "tax_year"),
-    *_are(Kind.TEXT, "bill_number installment"),
-    *_are(Kind.MONEY, "tax_amount tax_due"),
-    *_are(Kind.TEXT, "status"),
-    *_are(Kind.FLAG, "delinquent"),
-    *_are(Kind.DATE, "paid_date"),
-    *_are(Kind.MONEY, "paid_amount"),
+TAX_BILL_COLUMNS = (
+    *_columns(Kind.WHOLE, "tax_year"),
+    *_columns(Kind.TEXT, "bill_number installment"),
+    *_columns(Kind.MONEY, "tax_amount tax_due"),
+    *_columns(Kind.TEXT, "status"),
+    *_columns(Kind.FLAG, "delinquent"),
+    *_columns(Kind.DATE, "paid_date"),
+    *_columns(Kind.MONEY, "paid_amount"),
 )
-VALUATION = (*_are(Kind.WHOLE, "year"), *_are(Kind.TEXT, "status"), *_VALUES)
-BUILDING = (
-    *_are(Kind.TEXT, "desc"),
-    *_are(Kind.WHOLE, "year_built"),
-    *_are(Kind.NUMBER, "base_sqft actual_sqft"),
-    *_are(Kind.MONEY, "value"),
+VALUATION_COLUMNS = (*_columns(Kind.WHOLE, "year"), *_columns(Kind.TEXT, "status"), *_VALUE_COLUMNS)
+BUILDING_COLUMNS = (
+    *_columns(Kind.TEXT, "desc"),
+    *_columns(Kind.WHOLE, "year_built"),
+    *_columns(Kind.NUMBER, "base_sqft actual_sqft"),
+    *_columns(Kind.MONEY, "value"),
 )
+
+
+Value = str | int | Decimal | bool | date | datetime | None
+
+_LEAST, _MOST_DIGITS = -20, 15
+"""Where a number's first digit may stand: what every format can hold, and none takes a million zeros to write."""
+_MOST_WHOLE = 10**15
+_MOST_MONEY = Decimal(10) ** 14
+_CENTS, _FINEST = Decimal("0.01"), Decimal("0.0001")
+
+_UNSHOWABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def clean_text(text: str) -> str:
+    """Without what would move a terminal's cursor, make a text read backwards, or what XML cannot hold; tabs and line
+    ends stay.
+    """
+    if text.isprintable():
+        return text
+    return _UNSHOWABLE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _text(value: Any) -> str:
+    if type(value) is str:
+        return value if value.isprintable() else clean_text(value)
+    if type(value) is int:
+        return str(value)
+    raise ValueError("no text")
+
+
+def _texts(value: Any) -> str | None:
+    if isinstance(value, list):
+        return "; ".join(map(_text, value)) if value else None
+    return _text(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is int and -_MOST_WHOLE < value < _MOST_WHOLE:
+        return value
+    number = _number(value)
+    if number != (whole := int(number)):
+        raise ValueError("no whole number")
+    return whole
+
+
+def _number(value: Any) -> Decimal:
+    if type(value) is int:
+        value = Decimal(value)
+    if type(value) is not Decimal or not _LEAST <= value.adjusted() < _MOST_DIGITS:
+        raise ValueError("no number that every format can hold")
+    return value
+
+
+def _money(value: Any) -> Decimal:
+    """With two decimal places, or with four where that is not enough."""
+    number = _number(value)
+    if -_MOST_MONEY < number < _MOST_MONEY:
+        for unit in (_CENTS, _FINEST):
+            if (exact := number.quantize(unit)) == number:
+                return exact
+    raise ValueError("more than four decimal places")
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("neither yes nor no")
+    return value
+
+
+def _date(value: Any) -> date:
+    if type(value) is not str or not _DATE.fullmatch(value):
+        raise ValueError("no date")
+    return date.fromisoformat(value)
+
+
+def _moment(value: Any) -> datetime:
+    if not isinstance(value, datetime):
+        raise ValueError("no moment")
+    return value
+
+
+CONVERTERS: Mapping[Kind, Callable[[Any], Value]] = {
+    Kind.TEXT: _text,
+    Kind.TEXTS: _texts,
+    Kind.WHOLE: _whole,
+    Kind.NUMBER: _number,
+    Kind.MONEY: _money,
+    Kind.FLAG: _flag,
+    Kind.DATE: _date,
+    Kind.MOMENT: _moment,
+}
+"""By kind of column. Each raises ValueError for what the column cannot hold as it is."""

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import xlsxwriter
 
-from parcelpost.export.columns import KEY, Kind
+from parcelpost.export.columns import KEY_COLUMNS, Kind
 from parcelpost.export.tables import Parcel, Row, Table, rows
 
 MOST_ROWS = 1_048_576
@@ -123,7 +123,7 @@ class _Sheets:
         self._count += 1
         name = self._table.name if self._count == 1 else f"{self._table.name} {self._count}"
         self._sheet = self._book.add_worksheet(name)
-        self._sheet.freeze_panes(1, len(KEY))
+        self._sheet.freeze_panes(1, len(KEY_COLUMNS))
         self._sheet.set_landscape()
         self._sheet.repeat_rows(0)
         self._sheet.ignore_errors(

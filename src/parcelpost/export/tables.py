@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from parcelpost.export import columns
-from parcelpost.export.columns import Column
-from parcelpost.export.values import FITTED, Value, clean
+from parcelpost.export.columns import CONVERTERS, Column, Value, clean_text
 from parcelpost.model import OutboxEntry
 
 Row = tuple[Value, ...]
@@ -31,7 +30,7 @@ class Parcel(Struct, frozen=True):
     @property
     def key(self) -> tuple[str, str, str, str]:
         one = self.entry
-        return clean(one.platform), clean(one.state), clean(one.county), clean(one.parcel_id)
+        return clean_text(one.platform), clean_text(one.state), clean_text(one.county), clean_text(one.parcel_id)
 
     @property
     def status(self) -> str:
@@ -43,7 +42,7 @@ class Parcel(Struct, frozen=True):
         return "expired" if self.entry.status == "expired" else "failed"
 
 
-def read(entry: OutboxEntry) -> Parcel:
+def read_parcel(entry: OutboxEntry) -> Parcel:
     if entry.data is None:
         return Parcel(entry, {}, True)
     try:
@@ -65,51 +64,51 @@ def rows(table: Table, parcels: Sequence[Parcel]) -> Iterator[Row]:
         yield from table.rows(parcel)
 
 
-def items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
+def list_items(parcel: Parcel, name: str) -> list[Mapping[str, Any]]:
     """Of one of the record's lists."""
     found = parcel.fields.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-_Fits = tuple[tuple[str, Callable[[Any], Value]], ...]
+_Converters = tuple[tuple[str, Callable[[Any], Value]], ...]
 """How each column's value is made."""
 
 
-def _fits(own: tuple[Column, ...]) -> _Fits:
-    return tuple((column.name, FITTED[column.kind]) for column in own)
+def _converters(own: tuple[Column, ...]) -> _Converters:
+    return tuple((column.name, CONVERTERS[column.kind]) for column in own)
 
 
 def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
-    fits, known = _fits(own), frozenset(column.name for column in own)
+    fits, known = _converters(own), frozenset(column.name for column in own)
 
     def rows_of(parcel: Parcel) -> list[Row]:
         return [
             (*parcel.key, position, *cells, parcel.entry.scraped_at, _json(rest))
-            for position, item in enumerate(items(parcel, name), start=1)
+            for position, item in enumerate(list_items(parcel, name), start=1)
             for cells, rest in (_cells(fits, item, known),)
         ]
 
-    every = (*columns.KEY, columns.POSITION, *own, columns.SCRAPED_AT, columns.OTHER)
+    every = (*columns.KEY_COLUMNS, columns.POSITION_COLUMN, *own, columns.SCRAPED_AT_COLUMN, columns.OTHER_COLUMN)
     return Table(name, one, every, rows_of)
 
 
 _LISTS = {
-    "liens": ("lien", columns.LIEN),
-    "sales": ("sale", columns.SALE),
-    "tax_bills": ("tax bill", columns.TAX_BILL),
-    "valuations": ("valuation", columns.VALUATION),
-    "buildings": ("building", columns.BUILDING),
+    "liens": ("lien", columns.LIEN_COLUMNS),
+    "sales": ("sale", columns.SALE_COLUMNS),
+    "tax_bills": ("tax bill", columns.TAX_BILL_COLUMNS),
+    "valuations": ("valuation", columns.VALUATION_COLUMNS),
+    "buildings": ("building", columns.BUILDING_COLUMNS),
 }
-_PARCEL_FITS = _fits(columns.PARCEL)
-_LIEN_FIELDS = frozenset(column.name for column in columns.LIEN)
+_PARCEL_CONVERTERS = _converters(columns.PARCEL_COLUMNS)
+_LIEN_FIELDS = frozenset(column.name for column in columns.LIEN_COLUMNS)
 _OF_THE_KEY = frozenset({"platform", "state", "county", "parcel_id", "scraped_at"})
-_KNOWN = frozenset({*(column.name for column in columns.PARCEL), *_OF_THE_KEY, *_LISTS})
+_KNOWN = frozenset({*(column.name for column in columns.PARCEL_COLUMNS), *_OF_THE_KEY, *_LISTS})
 
 
 def _parcel_rows(parcel: Parcel) -> list[Row]:
     fields, entry = parcel.fields, parcel.entry
     known = _KNOWN | _LIEN_FIELDS if fields.get("record_kind") == "lien" else _KNOWN
-    cells, rest = _cells(_PARCEL_FITS, fields, known)
+    cells, rest = _cells(_PARCEL_CONVERTERS, fields, known)
     for name in _LISTS:
         rest |= _not_in_rows(name, fields.get(name))
     shown = fields.get("parcel_id")
@@ -117,19 +116,19 @@ def _parcel_rows(parcel: Parcel) -> list[Row]:
         (
             *parcel.key,
             *cells,
-            clean(shown) if isinstance(shown, str) else None,
-            len(items(parcel, "liens")),
+            clean_text(shown) if isinstance(shown, str) else None,
+            len(list_items(parcel, "liens")),
             parcel.status,
-            None if entry.error_text is None else clean(entry.error_text),
+            None if entry.error_text is None else clean_text(entry.error_text),
             entry.scraped_at,
             entry.created_at,
-            clean(entry.task_id),
-            _json(rest) if parcel.is_readable else clean((entry.data or b"").decode(errors="replace")),
+            clean_text(entry.task_id),
+            _json(rest) if parcel.is_readable else clean_text((entry.data or b"").decode(errors="replace")),
         )
     ]
 
 
-def _cells(fits: _Fits, fields: Mapping[str, Any], known: frozenset[str]) -> tuple[list[Value], dict[str, Any]]:
+def _cells(fits: _Converters, fields: Mapping[str, Any], known: frozenset[str]) -> tuple[list[Value], dict[str, Any]]:
     """One for each column, and what they do not hold."""
     rest = {name: fields[name] for name in fields.keys() - known}
     cells: list[Value] = []
@@ -154,13 +153,19 @@ def _not_in_rows(name: str, found: Any) -> dict[str, Any]:
 
 
 def _json(rest: Mapping[str, Any]) -> str | None:
-    return clean(_encode(rest).decode()) if rest else None
+    return clean_text(_encode(rest).decode()) if rest else None
 
 
 PARCELS = Table(
     "parcels",
     "parcel",
-    (*columns.KEY, *columns.PARCEL, columns.SHOWN_ID, *columns.RESULT, columns.OTHER),
+    (
+        *columns.KEY_COLUMNS,
+        *columns.PARCEL_COLUMNS,
+        columns.SHOWN_ID_COLUMN,
+        *columns.RESULT_COLUMNS,
+        columns.OTHER_COLUMN,
+    ),
     _parcel_rows,
 )
 TABLES = {"parcels": PARCELS, **{name: _list_table(name, *of) for name, of in _LISTS.items()}}

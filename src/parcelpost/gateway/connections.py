@@ -1,9 +1,11 @@
-"""Connections that say nothing, or never come to the end of it, must not keep out those that do."""
+"""Limits on open connections: silent or slow clients, also during the TLS handshake, must not keep out others."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -26,7 +28,7 @@ _TOO_LONG = (
 )
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class ConnectionTimeouts(Struct, frozen=True, kw_only=True):
     """How long a connection may keep us waiting, in seconds."""
 
     head: float = 10.0
@@ -37,7 +39,7 @@ class Terms(Struct, frozen=True, kw_only=True):
     """Without taking a byte of the answer."""
 
 
-class Guest(Protocol):
+class OpenConnection(Protocol):
     """Whoever is connected."""
 
     transport: asyncio.Transport
@@ -50,45 +52,45 @@ class Connections:
     The former are closed, too, when their unfinished heads together take more than `most_unfinished` bytes.
     """
 
-    def __init__(self, most: int, terms: Terms, most_unfinished: int = _MOST_UNFINISHED_BYTES) -> None:
+    def __init__(self, most: int, terms: ConnectionTimeouts, most_unfinished: int = _MOST_UNFINISHED_BYTES) -> None:
         self.most = most
         self.most_unfinished = most_unfinished
         self.terms = terms
-        self._open: set[Guest] = set()
-        self._silent: dict[Guest, float] = {}
-        self._resting: dict[Guest, float] = {}
-        self._unfinished: dict[Guest, int] = {}
+        self._open: set[OpenConnection] = set()
+        self._silent: dict[OpenConnection, float] = {}
+        self._resting: dict[OpenConnection, float] = {}
+        self._unfinished: dict[OpenConnection, int] = {}
         self._unfinished_bytes = 0
 
-    def opened(self, connection: Guest, now: float) -> None:
+    def opened(self, connection: OpenConnection, now: float) -> None:
         self._open.add(connection)
         self.silent(connection, now)
         while len(self._open) > self.most and (self._silent or self._resting):
             self._close(self._silent or self._resting)
 
-    def unfinished(self, connection: Guest, size: int) -> None:
+    def unfinished(self, connection: OpenConnection, size: int) -> None:
         """So many bytes of a request's head are kept, and its end has not come."""
         self._unfinished_bytes += size - self._unfinished.get(connection, 0)
         self._unfinished[connection] = size
         while self._unfinished_bytes > self.most_unfinished:
             self._close(self._unfinished)
 
-    def lost(self, connection: Guest) -> None:
+    def lost(self, connection: OpenConnection) -> None:
         self._open.discard(connection)
         self.busy(connection)
 
-    def silent(self, connection: Guest, now: float) -> None:
+    def silent(self, connection: OpenConnection, now: float) -> None:
         self.busy(connection)
         self._silent[connection] = now + self.terms.head
 
-    def resting(self, connection: Guest, now: float) -> None:
+    def resting(self, connection: OpenConnection, now: float) -> None:
         self.busy(connection)
         self._resting[connection] = now + self.terms.rest
 
-    def is_resting(self, connection: Guest) -> bool:
+    def is_resting(self, connection: OpenConnection) -> bool:
         return connection in self._resting
 
-    def busy(self, connection: Guest) -> None:
+    def busy(self, connection: OpenConnection) -> None:
         self._silent.pop(connection, None)
         self._resting.pop(connection, None)
         self._unfinished_bytes -= self._unfinished.pop(connection, 0)
@@ -98,7 +100,7 @@ class Connections:
             while waiting and next(iter(waiting.values())) <= now:
                 self._close(waiting)
 
-    def _close(self, waiting: dict[Guest, float] | dict[Guest, int]) -> None:
+    def _close(self, waiting: dict[OpenConnection, float] | dict[OpenConnection, int]) -> None:
         connection = next(iter(waiting))
         self.lost(connection)
         connection.transport.abort()
@@ -212,6 +214,69 @@ class Connection(HttpToolsProtocol):
             self._unread = None
 
 
-def protocol(connections: Connections) -> type[asyncio.Protocol]:
+def connection_class(connections: Connections) -> type[asyncio.Protocol]:
     """The class that uvicorn makes its connections of."""
     return type("OurConnection", (Connection,), {"connections_of": connections})
+
+
+class TlsHandshake(asyncio.Protocol):
+    """A connection until TLS is agreed on; then it is that of the protocol that `make` makes."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, connections: Connections, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol]) -> None:
+        self._connections = connections
+        self._context = context
+        self._make = make
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.pause_reading()  # what comes is for TLS
+        self.transport = transport
+        self._connections.opened(self, self._loop.time())
+        self._agreeing = self._loop.create_task(self._agree())
+
+    async def _agree(self) -> None:
+        early = _EarlyData()
+        patience = self._connections.terms.head
+        try:
+            secured = await self._loop.start_tls(
+                self.transport, early, self._context, server_side=True, ssl_handshake_timeout=patience
+            )
+        except OSError:
+            self.transport.abort()
+            return
+        finally:
+            self._connections.lost(self)
+        if secured is None or early.is_lost:
+            return
+        protocol = self._make()
+        secured.set_protocol(protocol)
+        protocol.connection_made(secured)
+        if early.received:
+            protocol.data_received(bytes(early.received))
+
+
+class _EarlyData(asyncio.Protocol):
+    """Keeps what comes with the last word of the greeting, for an instant."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.is_lost = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+
+
+def tls_protocol(
+    connections: Connections, context: ssl.SSLContext, protocol: type[asyncio.Protocol]
+) -> Callable[..., asyncio.Protocol]:
+    """What uvicorn makes its connections of, in place of `protocol`."""
+
+    def make(**given: Any) -> asyncio.Protocol:
+        return TlsHandshake(connections, context, lambda: protocol(**given))
+
+    return make

@@ -10,7 +10,7 @@ from decimal import Decimal, DecimalException
 import msgspec
 from msgspec import Raw, Struct
 
-from parcelpost.gateway.words import Version
+from parcelpost.gateway.models import RecordVersion
 from parcelpost.model import Json
 
 VOLATILE = frozenset({"scraped_at", "raw_html_hash", "parser_version"})
@@ -57,7 +57,7 @@ class History:
         self._most = most
         self._bytes = 0
         self._record_bytes = 0
-        self._last: tuple[Version, Mapping[str, Json]] | None = None
+        self._last: tuple[RecordVersion, Mapping[str, Json]] | None = None
         self.scrapes: list[Scrape] = []
         self.is_whole = False
         """Nothing older is known than what it tells."""
@@ -77,7 +77,7 @@ class History:
         """Of those that were added."""
         return (self._last[0].scraped_at, self._last[0].task_id) if self._last else None
 
-    def add(self, versions: Iterable[Version]) -> None:
+    def add(self, versions: Iterable[RecordVersion]) -> None:
         """Older than all before, the newest first."""
         for version in versions:
             if self.is_full:
@@ -97,7 +97,7 @@ class History:
             self._tell(self._last[0], [], first=True)
         self.is_whole = True
 
-    def _tell(self, version: Version, changed: Sequence[Change], *, first: bool = False) -> None:
+    def _tell(self, version: RecordVersion, changed: Sequence[Change], *, first: bool = False) -> None:
         self._bytes += len(msgspec.json.encode(changed))
         self.scrapes.append(
             Scrape(

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from msgspec import Struct
 
 from parcelpost.clock import Clock
-from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.errors import ApiError
 
 _MOST_WORKERS = 20_000
 _ALIVE_SECONDS = 300.0
@@ -24,7 +24,7 @@ class _Bucket(Struct):
     at: float
 
 
-class Limits:
+class RateLimiter:
     """One bucket of requests for the workers of each token, filled at the rate of the settings, two seconds' worth at
     most. It counts the token: a worker can claim any id.
 
@@ -53,7 +53,7 @@ class Limits:
         return is_new
 
     def take(self, token: str) -> float:
-        """Counts a request, and answers the seconds it is to wait. Raises Refusal (429) for one too many."""
+        """Counts a request, and answers the seconds it is to wait. Raises ApiError (429) for one too many."""
         now = self._clock.monotonic()
         bucket = self._buckets.setdefault(token, _Bucket(self._most, now))  # the operator's tokens: not many
         bucket.tokens = min(self._most, bucket.tokens + (now - bucket.at) * self._rate)
@@ -77,7 +77,7 @@ class Limits:
             self._alive = sum(now - at <= _ALIVE_SECONDS for at in self._workers.values())
         return self._alive
 
-    def _too_many(self, wait: float) -> Refusal:
+    def _too_many(self, wait: float) -> ApiError:
         seconds = str(max(1, math.ceil(wait)))
         headers = {
             "Retry-After": seconds,
@@ -85,4 +85,4 @@ class Limits:
             "X-RateLimit-Remaining": "0",
             "X-RateLimit-Reset": seconds,
         }
-        return Refusal(429, f"the workers of this token ask more than {self._rate:g} times a second", headers=headers)
+        return ApiError(429, f"the workers of this token ask more than {self._rate:g} times a second", headers=headers)

@@ -1,4 +1,4 @@
-"""The counties whose sites are known: data, not code."""
+"""The known county sites (data in counties.toml), and the URL of a target on its county's site."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from parcelpost.errors import InvalidSettings
+from parcelpost.model import Target
 from parcelpost.places import county_slug, state_or_text
-from parcelpost.scrapers.browsers.profiles import is_name
+from parcelpost.scrapers.browser.profiles import is_profile_name
+from parcelpost.scrapers.fetch.errors import CannotFetch
+from parcelpost.scrapers.html.values import parcel_norm
 from parcelpost.scrapers.platforms import NAMES, RENDERED
 
 _MOST_FILE_BYTES = 16 * 1024**2
@@ -52,8 +55,12 @@ class County(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def owns(self, url: str) -> bool:
         """Whether an address is on the county's site or on one of its other hosts."""
-        given = _place(url)
-        return given != "" and given in {_place(self.site), _place(self.url), *(_place(host) for host in self.hosts)}
+        given = _host_and_port(url)
+        return given != "" and given in {
+            _host_and_port(self.site),
+            _host_and_port(self.url),
+            *(_host_and_port(host) for host in self.hosts),
+        }
 
     def takes(self, parcel_id: str) -> bool:
         """Whether a parcel's number can be one of this county."""
@@ -76,12 +83,12 @@ class Counties:
         return self._entries.get((platform, state_or_text(state), county_slug(county)))
 
 
-def known(counties_file: str = "") -> Counties:
+def load_counties(counties_file: str = "") -> Counties:
     """The operator's entries, then those that come with the package. Raises InvalidSettings that names the entry."""
     return Counties([*(_from_file(Path(counties_file)) if counties_file else ()), *_shipped()])
 
 
-def parse(name: str, text: str) -> list[County]:
+def parse_counties(name: str, text: str) -> list[County]:
     """Raises InvalidSettings."""
     try:
         given = tomllib.loads(text)
@@ -95,7 +102,7 @@ def parse(name: str, text: str) -> list[County]:
 
 @cache
 def _shipped() -> tuple[County, ...]:
-    return tuple(parse("counties.toml", (files("parcelpost.scrapers") / "counties.toml").read_text("utf-8")))
+    return tuple(parse_counties("counties.toml", (files("parcelpost.scrapers") / "counties.toml").read_text("utf-8")))
 
 
 def _from_file(path: Path) -> list[County]:
@@ -105,7 +112,7 @@ def _from_file(path: Path) -> list[County]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidSettings(f"fetch.counties_file {path} cannot be read: {reason}", hint=HOW_ENTRIES_LOOK) from None
-    return parse(str(path), text)
+    return parse_counties(str(path), text)
 
 
 def _county(name: str, number: int, entry: object) -> County:
@@ -125,7 +132,7 @@ def _problem(county: County) -> str:
     if not county.platform or not county.county or not re.fullmatch("[A-Za-z]{2}", county.state):
         return "platform, state (two letters) and county must be given"
     for key, url in (("site", county.site), ("url", county.url)):
-        if url and not _place(url):
+        if url and not _host_and_port(url):
             return f"{key} must begin with https:// or http:// and name a host"
     if not county.site and not county.url:
         return "site or url must be given"
@@ -137,14 +144,14 @@ def _problem(county: County) -> str:
         return f"the example {county.example!r} is not written as parcel says"
     if not 0 <= county.pace_seconds < math.inf:
         return "pace_seconds must be a number of seconds, 0 or more"
-    if county.profile and not is_name(county.profile):
+    if county.profile and not is_profile_name(county.profile):
         return "profile must be letters, digits, _ and -"
     if county.profile and county.platform in NAMES and county.platform not in RENDERED:
         return f"{county.platform} asks for its pages without a browser: a profile would not be used"
     return ""
 
 
-def _place(url: str) -> str:
+def _host_and_port(url: str) -> str:
     """Host and port, in small letters; '' where it names none."""
     try:
         parts = urlsplit(url if "://" in url else f"https://{url}")
@@ -152,3 +159,55 @@ def _place(url: str) -> str:
     except (ValueError, KeyError):
         return ""
     return f"{parts.hostname}:{port}" if parts.hostname else ""
+
+
+_HOW = f"add one to the file that fetch.counties_file names; {HOW_ENTRIES_LOOK}"
+
+
+def target_url(target: Target, county: County | None) -> str:
+    """The address that the task itself names; '' for none. Raises CannotFetch for one of another site."""
+    if target.url and county is not None and not county.owns(target.url):
+        raise CannotFetch(f"{target.url!r:.200} is not on {county.site or county.url}, the site of {county.name}")
+    return target.url
+
+
+def page_url(target: Target, county: County | None) -> str:
+    """The task's address, else the entry's template. Raises CannotFetch where there is neither."""
+    if url := target_url(target, county):
+        return url
+    if county is None or not county.url:
+        raise CannotFetch(f"the task needs a url: no entry says where {_county_name(target)} shows its pages; {_HOW}")
+    parcel = parcel_number(target, county) if "{" in county.url else ""
+    return county.url.replace("{parcel}", quote_part(parcel)).replace("{plain}", quote_part(parcel_norm(parcel)))
+
+
+def require_county(county: County | None, target: Target) -> County:
+    """Raises CannotFetch where the county has no entry."""
+    if county is None or not county.site:
+        raise CannotFetch(f"the site of {_county_name(target)} is not known: {_HOW}")
+    return county
+
+
+def required_id(county: County, name: str) -> str:
+    """Raises CannotFetch that names what the entry lacks."""
+    if not county.ids.get(name):
+        raise CannotFetch(f"the entry of {county.name} lacks ids.{name}; {HOW_ENTRIES_LOOK}")
+    return county.ids[name]
+
+
+def parcel_number(target: Target, county: County) -> str:
+    """The parcel's number. Raises CannotFetch for one that cannot be of this county."""
+    parcel = target.parcel_id.strip()
+    if not parcel:
+        raise CannotFetch("the task names no parcel")
+    if not county.takes(parcel):
+        raise CannotFetch(f"{parcel!r:.60} is no parcel number of {county.name}, which look like {county.example}")
+    return parcel
+
+
+def quote_part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _county_name(target: Target) -> str:
+    return f"{target.state or '?'}/{target.county or '?'}"

@@ -1,23 +1,23 @@
-"""A county platform at work: fetches a task's page, reads it on the slot's own thread, and says how it ended."""
+"""Scrapes a county's site with its platform: fetches the page and parses it with the best-ranked selectors first."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
-from parcelpost.clock import Clock, iso
-from parcelpost.model import Done, Encoded, Json, Outcome, Page, Task
-from parcelpost.scrapers import learned
+from parcelpost.clock import Clock, SystemClock, iso
+from parcelpost.model import Done, Encoded, Json, Outcome, Page, Retry, Task
 from parcelpost.scrapers.counties import Counties, County
-from parcelpost.scrapers.county_platform import CountyPlatform
-from parcelpost.scrapers.fetch_errors import FAILURES, outcome_of
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.fetch.errors import FAILURES, CannotFetch, outcome_of
+from parcelpost.scrapers.fetch.session import Session
+from parcelpost.scrapers.learning.ranking import Ranking, learning_signals
+from parcelpost.scrapers.platform import CountyPlatform
 from parcelpost.scrapers.platforms import NAMES, county_platform
-from parcelpost.scrapers.session import Session
+from parcelpost.scrapers.records.field_maps import FieldMaps
 
 Platforms = Callable[[str], CountyPlatform | None]
 """By name."""
@@ -61,12 +61,12 @@ class CountyScraper:
             page = await platform.fetch(task.target, county, session)
         except FAILURES as failure:
             return outcome_of(failure)
-        outcome = learned.parse(platform, page, task, self._ranking, self._clock.now())
+        outcome = parse_ranked(platform, page, task, self._ranking, self._clock.now())
         if not isinstance(outcome, Done):
             await session.forget()
             return outcome
         await session.keep()
-        return _told(outcome, page, county, session.fetched_at or self._clock.now())
+        return _with_source(outcome, page, county, session.fetched_at or self._clock.now())
 
 
 def open_session(sessions: OpenSession, county: County | None, task: Task) -> Session:
@@ -81,7 +81,7 @@ def county_scrapers(
     return {name: CountyScraper(name, counties, sessions, ranking, clock, platforms) for name in NAMES}
 
 
-def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:
+def _with_source(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:
     """With where and when it is from."""
     origin: dict[str, Json] = {
         "scraped_at": iso(fetched_at),
@@ -96,3 +96,48 @@ def _told(outcome: Done, page: Page, county: County | None, fetched_at: datetime
     data = outcome.data if isinstance(outcome.data, Encoded) else told(outcome.data)
     more = tuple(told(one) for one in outcome.more)
     return structs.replace(outcome, data=data, page=page, scraped_at=fetched_at, more=more)
+
+
+def no_session(pace_seconds: float, task: Task, profile: str = "") -> Session:
+    raise CannotFetch("nothing is fetched here")
+
+
+class CountySites(Struct, frozen=True, kw_only=True):
+    counties: Counties = Counties()
+    field_maps: FieldMaps = FieldMaps()
+    sessions: OpenSession = no_session
+    ranking: Ranking = field(default_factory=Ranking)
+    clock: Clock = SystemClock()
+
+    def platform(self, name: str) -> CountyPlatform | None:
+        """One of the program's own. None: there is none of that name."""
+        found = county_platform(name)
+        return None if found is None else structs.replace(found, field_maps=self.field_maps)
+
+    def scrapers(self) -> dict[str, CountyScraper]:
+        """Of the program's own platforms."""
+        return county_scrapers(self.counties, self.sessions, self.ranking, self.clock, self.platform)
+
+    def scrape(self, platform: CountyPlatform) -> Callable[[Task], Awaitable[Outcome]]:
+        """With somebody else's platform."""
+        own = (self.counties, self.sessions, self.ranking, self.clock)
+        return CountyScraper(platform.name, *own, lambda _: platform).scrape
+
+    def session(self, task: Task) -> Session | None:
+        """For one attempt, as the county's entry wants it. None: nothing is fetched here."""
+        if self.sessions is no_session:
+            return None
+        county = self.counties.find(task.platform, task.target.state, task.target.county)
+        return open_session(self.sessions, county, task)
+
+
+def parse_ranked(platform: CountyPlatform, page: Page, task: Task, ranking: Ranking, now: datetime) -> Outcome:
+    """As the platform reads it, with the ways that do best on this site first. The outcome carries the signals."""
+    site = (platform.name, task.target.state, task.target.county)
+    parsed = platform.parse(page, task.target, ranking.order(site))
+    if not parsed.tries or not isinstance(parsed.outcome, Done | Retry):
+        return parsed.outcome  # another kind of page than the one that the ways are for
+    ranking.note(site, parsed.tries, task.task_id, now)
+    if not ranking.tells(site):
+        return parsed.outcome
+    return structs.replace(parsed.outcome, signals=learning_signals(site, parsed.tries, task.task_id))

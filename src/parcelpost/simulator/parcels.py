@@ -1,8 +1,12 @@
-"""Invented parcels. The same seed, county and number give the same parcel, in whatever order they are asked for."""
+"""Invented parcels, the counties that hold them, and their tax deed cases.
+
+The same seed, county and number give the same parcel, in any order.
+"""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from datetime import date, timedelta
 
 from msgspec import Struct
@@ -20,7 +24,7 @@ _DAYS = 14_000
 _VACANT = "0000"
 
 
-class Sold(Struct, frozen=True, kw_only=True):
+class Sale(Struct, frozen=True, kw_only=True):
     on: date
     price: int
     book: int
@@ -28,7 +32,7 @@ class Sold(Struct, frozen=True, kw_only=True):
     deed: str
 
 
-class Built(Struct, frozen=True, kw_only=True):
+class Building(Struct, frozen=True, kw_only=True):
     year: int
     living_sqft: int
     actual_sqft: int
@@ -67,8 +71,8 @@ class Parcel(Struct, frozen=True, kw_only=True):
     cap: int
     exempt: int
     exemptions: tuple[str, ...]
-    sales: tuple[Sold, ...]
-    buildings: tuple[Built, ...]
+    sales: tuple[Sale, ...]
+    buildings: tuple[Building, ...]
     certificates: tuple[Certificate, ...]
 
     @property
@@ -102,11 +106,11 @@ class Parcel(Struct, frozen=True, kw_only=True):
         return max(0, self.assessed - self.exempt // 2)
 
 
-def parcel(seed: int, county: str, number: int) -> Parcel:
+def make_parcel(seed: int, county: str, number: int) -> Parcel:
     chance = random.Random(f"{seed}/{county}/{number}")  # noqa: S311 - invented people, no secrets
     city, state, zip_code = chance.choice(_CITIES)
     use_code, use = chance.choice(_USES)
-    buildings = () if use_code == _VACANT else tuple(_built(chance) for _ in range(chance.choice((1, 1, 1, 2))))
+    buildings = () if use_code == _VACANT else tuple(_building(chance) for _ in range(chance.choice((1, 1, 1, 2))))
     land, extra = chance.randrange(5, 400) * 500, 0 if not buildings else chance.randrange(0, 30) * 400
     homestead = bool(buildings) and chance.random() < 0.4
     value = sum(one.value for one in buildings)
@@ -161,9 +165,9 @@ def _owners(chance: random.Random) -> tuple[str, ...]:
     return tuple(f"{last} {first}" for first in chance.sample(_FIRST, count))
 
 
-def _built(chance: random.Random) -> Built:
+def _building(chance: random.Random) -> Building:
     living = chance.randrange(600, 4_000)
-    return Built(
+    return Building(
         year=chance.randrange(1900, 2024),
         living_sqft=living,
         actual_sqft=living + chance.randrange(0, 900),
@@ -171,10 +175,10 @@ def _built(chance: random.Random) -> Built:
     )
 
 
-def _sales(chance: random.Random) -> tuple[Sold, ...]:
+def _sales(chance: random.Random) -> tuple[Sale, ...]:
     days = sorted((chance.randrange(_DAYS) for _ in range(chance.randrange(0, 6))), reverse=True)
     return tuple(
-        Sold(
+        Sale(
             on=_OLDEST + timedelta(days=day),
             price=chance.choice((0, 100, chance.randrange(5, 900) * 500)),
             book=chance.randrange(100, 1500),
@@ -199,3 +203,68 @@ def _certificates(chance: random.Random) -> tuple[Certificate, ...]:
         )
         for year in years
     )
+
+
+class World(Struct, frozen=True, kw_only=True):
+    seed: int = 1
+    county: str = "invented"
+    size: int = 1_000
+
+    def find(self, parcel_id: str) -> Parcel | None:
+        number = number_of(parcel_id)
+        return None if number is None else self.number(number)
+
+    def number(self, number: int) -> Parcel | None:
+        """None: there are not so many."""
+        return self.at(number) if 0 < number <= self.size else None
+
+    def at(self, number: int) -> Parcel:
+        """The first is 1."""
+        return make_parcel(self.seed, self.county, number)
+
+    def page(self, start: int, count: int) -> Iterator[Parcel]:
+        """Some of them in their order, the first of all being at 0."""
+        return map(self.at, range(max(start, 0) + 1, min(max(start, 0) + count, self.size) + 1))
+
+    def all(self) -> Iterator[Parcel]:
+        return map(self.at, range(1, self.size + 1))
+
+
+ROWS_PER_PAGE = 25
+"""On one page."""
+AUCTION_DAY = date(2024, 9, 18)
+
+
+class AuctionCase(Struct, frozen=True, kw_only=True):
+    """A parcel that is to be auctioned for the certificate on it."""
+
+    parcel: Parcel
+    certificate: Certificate
+    number: str
+    opening_cents: int
+
+
+def auction_cases(world: World, page: int) -> Iterator[AuctionCase]:
+    """Of the page's share of all parcels those with a certificate; the first page is 1."""
+    for parcel in world.page((page - 1) * ROWS_PER_PAGE, ROWS_PER_PAGE):
+        if parcel.certificates:
+            yield auction_case(parcel)
+
+
+def page_count(world: World) -> int:
+    return max(1, -(-world.size // ROWS_PER_PAGE))
+
+
+def auction_case(parcel: Parcel) -> AuctionCase:
+    certificate = parcel.certificates[0]
+    return AuctionCase(
+        parcel=parcel,
+        certificate=certificate,
+        number=f"{AUCTION_DAY.year}-{parcel.number:04}TD",
+        opening_cents=certificate.face_cents + 45_000,
+    )
+
+
+def page_number(given: str) -> int:
+    """1 where it is no number."""
+    return max(1, int(given)) if given.isascii() and given.isdecimal() and len(given) < 10 else 1

@@ -17,12 +17,11 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock, SystemClock
 from parcelpost.errors import InvalidInput
-from parcelpost.simulator import scripts, terms
-from parcelpost.simulator.faults import Faults, instead, spoiled
-from parcelpost.simulator.looks import Looks
+from parcelpost.simulator import faults
+from parcelpost.simulator.faults import Faults, corrupted, error_response
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import SITES
-from parcelpost.simulator.web import JSON, NOT_FOUND, Request, Response, json, unless_known
-from parcelpost.simulator.world import World
+from parcelpost.simulator.web import JSON, NOT_FOUND, Layout, Request, Response, json_response, not_modified
 from parcelpost.system import tcp_server
 
 _MOST_HEAD_BYTES = 64 * 1024
@@ -45,7 +44,7 @@ class CountyServer(Struct, kw_only=True):
         if place == "_control":
             return self._control(request)
         if place == "robots.txt":
-            found: Response | None = unless_known(request, _ROBOTS)
+            found: Response | None = not_modified(request, _ROBOTS)
         elif (world := self.worlds.get(place)) is None:
             return NOT_FOUND
         else:
@@ -58,21 +57,21 @@ class CountyServer(Struct, kw_only=True):
             await self.clock.sleep(self.faults.slow_seconds)
         if self.faults.strikes("reset", request):
             return None
-        if (wrong := instead(self.faults, request)) is not None:
+        if (wrong := error_response(self.faults, request)) is not None:
             return wrong
-        if self.faults.strikes("terms", request) and (asked := terms.before(request)) is not None:
+        if self.faults.strikes("terms", request) and (asked := faults.terms_response(request)) is not None:
             return asked
         if self.faults.strikes("missing", request):
             world = msgspec.structs.replace(world, size=0)
-        looks = Looks(redesigned=self.faults.strikes("redesign", request))
+        looks = Layout(redesigned=self.faults.strikes("redesign", request))
         answer = SITES[platform].respond(request, world, looks)
         if self.faults.strikes("script", request):
-            answer = scripts.instead(request, answer)
-        return unless_known(request, spoiled(answer, self.faults, request))
+            answer = faults.script_shell(request, answer)
+        return not_modified(request, corrupted(answer, self.faults, request))
 
     def _control(self, request: Request) -> Response:
         if request.path == "/_control/answers":
-            return json(self.answers)
+            return json_response(self.answers)
         if request.path != "/_control/faults":
             return NOT_FOUND
         asked = {**request.query, **request.form}

@@ -1,9 +1,10 @@
-"""What a simulated site is asked and what it answers."""
+"""Requests and responses of simulated sites, and how their pages are laid out and formatted."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import date
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -49,18 +50,18 @@ class Response(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-def json(value: object) -> Response:
+def json_response(value: object) -> Response:
     return Response(body=msgspec.json.encode(value), content_type=JSON)
 
 
-def page(text: str) -> Response:
+def html_page(text: str) -> Response:
     return Response(body=text.encode())
 
 
 NOT_FOUND = Response(status=404, body=b"<html><head><title>404</title></head><body>Not found</body></html>")
 
 
-def unless_known(request: Request, response: Response) -> Response:
+def not_modified(request: Request, response: Response) -> Response:
     """304 where the asker has this very page."""
     if response.status != 200:
         return response
@@ -69,3 +70,26 @@ def unless_known(request: Request, response: Response) -> Response:
     if tag in request.headers.get("if-none-match", "").replace("W/", "").split(", "):
         return Response(status=304, headers=headers, content_type=response.content_type)
     return msgspec.structs.replace(response, headers=headers)
+
+
+class Layout(Struct, frozen=True):
+    redesigned: bool = False
+
+    def name(self, ident: str) -> str:
+        """An id or a class."""
+        return f"v2-{zlib.crc32(ident.encode()):08x}" if self.redesigned else ident
+
+    def order(self, blocks: Sequence[str]) -> str:
+        return "\n".join(reversed(blocks) if self.redesigned else blocks)
+
+
+def dollars(amount: int) -> str:
+    return f"${amount:,}"
+
+
+def cents(amount: int) -> str:
+    return f"${amount // 100:,}.{amount % 100:02}"
+
+
+def us_date(day: date, *, zeros: bool = False) -> str:
+    return f"{day:%m/%d/%Y}" if zeros else f"{day.month}/{day.day}/{day.year}"

@@ -12,7 +12,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
 from parcelpost.events import AttemptAbandoned
 from parcelpost.model import Blocked, Claim, GiveUp, Outcome, Task
-from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
 from parcelpost.worker.attempt import Attempt, AttemptRecorder
 from parcelpost.worker.context import Context
 from parcelpost.worker.learning import Learning
@@ -198,7 +198,7 @@ class Executor:
         self,
         context: Context,
         learning: Learning,
-        turns: Turns,
+        turns: SiteAvailability,
         *,
         grace: float = GRACE_SECONDS,
         max_abandoned: int = MAX_ABANDONED,

@@ -9,8 +9,7 @@ from datetime import timedelta
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.events import FieldBroken, FieldFixed
 from parcelpost.model import Broken, Signal
-from parcelpost.scrapers.learned import remember
-from parcelpost.scrapers.learning import Ranking
+from parcelpost.scrapers.learning.ranking import Ranking, replay_signals
 from parcelpost.worker.context import Context
 from parcelpost.worker.status import read_statuses
 
@@ -46,7 +45,7 @@ class Learning:
         if self._is_loaded:
             return
         before = await self._lpm.signals.recent(_REMEMBERED)
-        remember(self.ranking, [(stored.signal, stored.created_at) for stored in before])
+        replay_signals(self.ranking, [(stored.signal, stored.created_at) for stored in before])
         statuses = await read_statuses(self._lpm.state)
         fields = next((status.broken for status in statuses if status.name == self._name), ())
         oldest = self._clock.now() - _RECALLED

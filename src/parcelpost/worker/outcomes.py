@@ -11,7 +11,7 @@ from msgspec import structs
 
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
-from parcelpost.scrapers.failure import outcome_of
+from parcelpost.scrapers.fetch.errors import outcome_of_http_error
 from parcelpost.storage.options import LONGEST_DELAY
 from parcelpost.storage.results import listed, number_of
 
@@ -47,7 +47,7 @@ def checked(outcome: object) -> Outcome:
 
 def from_exception(error: BaseException) -> Outcome:
     """What its HTTP status means, else a Retry `ValueError: message`, whatever the error's own methods do."""
-    outcome = _or_none(lambda: outcome_of(error))
+    outcome = _or_none(lambda: outcome_of_http_error(error))
     if isinstance(outcome, Outcome):
         return outcome
     message = _or_none(lambda: brief(error))

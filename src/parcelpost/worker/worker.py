@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from parcelpost import __version__
 from parcelpost.events import WorkerStarted
-from parcelpost.scrapers.learning import Ranking
-from parcelpost.scrapers.turns import Turns
+from parcelpost.scrapers.fetch.throttle import SiteAvailability
+from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.settings import Settings
 from parcelpost.storage.health import Level
 from parcelpost.telemetry import Figures
@@ -92,7 +92,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     """How often it reports how the work stands."""
     ranking: Ranking
     """The selectors' ranking that the factory's platforms use."""
-    turns: Turns
+    turns: SiteAvailability
     """The rate limits of the fetcher that the factory's platforms use."""
     browsers: Browsers | None = None
     """None: there is no pool."""

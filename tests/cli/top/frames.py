@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from parcelpost.cli.browser_seen import SeenBrowser
-from parcelpost.cli.overview import Delivered, Outbox, Overview, Sync
-from parcelpost.cli.running import Opener
-from parcelpost.cli.status_report import Pause
-from parcelpost.cli.status_report import Problem as Wrong
-from parcelpost.cli.top.seen import Problem, Rates, Seen
+from parcelpost.cli.context import Opener
+from parcelpost.cli.health.overview import OutboxDepth, Overview, SyncedRound, SyncHealth, WorkerBrowser
+from parcelpost.cli.health.store_status import Pause
+from parcelpost.cli.health.store_status import Problem as Wrong
+from parcelpost.cli.top.data import Rates, ScreenData, StoreProblem
 from parcelpost.model import QueueDepth
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample
@@ -50,8 +49,8 @@ def overview(**changes: object) -> Overview:
         "store": "local_data/parcelpost.db",
         "queue": QueueDepth(),
         "platforms": {},
-        "outbox": Outbox(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
-        "sync": Sync(last_upload=None, last_download=None, away=None, denied="", remedy=""),
+        "outbox": OutboxDepth(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
+        "sync": SyncHealth(last_upload=None, last_download=None, away=None, denied="", remedy=""),
         "storage": usage,
         "used_percent": 2.2,
         "paused": {},
@@ -67,26 +66,28 @@ def overview(**changes: object) -> Overview:
     return Overview(**(fields | changes))  # type: ignore[arg-type]
 
 
-def empty() -> Seen:
+def empty() -> ScreenData:
     """A store nobody has used."""
-    return Seen(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
+    return ScreenData(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
 
 
-def missing() -> Seen:
-    return Seen(
+def missing() -> ScreenData:
+    return ScreenData(
         at=AT,
         store="local_data/parcelpost.db",
         start=START,
-        problem=Problem(error="there is no store at local_data/parcelpost.db", hint="x", since=AT, is_missing=True),
+        problem=StoreProblem(
+            error="there is no store at local_data/parcelpost.db", hint="x", since=AT, is_missing=True
+        ),
     )
 
 
-def damaged() -> Seen:
-    problem = Problem(error="the file is damaged: page 7", hint="run 'parcelpost store check'", since=ago(5))
-    return Seen(at=AT, store="local_data/parcelpost.db", start=START, problem=problem)
+def damaged() -> ScreenData:
+    problem = StoreProblem(error="the file is damaged: page 7", hint="run 'parcelpost store check'", since=ago(5))
+    return ScreenData(at=AT, store="local_data/parcelpost.db", start=START, problem=problem)
 
 
-def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
+def busy(text: str = "", platforms: int = 4, slots: int = 6) -> ScreenData:
     """Everything there is to show; `text` stands wherever pages and others have their say."""
     names = [f"{text}{name}{n or ''}" for n in range(3) for name in ("vgsi", "qpublic", "grizzly_gis", "beacon")]
     names = names[:platforms]
@@ -99,9 +100,9 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
             Wrong("there is no backup yet", "run 'parcelpost store backup'"),
         ],
         workers=[Opener(id="worker-4711-8a1c66f0", pid=4711, since="2026-11-16T10:00:00.000Z")],
-        sync=Sync(
-            last_upload=Delivered(ago(12), "results", 50),
-            last_download=Delivered(ago(70), "tasks", 100),
+        sync=SyncHealth(
+            last_upload=SyncedRound(ago(12), "results", 50),
+            last_download=SyncedRound(ago(70), "tasks", 100),
             away=None,
             denied="",
             remedy="",
@@ -110,7 +111,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
         failures=Failures(failed=40, ended=4_000, platforms=failing, commonest="x"),
     )
     wave = tuple(int(20 + 18 * ((n * 7) % 11) / 11) for n in range(60))
-    return Seen(
+    return ScreenData(
         at=AT,
         store="local_data/parcelpost.db",
         start=START,
@@ -155,7 +156,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
             for n in range(slots)
         ),
         browsers=(
-            SeenBrowser(
+            WorkerBrowser(
                 browser_id=1,
                 status="busy",
                 current_task_id=f"31-1S{text}",
@@ -169,7 +170,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
                 owner="worker-4711-8a1c66f0",
                 owner_lives=True,
             ),
-            SeenBrowser(
+            WorkerBrowser(
                 browser_id=2,
                 status="crashed",
                 current_task_id=None,
@@ -203,20 +204,20 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> Seen:
     )
 
 
-def away() -> Seen:
+def away() -> ScreenData:
     seen = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
-    sync = Sync(last_upload=None, last_download=None, away=gone, denied="", remedy="")
+    sync = SyncHealth(last_upload=None, last_download=None, away=gone, denied="", remedy="")
     return _with(seen, overview=overview(sync=sync, workers=seen.overview.workers if seen.overview else []))
 
 
-def lost_sight() -> Seen:
+def lost_sight() -> ScreenData:
     """It was seen a while ago, and cannot be read now."""
-    problem = Problem(error="another program holds the lock", hint="close it", since=ago(9))
+    problem = StoreProblem(error="another program holds the lock", hint="close it", since=ago(9))
     return _with(busy(), problem=problem)
 
 
-def _with(seen: Seen, **changes: object) -> Seen:
+def _with(seen: ScreenData, **changes: object) -> ScreenData:
     from msgspec.structs import replace
 
     return replace(seen, **changes)

@@ -9,13 +9,13 @@ from itertools import product
 import pytest
 from msgspec.structs import replace
 
+from parcelpost.cli.top.data import ScreenData
 from parcelpost.cli.top.frame import frame
-from parcelpost.cli.top.how import VIEWS, How
-from parcelpost.cli.top.seen import Seen
 from parcelpost.cli.top.text import ansi, cells, plain, width_of
+from parcelpost.cli.top.view import VIEWS, ViewState
 from tests.cli.top import frames
 
-STATES: dict[str, Callable[[], Seen]] = {
+STATES: dict[str, Callable[[], ScreenData]] = {
     "empty": frames.empty,
     "missing": frames.missing,
     "damaged": frames.damaged,
@@ -28,7 +28,7 @@ STATES: dict[str, Callable[[], Seen]] = {
 SIZES = [(80, 24), (40, 10), (200, 60), (120, 30), (20, 4), (81, 25), (1, 1), (19, 50), (300, 5)]
 
 
-def text(seen: Seen, width: int = 80, height: int = 24, how: How = How()) -> str:
+def text(seen: ScreenData, width: int = 80, height: int = 24, how: ViewState = ViewState()) -> str:
     return "\n".join(map(plain, frame(seen, width, height, how)))
 
 
@@ -37,7 +37,7 @@ def test_a_frame_fits_in_every_size(subtests: pytest.Subtests) -> None:
         for name, state in STATES.items():
             with subtests.test(ascii_only=ascii_only, name=name):
                 for (width, height), view in product(SIZES, VIEWS):
-                    how = How(view=view, ascii_only=ascii_only)
+                    how = ViewState(view=view, ascii_only=ascii_only)
                     lines = frame(state(), width, height, how)
                     assert len(lines) == (height if width >= 20 and height >= 4 else 1)
                     assert max(map(width_of, lines)) <= width
@@ -105,7 +105,7 @@ def test_an_outage_is_told() -> None:
 
 def test_while_the_gateway_is_away_all_is_well_but_for_that() -> None:
     wanted = "All is well; the gateway has been away for 7 min (503 Service Unavailable), and everything is kept here"
-    for how in (How(), How(view="attention")):
+    for how in (ViewState(), ViewState(view="attention")):
         assert wanted in text(frames.away(), how=how).replace("\n", " ")
 
 
@@ -113,21 +113,21 @@ def test_the_view_of_errors_shows_all_of_a_long_one() -> None:
     long = " ".join(f"word{n}" for n in range(60))
     seen = replace(frames.busy(), troubles=(replace(frames.busy().troubles[0], error=long), *frames.busy().troubles))
     assert "word59" not in text(seen, 80, 24)
-    assert "word59" in text(seen, 80, 40, How(view="errors"))
+    assert "word59" in text(seen, 80, 40, ViewState(view="errors"))
 
 
 def test_each_view_has_the_whole_screen() -> None:
     crowded = frames.busy(platforms=12, slots=60)
-    assert text(crowded, how=How(view="platforms")).count("paused until") == 1
-    assert "beacon2" in text(crowded, how=How(view="platforms"))
-    slots = text(crowded, 100, 40, How(view="slots"))
+    assert text(crowded, how=ViewState(view="platforms")).count("paused until") == 1
+    assert "beacon2" in text(crowded, how=ViewState(view="platforms"))
+    slots = text(crowded, 100, 40, ViewState(view="slots"))
     assert re.search(r"^slots 8 of 8 busy, 52 held by others \+\d+ more ─", slots, re.MULTILINE)
-    assert "there is no backup yet" in text(crowded, how=How(view="attention"))
-    assert "tab, right" in text(crowded, how=How(helps=True))
+    assert "there is no backup yet" in text(crowded, how=ViewState(view="attention"))
+    assert "tab, right" in text(crowded, how=ViewState(helps=True))
 
 
 def test_a_slow_task_and_what_is_paused_stand_out() -> None:
-    coloured = "\n".join(ansi(line, color=True) for line in frame(frames.busy(), 120, 40, How(paused=True)))
+    coloured = "\n".join(ansi(line, color=True) for line in frame(frames.busy(), 120, 40, ViewState(paused=True)))
     assert "\x1b[33m85 s\x1b[0m" in coloured
     assert "\x1b[33mpaused  \x1b[0m" in coloured
 
@@ -142,11 +142,11 @@ def test_without_color_there_is_none() -> None:
 
 
 def test_marks_do_not_pile_up_and_wide_letters_count_twice() -> None:
-    how = How()
+    how = ViewState()
     assert how.text("e\u0301\u0301\u0301") == "é"
     assert how.text("a\u202eb\x1b[2J\n") == "a\\u202eb\\x1b[2J\\n"
     assert cells("字a") == 3
-    assert How(ascii_only=True).text("字") == "\\u5b57"
+    assert ViewState(ascii_only=True).text("字") == "\\u5b57"
 
 
 def test_no_more_slots_are_busy_than_there_are_and_what_others_hold_is_told() -> None:

@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.running import looking
-from parcelpost.cli.top.command import can_draw, has_color, has_utf8
-from parcelpost.cli.top.graphs import sparkline
-from parcelpost.cli.top.how import How
-from parcelpost.cli.top.keys import changed, split
-from parcelpost.cli.top.paced import Paced
-from parcelpost.cli.top.rates import PARTS, RateBook
+from parcelpost.cli.commands.top import can_draw, has_color, has_utf8
+from parcelpost.cli.context import open_for_reading
+from parcelpost.cli.top.data import PARTS, PacedQuery, RateBook
+from parcelpost.cli.top.text import sparkline
+from parcelpost.cli.top.view import ViewState, apply_key, split_keys
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
@@ -59,7 +57,7 @@ def test_text_from_pages_is_harmless_in_a_frame(full_store: Path, run: Run) -> N
 async def test_rates_are_counted_once_however_often_one_looks(tmp_path: Path) -> None:
     clock = ManualClock()
     store = tmp_path / "parcelpost.db"
-    async with LocalPersistenceManager.open(store, clock=clock) as lpm, looking(store) as database:
+    async with LocalPersistenceManager.open(store, clock=clock) as lpm, open_for_reading(store) as database:
         book = RateBook()
         for n in range(4):
             await save_one(lpm, a_task(f"t{n}", platform=f"p{n}"))
@@ -89,7 +87,7 @@ async def test_a_costly_look_is_taken_seldom() -> None:
         clock.advance(0.5)
         return taken
 
-    paced = Paced(look, 1.0, clock)
+    paced = PacedQuery(look, 1.0, clock)
     for _ in range(100):
         await paced.get()
         clock.advance(1)
@@ -97,7 +95,7 @@ async def test_a_costly_look_is_taken_seldom() -> None:
 
 
 def test_keys_lead_from_view_to_view() -> None:
-    how = How()
+    how = ViewState()
     for keys, view in (
         ("\t", "slots"),
         ("\x1b[C", "platforms"),
@@ -105,12 +103,12 @@ def test_keys_lead_from_view_to_view() -> None:
         ("5", "errors"),
         ("9x\x1b", "errors"),
     ):
-        for key in split(keys):
-            how = changed(how, key)
+        for key in split_keys(keys):
+            how = apply_key(how, key)
         assert how.view == view
-    assert split("\x1b[200~pasted") == []
-    assert changed(how, "p").paused
-    assert changed(changed(how, "?"), "\x1b") == how
+    assert split_keys("\x1b[200~pasted") == []
+    assert apply_key(how, "p").paused
+    assert apply_key(apply_key(how, "?"), "\x1b") == how
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""`parcelpost doctor`: what is wrong here, and what mends it. One module per group of checks."""
+"""`parcelpost doctor`: the checks it runs, its report and the support bundle."""

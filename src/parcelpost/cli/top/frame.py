@@ -1,27 +1,27 @@
-"""One frame of the screen, from data alone: the same data, width and height give the same lines."""
+"""Lays out one frame. A pure function of data, width and height."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from parcelpost.cli.top import head, parts
-from parcelpost.cli.top.how import VIEWS, How
-from parcelpost.cli.top.seen import Seen
+from parcelpost.cli.top import panels
+from parcelpost.cli.top.data import ScreenData
 from parcelpost.cli.top.text import Line, Span, beside, fitted, in_ascii, without_ellipsis, wrapped
+from parcelpost.cli.top.view import VIEWS, ViewState
 
-Part = Callable[[Seen, int, How], list[Line]]
+Panel = Callable[[ScreenData, int, ViewState], list[Line]]
 
 _WIDE = 120
 _TALL = 30
 _HIGHEST_GRAPH = 8
 _LEAST_WIDTH, _LEAST_HEIGHT = 20, 4
 
-_PARTS: dict[str, Part] = {
-    "slots": parts.slots,
-    "platforms": parts.platforms,
-    "browsers": parts.browsers,
-    "errors": parts.errors,
-    "attention": parts.attention,
+_PANELS: dict[str, Panel] = {
+    "slots": panels.slots,
+    "platforms": panels.platforms,
+    "browsers": panels.browsers,
+    "errors": panels.errors,
+    "attention": panels.attention,
 }
 _HELP = (
     "q, Ctrl-C    leave",
@@ -35,7 +35,7 @@ _HELP = (
 )
 
 
-def frame(seen: Seen, width: int, height: int, how: How = How()) -> list[Line]:
+def frame(seen: ScreenData, width: int, height: int, how: ViewState = ViewState()) -> list[Line]:
     """At most `height` lines, each at most `width` cells wide."""
     if width < _LEAST_WIDTH or height < _LEAST_HEIGHT:
         lines: list[Line] = [(Span("too small"),)]
@@ -48,19 +48,19 @@ def frame(seen: Seen, width: int, height: int, how: How = How()) -> list[Line]:
     return [without_ellipsis(line) for line in fitting] if how.ascii_only else fitting
 
 
-def _body(seen: Seen, width: int, height: int, how: How) -> list[Line]:
-    title = head.title(seen, width, how)
+def _body(seen: ScreenData, width: int, height: int, how: ViewState) -> list[Line]:
+    title = panels.title(seen, width, how)
     if how.helps:
         return [title, (), *((Span(in_ascii(line)),) for line in _HELP)]
     if seen.overview is None:
         return [title, (), *_nothing_yet(seen, width, how)]
-    top = [title, *head.verdict(seen, width, _verdict_lines(height), how), *head.facts(seen, how)]
+    top = [title, *panels.verdict(seen, width, _verdict_lines(height), how), *panels.facts(seen, how)]
     room = height - len(top)
     if how.view != "all":
-        return [*top, *_shortened(_PARTS[how.view](seen, width, how), room)]
+        return [*top, *_shortened(_PANELS[how.view](seen, width, how), room)]
     if width >= _WIDE:
         return [*top, *_side_by_side(seen, width, room, how)]
-    rest = [_PARTS[name](seen, width, how) for name in _order(seen)]
+    rest = [_PANELS[name](seen, width, how) for name in _order(seen)]
     few = _few_rates(seen, width, how, room)
     spare = room - sum(map(len, (few, *rest)))
     return [*top, *_stacked([_filling(few, spare, seen, width, how), *rest], room)]
@@ -70,7 +70,7 @@ def _verdict_lines(height: int) -> int:
     return 1 if height < 16 else 4 if height >= _TALL else 3
 
 
-def _order(seen: Seen) -> tuple[str, ...]:
+def _order(seen: ScreenData) -> tuple[str, ...]:
     """What matters most first: where there is no room, the last ones are left out."""
     return (
         ("slots", "platforms", "errors", "browsers")
@@ -79,27 +79,27 @@ def _order(seen: Seen) -> tuple[str, ...]:
     )
 
 
-def _few_rates(seen: Seen, width: int, how: How, room: int) -> list[Line]:
-    return parts.rates(seen, width, how)[: 5 if room < _TALL else None]
+def _few_rates(seen: ScreenData, width: int, how: ViewState, room: int) -> list[Line]:
+    return panels.rates(seen, width, how)[: 5 if room < _TALL else None]
 
 
-def _filling(rates: list[Line], spare: int, seen: Seen, width: int, how: How) -> list[Line]:
+def _filling(rates: list[Line], spare: int, seen: ScreenData, width: int, how: ViewState) -> list[Line]:
     """In a high window the graphs take the lines that nothing else needs."""
     more = spare // (len(rates) - 1) if how.is_live else 0
-    return parts.rates(seen, width, how, min(1 + more, _HIGHEST_GRAPH)) if more > 0 else rates
+    return panels.rates(seen, width, how, min(1 + more, _HIGHEST_GRAPH)) if more > 0 else rates
 
 
-def _side_by_side(seen: Seen, width: int, room: int, how: How) -> list[Line]:
+def _side_by_side(seen: ScreenData, width: int, room: int, how: ViewState) -> list[Line]:
     left_width = (width - 2) // 2
     right_width = width - 2 - left_width
-    rates, slots = parts.rates(seen, left_width, how), parts.slots(seen, left_width, how)
+    rates, slots = panels.rates(seen, left_width, how), panels.slots(seen, left_width, how)
     spare = room - len(rates) - len(slots)
     left = _stacked([_filling(rates, spare, seen, left_width, how), slots], room)
-    others = [part(seen, right_width, how) for part in (parts.platforms, parts.errors, parts.browsers)]
+    others = [part(seen, right_width, how) for part in (panels.platforms, panels.errors, panels.browsers)]
     return beside(left, _stacked(others, room), left_width)
 
 
-def _nothing_yet(seen: Seen, width: int, how: How) -> list[Line]:
+def _nothing_yet(seen: ScreenData, width: int, how: ViewState) -> list[Line]:
     problem = seen.problem
     if problem is None:
         return [(Span("Looking ...", "dim"),)]
@@ -140,7 +140,7 @@ def _shortened(part: list[Line], rows: int) -> list[Line]:
     return [heading, *part[1:rows]]
 
 
-def _foot(how: How, width: int) -> Line:
+def _foot(how: ViewState, width: int) -> Line:
     if width < 60:
         return (Span("q quit  ? help  tab: " + how.view, "dim"),)
     views = [Span(f" {n} {name} ", "chosen" if name == how.view else "dim") for n, name in enumerate(VIEWS, 1)]

@@ -8,7 +8,7 @@ from importlib.resources import files
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from parcelpost.gateway.refusals import Refusal
+from parcelpost.gateway.errors import ApiError
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _POLICY = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"
@@ -41,7 +41,7 @@ def router() -> APIRouter:
     @routes.get("/dashboard/{name}")
     async def file(request: Request, name: str) -> Response:
         if name not in known:
-            raise Refusal(404, "the dashboard has no such file")
+            raise ApiError(404, "the dashboard has no such file")
         return _answer(known[name], request)
 
     return routes

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from parcelpost.scrapers.county_platform import CountyPlatform
+    from parcelpost.scrapers.platform import CountyPlatform
 
 GROUP = "parcelpost.platforms"
 """The entry points under which somebody else's package offers platforms."""

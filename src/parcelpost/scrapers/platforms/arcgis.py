@@ -9,12 +9,11 @@ import msgspec
 from msgspec import Raw
 
 from parcelpost.model import Blocked, GiveUp, NotFound, Page, Retry, Target
-from parcelpost.scrapers.addressing import given_url, needed
-from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.fetch_errors import CannotFetch
-from parcelpost.scrapers.json_values import at, objects, words
+from parcelpost.scrapers.counties import County, require_county, target_url
+from parcelpost.scrapers.fetch.errors import CannotFetch
+from parcelpost.scrapers.html.values import json_at, json_objects, json_text
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, fetch_all_rows, where_clause
 
 _PART = ("resultoffset=", "resultrecordcount=")
 _MOST_ERROR_BYTES = 4_096
@@ -22,18 +21,18 @@ _ROUND = 100
 _BUSY = ("429", "500", "503", "504")
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     found = reading.json
-    if (error := at(found, "error")) is not None:
-        code, message = words(at(error, "code")) or "?", words(at(error, "message")) or ""
+    if (error := json_at(found, "error")) is not None:
+        code, message = json_text(json_at(error, "code")) or "?", json_text(json_at(error, "message")) or ""
         if code in ("401", "403", "498", "499"):
             return Blocked(f"the layer wants a token: {message}")
         return (
             Retry(f"the server says {code} {message}") if code in _BUSY else GiveUp(f"the server says {code} {message}")
         )
-    if not isinstance(at(found, "features"), list):
+    if not isinstance(json_at(found, "features"), list):
         return Retry("the answer holds no features")
-    features = objects(found, "features")
+    features = json_objects(found, "features")
     given = (one.get("attributes") or one.get("properties") for one in features)  # the latter in GeoJSON
     rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
@@ -43,10 +42,10 @@ def read(reading: Reading) -> Found:
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     """The site of an entry is the layer's address: `https://host/arcgis/rest/services/Parcels/MapServer/0`."""
-    layer = given_url(target, county) or needed(county, target).base
+    layer = target_url(target, county) or require_county(county, target).base
     if "/query?" in layer:
         return await _answer(layer, fetcher)
-    asked = {"where": where_of(target, county), "outFields": "*", "returnGeometry": "false", "f": "json"}
+    asked = {"where": where_clause(target, county), "outFields": "*", "returnGeometry": "false", "f": "json"}
 
     query = f"{layer.rstrip('/')}/query"
 
@@ -57,7 +56,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
             return await _all_at_once(f"{query}?{urlencode(asked)}", fetcher)
         return (page, *_features(page))
 
-    return await all_rows(ask, _join, distinct=True)
+    return await fetch_all_rows(ask, _join, distinct=True)
 
 
 def _cannot_page(page: Page) -> bool:
@@ -83,7 +82,7 @@ async def _answer(query: str, fetcher: Fetcher) -> Page:
         page = await fetcher.get(f"{query}&resultOffset={start}" if start else query)
         return (page, *_features(page))
 
-    return await all_rows(ask, _join, distinct=True)
+    return await fetch_all_rows(ask, _join, distinct=True)
 
 
 def _features(page: Page) -> tuple[Rows | None, bool]:

@@ -6,10 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 
 from parcelpost.model import Json, NotFound, Retry
-from parcelpost.scrapers.addresses import country_of, joined_names, owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
-from parcelpost.scrapers.record import Record, Sale, Valuation, take_last_sale
+from parcelpost.scrapers.html.addresses import country_of, joined_names, owners_and_mailing
+from parcelpost.scrapers.html.values import (
+    json_at,
+    json_date,
+    json_money,
+    json_nonzero,
+    json_objects,
+    json_text,
+    json_year,
+)
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Record, Sale, Valuation, take_last_sale
 
 _USE = re.compile(r"([0-9]{1,3}(?:-[0-9]{1,3})?)\s+(?:-\s+)?(.+)", re.ASCII)
 _FLAG = re.compile(r"\b([YN])\b", re.ASCII)
@@ -17,31 +25,31 @@ _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
 _SALES_SHOWN = 5
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     found = reading.json
-    found = at(found, "d") or found
-    listed = [one for name in _PARCELS for one in objects(found, name)]
+    found = json_at(found, "d") or found
+    listed = [one for name in _PARCELS for one in json_objects(found, name)]
     if not listed:
         is_answer = isinstance(found, Mapping) and any(name in found for name in _PARCELS)
         return NotFound("the site has no such parcel") if is_answer else Retry("the answer holds no parcel")
     parcel = listed[0]
-    folio = words(parcel.get("folioNumber"))
+    folio = json_text(parcel.get("folioNumber"))
     if folio is None:
         return Retry("the answer came only in part: its folio is missing")
-    use = _USE.fullmatch(words(parcel.get("useCode")) or "")
+    use = _USE.fullmatch(json_text(parcel.get("useCode")) or "")
     record = Record(
         parcel_id=folio,
-        situs_address=words(parcel.get("situsAddress1")),
-        situs_city=words(parcel.get("situsCity")),
-        situs_zip=words(parcel.get("situsZipCode")),
-        legal_description=words(parcel.get("legal")),
-        land_use_code=use[1] if use else words(parcel.get("useCode")),
+        situs_address=json_text(parcel.get("situsAddress1")),
+        situs_city=json_text(parcel.get("situsCity")),
+        situs_zip=json_text(parcel.get("situsZipCode")),
+        legal_description=json_text(parcel.get("legal")),
+        land_use_code=use[1] if use else json_text(parcel.get("useCode")),
         land_use_desc=use[2] if use else None,
-        zoning=words(parcel.get("landCalcZoning")),
-        year_built=year(parcel.get("actualAge")),
-        building_area_sqft=some(parcel.get("bldgUnderAirFootage")) or some(parcel.get("bldgSqFT")),
-        bedrooms=some(parcel.get("beds")),
-        bathrooms=some(parcel.get("baths")),
+        zoning=json_text(parcel.get("landCalcZoning")),
+        year_built=json_year(parcel.get("actualAge")),
+        building_area_sqft=json_nonzero(parcel.get("bldgUnderAirFootage")) or json_nonzero(parcel.get("bldgSqFT")),
+        bedrooms=json_nonzero(parcel.get("beds")),
+        bathrooms=json_nonzero(parcel.get("baths")),
         homestead=_homestead(parcel),
         sales=list(_sales(parcel)),
     )
@@ -53,9 +61,9 @@ def read(reading: Reading) -> Found:
 
 def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
     """A second name that begins with `%` is who takes the mail."""
-    names = [words(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
+    names = [json_text(parcel.get(name)) for name in ("ownerName1", "ownerName2")]
     record.owner_names = joined_names([name for name in names if name and not name.startswith("%")])
-    lines = [words(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
+    lines = [json_text(parcel.get(name)) or "" for name in ("mailingAddress1", "mailingAddress2", "mailingAddress3")]
     _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
     record.mailing_country = country_of(record.mailing_lines)
     if place is not None:
@@ -64,39 +72,39 @@ def _take_owner(record: Record, parcel: Mapping[str, Json]) -> None:
 
 def _take_values(record: Record, parcel: Mapping[str, Json]) -> None:
     """`assessedLastYearValue` is last year's tax; what was assessed is called `soh`."""
-    record.land_value, record.building_value = money(parcel.get("landValue")), money(parcel.get("bldgValue"))
-    record.market_value, record.assessed_value = money(parcel.get("justValue")), money(parcel.get("sohValue"))
-    record.taxable_value = money(parcel.get("taxableAmountCounty"))
-    record.taxable_value_school = money(parcel.get("taxableAmountSchoolBoard"))
+    record.land_value, record.building_value = json_money(parcel.get("landValue")), json_money(parcel.get("bldgValue"))
+    record.market_value, record.assessed_value = json_money(parcel.get("justValue")), json_money(parcel.get("sohValue"))
+    record.taxable_value = json_money(parcel.get("taxableAmountCounty"))
+    record.taxable_value_school = json_money(parcel.get("taxableAmountSchoolBoard"))
     record.valuations = [
         Valuation(
-            land_value=money(parcel.get(f"land{year_name}Value")),
-            building_value=money(parcel.get(f"bldg{year_name}Value")),
-            market_value=money(parcel.get(f"just{year_name}Value")),
-            assessed_value=money(parcel.get(f"soh{year_name}Value")),
+            land_value=json_money(parcel.get(f"land{year_name}Value")),
+            building_value=json_money(parcel.get(f"bldg{year_name}Value")),
+            market_value=json_money(parcel.get(f"just{year_name}Value")),
+            assessed_value=json_money(parcel.get(f"soh{year_name}Value")),
         )
         for year_name in ("", "LastYear", "LastTwoYears")
-        if money(parcel.get(f"just{year_name}Value")) is not None
+        if json_money(parcel.get(f"just{year_name}Value")) is not None
     ]
 
 
 def _homestead(parcel: Mapping[str, Json]) -> bool | None:
     """`Y` or `, N`; None: it says neither, or both."""
-    flags = set(_FLAG.findall((words(parcel.get("homesteadFlag")) or "").upper()))
+    flags = set(_FLAG.findall((json_text(parcel.get("homesteadFlag")) or "").upper()))
     return flags == {"Y"} if len(flags) == 1 else None
 
 
 def _sales(parcel: Mapping[str, Json]) -> Iterator[Sale]:
     """Its own; `recentSales` are those of its neighbours. The price is called `stampAmount`."""
     for number in range(1, _SALES_SHOWN + 1):
-        date = day(parcel.get(f"saleDate{number}"))
+        date = json_date(parcel.get(f"saleDate{number}"))
         if date is not None:
             yield Sale(
                 date=date,
-                price=money(parcel.get(f"stampAmount{number}")),
-                book_page=words(parcel.get(f"bookAndPageOrCin{number}")),
-                instrument=words(parcel.get(f"deedType{number}")),
-                qualified=words(parcel.get(f"saleVerification{number}")),
+                price=json_money(parcel.get(f"stampAmount{number}")),
+                book_page=json_text(parcel.get(f"bookAndPageOrCin{number}")),
+                instrument=json_text(parcel.get(f"deedType{number}")),
+                qualified=json_text(parcel.get(f"saleVerification{number}")),
             )
 
 

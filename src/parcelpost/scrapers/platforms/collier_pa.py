@@ -6,21 +6,187 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from itertools import takewhile
+from typing import Any
 
 from msgspec import Struct
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field, Look, section
-from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.platforms.collier_buildings import take_buildings
-from parcelpost.scrapers.platforms.collier_values import ROLL, TAX, amount, history, homestead, valuation
-from parcelpost.scrapers.record import Record, Sale, take_last_sale, take_values
-from parcelpost.scrapers.tables import Columns, Headed, Numbered
-from parcelpost.scrapers.ways import IN_ONE_LINE, Id, Label, XPath
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.addresses import owners_and_mailing
+from parcelpost.scrapers.html.document import Document, Element, Piece, label, says_no_parcel, text_of
+from parcelpost.scrapers.html.extract import Extractor, Field, section
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Id, Label, XPath
+from parcelpost.scrapers.html.tables import Columns, Headed, Numbered, Row
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
+
+_ROLL = re.compile(r"(\d{4})\b(.*)", re.ASCII)
+_NOT_FINAL = ("preliminary", "proposed", "trim", "tentative", "estimate", "working")
+_AMOUNT = re.compile(r"(?<![(\d-])\$[\d,]+(?:\.\d+)?(?![\d)])", re.ASCII)
+_MOST_YEARS = 20
+_HISTORY = {
+    "land_value": "LandJustValue",
+    "building_value": "ImprovementsJustValue",
+    "market_value": "TotalJustValue",
+    "assessed_value": "CountyAssessedValue",
+    "taxable_value": "CountyTaxableValue",
+    "taxable_value_school": "SchoolTaxableValue",
+}
+
+
+def amount(piece: Piece) -> Decimal | None:
+    """The only one: what is written around it is left out."""
+    if (whole := values.money(piece.text)) is not None:
+        return whole
+    found = _AMOUNT.findall(piece.text)
+    return values.money(found[0]) if found and piece.text.count("$") == 1 else None
+
+
+def _roll(piece: Piece) -> tuple[int, str] | None:
+    found = _ROLL.match(values.clean(piece.text))
+    if not found or values.year(found[1]) is None:
+        return None
+    return int(found[1]), "preliminary" if any(word in found[2].lower() for word in _NOT_FINAL) else "certified"
+
+
+def _row(name: str, words: str) -> tuple[Id, Id, XPath]:
+    """An amount by its own id, else as the last cell of its row, whose id tells what it is, or of one that reads so.
+
+    A row with several amounts is one of several years or authorities.
+    """
+    reads = f".//tr[td[1][{IN_ONE_LINE}='{words}'] and count(td[contains(., '$')])=1]/td[last()]"
+    return Id(name), Id(f"Tr{name}"), XPath(reads)
+
+
+ROLL = Field(
+    "value_year",
+    (Id("RollType"), XPath(".//*[@id='PropertyTaxTable']//td[1]"), XPath(".//td[contains(., 'Tax Roll')]")),
+    _roll,
+)
+LAND = Field("land_value", _row("LandJustValue", "Land"), amount)
+BUILDING = Field("building_value", _row("ImprovementsJustValue", "(+) Improvements"), amount)
+JUST = Field("market_value", _row("TotalJustValue", "(=) Total Just"), amount)
+ASSESSED = Field("assessed_value", _row("CountyAssessedValue", "(=) Assessed"), amount)
+TAXABLE = Field("taxable_value", _row("CountyTaxableValue", "(=) Taxable"), amount)
+SCHOOL = Field("taxable_value_school", _row("SchoolTaxableValue", "(=) School Taxable"), amount)
+FIRST_YEAR = Id("HistoryTaxYear1")
+TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), amount)
+
+
+def valuation(look: Extractor, document: Document, year: int, status: str) -> Valuation:
+    return Valuation(
+        year=year,
+        status=status,
+        land_value=look.value(LAND),
+        building_value=look.value(BUILDING),
+        market_value=look.value(JUST),
+        assessed_value=look.value(ASSESSED),
+        exemption_value=_exempt(document),
+        taxable_value=look.value(TAXABLE),
+        taxable_value_school=look.value(SCHOOL),
+    )
+
+
+def history(look: Extractor) -> Iterator[Valuation]:
+    """Of each year that has a column, as numbered ids tell; a row's cells without ids go by their place."""
+    document = look.document
+    look.tries.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
+    for column in range(1, _MOST_YEARS):
+        heading = document.by_id(f"HistoryTaxYear{column}")
+        roll = _roll(Piece(heading)) if heading is not None else None
+        if roll is None:
+            return
+        found: dict[str, Any] = {field: _of_column(document, name, column) for field, name in _HISTORY.items()}
+        yield Valuation(year=roll[0], status=roll[1], **found)
+
+
+def _of_column(document: Document, name: str, column: int) -> Decimal | None:
+    cell = document.by_id(f"History{name}{column}")
+    if cell is None:
+        row = document.by_id(f"TrHistory{name}")
+        shown = [one for one in row.iterchildren("td") if "$" in text_of(one)] if row is not None else []
+        years = sum(1 for number in range(1, _MOST_YEARS) if document.by_id(f"HistoryTaxYear{number}") is not None)
+        cell = shown[column - 1] if len(shown) == years else None
+    return values.money(text_of(cell)) if cell is not None else None
+
+
+def homestead(document: Document) -> bool | None:
+    """Whether anything is exempt as one."""
+    cell = document.by_id("HmstdExemptAmount")
+    exempt = values.money(text_of(cell)) if cell is not None else None
+    return exempt > 0 if exempt is not None else None
+
+
+def _exempt(document: Document) -> Decimal | None:
+    """All that count for the county: each has a row of its own that says what it applies to."""
+    amounts = []
+    for row in _exempt_rows(document):
+        cells = [text_of(cell) for cell in row.iter("td")]
+        applies = cells[1].lower() if len(cells) > 2 else ""
+        exempt = values.money(cells[-1]) if cells else None
+        if exempt is not None and not applies.startswith(("school", "municipal", "other")):
+            amounts.append(exempt)
+    return sum(amounts, Decimal(0)) if amounts else None
+
+
+def _exempt_rows(document: Document) -> list[Element]:
+    """By their ids, else those from the heading of exemptions to the next one."""
+    table = document.by_id("PropertyTaxTable")
+    named = [] if table is None else [row for row in table.iter("tr") if (row.get("id") or "").endswith("ExemptAmount")]
+    if named:
+        return named
+    headings = (one for one in document.labelled("Exemptions") if one.tag == "td")
+    row = next((one.getparent() for one in headings), None)
+    following = row.itersiblings("tr") if row is not None else iter(())
+    return list(takewhile(lambda one: text_of(one).startswith("(-)"), following))
+
+
+_COLUMNS = Columns(
+    {
+        "year": ("Year Built",),
+        "desc": ("Description",),
+        "area": ("Area",),
+        "adjusted": ("Adj Area", "Adj. Area"),
+    },
+    *("area", "adjusted"),
+)
+_IDS = {"desc": "BLDGCLASS", "year": "YRBUILT", "area": "BASEAREA", "adjusted": "TYADJAREA"}
+BUILDINGS = section("buildings", _COLUMNS, Numbered(_IDS), Headed(_COLUMNS))
+_NO_BUILDING = re.compile(
+    r"\b(POOL|SPA|DECK\w*|PATIO|SCREEN\w*|ENCLOSURE|FENC\w*|WALLS?|SEAWALL|DOCK\w*|BOAT\w*|LIFT|DRIVE\w*|PAV\w*|ASPHALT|"
+    r"CONCRETE|BRICK|TILE|FOUNTAIN|LIGHT\w*|TENNIS|COURT|SHED|CARPORT|CANOPY|GAZEBO|CHICKEE|TIKI|SIGN\w*|GATE\w*|"
+    r"PUMP\w*|TANK\w*|ELEVATOR|GENERATOR|KITCHEN|FIREPLACE|BAR|BARBECUE|SIDEWALK|WALK\w*|CURB\w*|BRIDGE|TERRACE|"
+    r"UTILITY|TRELLIS|PERGOLA|SPRINKLER\w*|GOLF|HEATER|PIER|POND|BULKHEAD|RIP\s?RAP)\b"
+)
+_BUILDING = re.compile(
+    r"\b(RESIDEN\w*|FAMILY|CONDO\w*|HOUSE|HOME|DUPLEX|TRIPLEX|FOURPLEX|QUADRUPLEX|TOWN\s?HOU\w*|VILLA|APARTMENT\w*|"
+    r"COOPERATIVE|OFFICE\w*|STORE\w*|RETAIL|WAREHOUSE\w*|HOTEL|MOTEL|RESTAURANT\w*|CHURCH\w*|SCHOOL\w*|BANK\w*|CLUB\w*|"
+    r"HOSPITAL|SHOPPING|MEDICAL|INDUSTRIAL|MANUFACTUR\w*|COMMERCIAL|GARAGE|BUILDING|BLDG)\b"
+)
+
+
+def take_buildings(record: Record, look: Extractor) -> None:
+    """Only what reads as a building counts; what else stands there is neither counted nor measured."""
+    record.buildings = [one for row in look.rows(BUILDINGS) or () if (one := _building(row)) is not None]
+    areas = [one.base_sqft for one in record.buildings if one.base_sqft]
+    record.building_count = len(record.buildings) or None
+    record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
+    record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)
+
+
+def _building(row: Row) -> Building | None:
+    desc = values.text_or_none(tables.text(row, "desc"))
+    upper = (desc or "").upper()
+    if _NO_BUILDING.search(upper) or not _BUILDING.search(upper):
+        return None
+    return Building(
+        desc=desc,
+        year_built=values.year(tables.text(row, "year")),
+        base_sqft=values.number(tables.text(row, "area")),
+        actual_sqft=values.number(tables.text(row, "adjusted")),
+    )
+
 
 _CODED = re.compile(r"([0-9A-Z]{1,8})\s*-\s*(.+)", re.ASCII)
 _SITE = re.compile(r"(.*),\s*([^,\d]+?)\s+(\d{5}(?:-\d{4})?)", re.ASCII)
@@ -36,7 +202,7 @@ SALES = section(
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 def _line(piece: Piece) -> str | None:
@@ -110,7 +276,7 @@ STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
 ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document, look = reading.document, reading.look
     parcel_id = look.value(PARCEL)
     if parcel_id is None:
@@ -153,23 +319,23 @@ def _take_country(record: Record, document: Document) -> None:
         record.mailing_country, record.mailing_city = record.mailing_city, None
 
 
-def _no_record(document: Document) -> Found:
-    if is_said_to_be_none(document):
+def _no_record(document: Document) -> ReadResult:
+    if says_no_parcel(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its number is missing")
 
 
 def _take_site(record: Record, site: str | None) -> None:
     found = _SITE.fullmatch(site or "")
-    record.situs_address = values.words(found[1] if found else site)
+    record.situs_address = values.text_or_none(found[1] if found else site)
     if found:
         record.situs_city, record.situs_zip = found[2], found[3]
 
 
-def _sales(look: Look, roll: int) -> Iterator[Sale]:
+def _sales(look: Extractor, roll: int) -> Iterator[Sale]:
     """Years have two digits, and none is after the roll's next."""
     for row in look.rows(SALES) or ():
-        sold = values.day(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
+        sold = values.iso_date(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
         if sold is not None:
             book_page = row["book_page"].element if "book_page" in row else None
             yield Sale(
@@ -182,7 +348,7 @@ def _sales(look: Look, roll: int) -> Iterator[Sale]:
 def _book_page(cell: Element) -> str | None:
     """Of a row the second cell."""
     cells = list(cell.iter("td")) if cell.tag == "tr" else [cell, cell, cell]
-    return values.words(text_of(cells[1])) if len(cells) > 2 else None
+    return values.text_or_none(text_of(cells[1])) if len(cells) > 2 else None
 
 
 PLATFORM = CountyPlatform(name="collier_pa", version=4, read=read)

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Piece, text_of
-from parcelpost.scrapers.looking import section
-from parcelpost.scrapers.record import LIEN, Lien, Record
-from parcelpost.scrapers.tables import Columns, Headed, Row
-from parcelpost.scrapers.ways import Id, Label
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.document import Document, Piece, text_of
+from parcelpost.scrapers.html.extract import section
+from parcelpost.scrapers.html.selectors import Id, Label
+from parcelpost.scrapers.html.tables import Columns, Headed, Row
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _COLUMNS = Columns(
     {
@@ -35,7 +35,7 @@ _DATE = re.compile(r"(\d{1,2}/\d{1,2}/\d{4})", re.ASCII)
 _STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document = reading.document
     rows = reading.look.rows(ITEMS)
     if rows is None:
@@ -52,28 +52,28 @@ def _auction_date(document: Document) -> str | None:
     for element in titles:
         found = _DATE.search(text_of(element)[:200])
         if found:
-            return values.day(found[1])
+            return values.iso_date(found[1])
     starts = _STARTS.search(text_of(document.root))
-    return values.day(starts[1]) if starts else None
+    return values.iso_date(starts[1]) if starts else None
 
 
 def _records(document: Document, rows: Iterable[Row], auction_date: str | None) -> Iterator[Record]:
     for row in rows:
-        case, opening_bid = values.words(tables.text(row, "case")), values.money(tables.text(row, "opening_bid"))
-        status = values.words(tables.text(row, "status"))
+        case, opening_bid = values.text_or_none(tables.text(row, "case")), values.money(tables.text(row, "opening_bid"))
+        status = values.text_or_none(tables.text(row, "status"))
         if case is None or not any(sign.isdigit() for sign in case) or (opening_bid is None and status is None):
             continue
         more = _details(document, row["case"])
         owner = more.get("owner")
         lien = Lien(
             case_number=case,
-            certificate_number=values.words(tables.text(row, "certificate")) or more.get("certificate"),
+            certificate_number=values.text_or_none(tables.text(row, "certificate")) or more.get("certificate"),
             auction_date=auction_date,
             opening_bid=opening_bid,
             status=status.lower() if status else None,
         )
         yield Record(
-            parcel_id=values.words(tables.text(row, "parcel")) or more.get("parcel"),
+            parcel_id=values.text_or_none(tables.text(row, "parcel")) or more.get("parcel"),
             record_kind=LIEN,
             owner_names=[owner] if owner else [],
             situs_address=more.get("situs"),
@@ -91,7 +91,7 @@ def _details(document: Document, case: Piece) -> dict[str, str]:
     found = {}
     for name, labels in _DETAILS.items():
         pieces = (piece for one in labels for piece in Label(one).find(document, block))
-        if text := next((text for piece in pieces if (text := values.words(piece.text))), None):
+        if text := next((text for piece in pieces if (text := values.text_or_none(piece.text))), None):
             found[name] = text
     return found
 

@@ -8,13 +8,13 @@ from decimal import Decimal
 from urllib.parse import unquote
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, text_of
-from parcelpost.scrapers.looking import shown
-from parcelpost.scrapers.record import LIEN, Lien, Record
-from parcelpost.scrapers.values import parcel_norm
-from parcelpost.scrapers.ways import Css
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.document import Document, Element, text_of
+from parcelpost.scrapers.html.extract import shown_fields
+from parcelpost.scrapers.html.selectors import Css
+from parcelpost.scrapers.html.values import parcel_norm
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _ITEM = re.compile(r"/([^/]+)/open\w*parcel/(\d+)/([^/?#]+)", re.IGNORECASE)
 ITEM = Css("td a[href*='parcel/']")
@@ -27,7 +27,7 @@ _SHOWN = {
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document = reading.document
     found = [record for cells in _rows(document) if (record := _record(cells)) is not None]
     reading.tries.note("liens", ITEM, bool(found))
@@ -42,8 +42,12 @@ def read(reading: Reading) -> Found:
 
 
 def _shown(found: Sequence[Record]) -> set[str]:
-    bids = shown((record.liens[0] for record in found), ("opening_bid",))
-    return bids | shown(found, ("land_use_code", "situs_address")) | {"owner_names" for one in found if one.owner_names}
+    bids = shown_fields((record.liens[0] for record in found), ("opening_bid",))
+    return (
+        bids
+        | shown_fields(found, ("land_use_code", "situs_address"))
+        | {"owner_names" for one in found if one.owner_names}
+    )
 
 
 def _rows(document: Document) -> Iterator[Sequence[Element]]:
@@ -71,7 +75,7 @@ def _record(cells: Sequence[Element]) -> Record | None:
     use = _USE.search(details)
     lien = Lien(case_number=item[2], opening_bid=amounts.pop() if len(amounts) == 1 else None, status=None)
     return Record(
-        parcel_id=values.words(text_of(following[parcels[0]])) if parcels else values.words(named),
+        parcel_id=values.text_or_none(text_of(following[parcels[0]])) if parcels else values.text_or_none(named),
         record_kind=LIEN,
         owner_names=_owners(following[parcels[0] + 1 :]) if parcels else [],
         situs_address=_situs(following),
@@ -99,7 +103,7 @@ def _owners(after: Sequence[Element]) -> list[str]:
         if _amount(cell) is not None:
             return []
         spans = [one for one in cell.iter("span") if one.get("data-content")]
-        name = values.words(spans[0].get("data-content")) if spans else values.words(text_of(cell))
+        name = values.text_or_none(spans[0].get("data-content")) if spans else values.text_or_none(text_of(cell))
         return [name] if name else []
     return []
 
@@ -111,7 +115,7 @@ def _situs(cells: Sequence[Element]) -> str | None:
     if amount is None or name is None:
         return None
     between = [cell for cell in cells[amount + 1 : name] if next(cell.iter("p"), None) is None]
-    return values.words(text_of(between[-1])) if between else None
+    return values.text_or_none(text_of(between[-1])) if between else None
 
 
 PLATFORM = CountyPlatform(name="govease", version=4, lists=True, read=read)

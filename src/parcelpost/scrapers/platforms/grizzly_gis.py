@@ -1,29 +1,165 @@
-"""`grizzly_gis`: property appraisers of several Florida counties. A parcel's page comes in an answer to a form."""
+"""`grizzly_gis`: property appraisers of several Florida counties. A parcel's page is the response to a form."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from parcelpost.model import NotFound, Page, Retry, Target
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import country_of, owners_and_mailing
-from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading, fetch_or_render
-from parcelpost.scrapers.document import Document, Element, Piece, lines_of, text_of
-from parcelpost.scrapers.fetch_errors import CannotFetch
-from parcelpost.scrapers.looking import Field, Look, section
-from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.platforms.grizzly_values import valuations
-from parcelpost.scrapers.record import Building, Record, take_last_sale, take_values
-from parcelpost.scrapers.sales import sales_of
-from parcelpost.scrapers.shell import is_shell
-from parcelpost.scrapers.tables import Columns, Headed
-from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Inside, Label, XPath
+from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
+from parcelpost.scrapers.fetch.errors import CannotFetch
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.document import (
+    Document,
+    Element,
+    Piece,
+    beside,
+    is_shell,
+    label,
+    lines_of,
+    says_no_parcel,
+    text_of,
+)
+from parcelpost.scrapers.html.extract import Extractor, Field, section, shown_fields
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Css, Id, Inside, Label, XPath
+from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult, fetch_or_render
+from parcelpost.scrapers.records.record import Building, Record, Valuation, take_last_sale, take_values
+
+_TITLE = re.compile(r"\b(\d{4})\s+(Certified|Final|Working|Preliminary|Proposed|Tentative)\b", re.IGNORECASE)
+_WHOLE_TITLE = re.compile(r"\d{4}\s+\w+(?:\s+values?\b.*)?$", re.ASCII)
+"""A note that names a year among other words is none."""
+_STATUSES = {"certified": "certified", "final": "certified", "working": "working"}
+_CODE = re.compile(r"[A-Z0-9]{2,3}", re.ASCII)
+_WHOSE = re.compile(
+    r"(?<![a-z])(county|city|other|school)(?: taxable)?(?: value)?\s*:?\s*(\(?-?\$?\d[\d,]*(?:\.\d+)?\)?)",
+    re.IGNORECASE | re.ASCII,
+)
+_VALUE = re.compile(r"\s*\bvalues?$")
+
+JUST = Label("Just")
+_ROWS = {
+    "land_value": ("mkt land", "market land", "land"),
+    "building_value": ("building", "buildings", "bldg"),
+    "extra_feature_value": ("xfob", "extra features", "extra feature"),
+    "market_value": ("just", "just market", "market"),
+    "assessed_value": ("assessed",),
+}
+_EXEMPT, _TAXABLE = ("exempt",), ("total taxable", "taxable")
+_SHOWN = {**_ROWS, "exemption_value": _EXEMPT, "taxable_value": _TAXABLE}
+
+Title = tuple[int | None, str | None]
+Rows = dict[str, list[Piece]]
+
+
+def valuations(look: Extractor) -> list[Valuation]:
+    """One for each column of values, with its year above it or in the page's title.
+
+    Where a page shows one year only, its column is cut in two tables side by side.
+    """
+    found = list(_valuations(look.document))
+    look.tries.note("valuations", JUST, bool(found))
+    if found:
+        look.tries.note_columns("valuations", _SHOWN, shown_fields(found, _SHOWN))
+    return found
+
+
+def _valuations(document: Document) -> Iterator[Valuation]:
+    assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
+    around = (element.iterancestors("table") for element in _labelled(document, JUST.selector))
+    innermost = (next((table for table in above if table in assessed), None) for above in around)
+    tables_of_values = dict.fromkeys(table for table in innermost if table is not None)
+    found = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
+    of_page = _title_of_page(document) if not any(found.values()) else [(None, None)]
+    for table, own in found.items():
+        titles = own or of_page
+        rows = _rows(table)
+        for at, title in enumerate(titles):
+            yield _valuation(document, rows, title, at, len(titles))
+
+
+def _labelled(document: Document, name: str) -> list[Element]:
+    return [*document.labelled(name), *document.labelled(f"{name} Value")]
+
+
+def _titles(text: str) -> list[Title]:
+    found = (match for match in _TITLE.finditer(text) if values.year(match[1]))
+    return [(int(match[1]), _STATUSES.get(match[2].lower(), "preliminary")) for match in found]
+
+
+def _title_of_page(document: Document) -> list[Title]:
+    found = (titles[0] for text in document.labels() if _WHOLE_TITLE.match(text) and (titles := _titles(text)))
+    return [next(found, (None, None))]
+
+
+def _rows(table: Element) -> Rows:
+    """The cells behind each row's first one, by its text, in tables inside too."""
+    found: Rows = {}
+    for cells in (cells for one in table.iter("table") for cells in tables.rows_of(one)):
+        name = _row_name(label(text_of(cells[0]).split("[", maxsplit=1)[0]))
+        if name not in found:
+            found[name] = [Piece(cell) for cell in cells[1:]]
+    return found
+
+
+@lru_cache(maxsize=1_024)
+def _row_name(text: str) -> str:
+    name = _VALUE.sub("", text)
+    return "exempt" if name.startswith("exempt") else name
+
+
+def _valuation(document: Document, rows: Rows, title: Title, at: int, columns: int) -> Valuation:
+    def cell(names: Sequence[str]) -> Piece | None:
+        cells = [one for one in next((rows[name] for name in names if name in rows), []) if one.text]
+        return cells[at] if cells and columns in (1, len(cells)) else None
+
+    found = ((name, cell(texts)) for name, texts in _ROWS.items())
+    amounts: dict[str, Any] = {name: values.money(one.text) for name, one in found if one is not None}
+    taxable = cell(_TAXABLE)
+    exempt = rows.get("exempt", []) if columns == 1 else [cell(_EXEMPT)]
+    words = [word for one in exempt if one is not None for word in one.text.split()]
+    return Valuation(
+        year=title[0],
+        status=title[1],
+        exemptions=_codes(words) if words else None,
+        exemption_value=_last_money(words),
+        taxable_value=_taxable(document, taxable, "county"),
+        taxable_value_school=_taxable(document, taxable, "school"),
+        **amounts,
+    )
+
+
+def _last_money(words: Sequence[str]) -> Decimal | None:
+    """The amount behind the codes, which may be digits, too."""
+    shown = [word for word in words if not _is_code(word)]
+    return values.money(shown[-1]) if shown else None
+
+
+def _codes(words: Sequence[str]) -> list[str]:
+    return [word for word in words if _is_code(word)]
+
+
+def _is_code(word: str) -> bool:
+    return _CODE.fullmatch(word) is not None
+
+
+def _taxable(document: Document, cell: Piece | None, name: str) -> Decimal | None:
+    """`county: $1 city: $2` in one cell; a lone amount says not of whom."""
+    around = cell.element if cell is not None else None
+    if around is None:
+        return None
+    for element in around.iter():
+        if element is not around and label(element.text or "") == name:
+            piece = beside(element, document)
+            return values.money(piece.text) if piece is not None else None
+    found = [one[2] for one in _WHOSE.finditer(text_of(around)) if one[1].lower() == name]
+    return values.money(found[0]) if len(found) == 1 else None
+
 
 _PARCEL = re.compile(r"([0-9A-Z][0-9A-Z./-]{3,40}?)(?:\s*\((\d+)\))?(?:\s+[A-Z0-9]{2})*", re.ASCII)
 _USE = re.compile(r"(.*?)\s*\(([0-9][0-9A-Z]{1,5})\)", re.ASCII)
@@ -44,7 +180,7 @@ def _parcel(piece: Piece) -> str | None:
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 def _owner(piece: Piece) -> tuple[list[str], int] | None:
@@ -56,7 +192,7 @@ def _owner(piece: Piece) -> tuple[list[str], int] | None:
 
 def _site(piece: Piece) -> str | None:
     """Of several addresses the first."""
-    return next((line for line in piece.lines if values.words(line)), None)
+    return next((line for line in piece.lines if values.text_or_none(line)), None)
 
 
 def _acres(piece: Piece) -> Decimal | None:
@@ -73,9 +209,11 @@ def _legal(piece: Piece) -> str | None:
     """It is shown twice: cut off with `...more>>>` or whole, then whole with `<<<less`."""
     if _NOTE.match(piece.text):
         return None
-    text = values.words(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
+    text = values.text_or_none(piece.text.rpartition("...more>>>")[2].replace("<<<less", ""))
     half = (text or "")[: len(text or "") // 2].strip()
-    return half if half and text == f"{half} {half}" else text or values.words(piece.text.replace("...more>>>", ""))
+    return (
+        half if half and text == f"{half} {half}" else text or values.text_or_none(piece.text.replace("...more>>>", ""))
+    )
 
 
 PARCEL = Field(
@@ -127,7 +265,7 @@ SALES = section("sales", _SALES, Id("parcelDetails_SalesTable"), Headed(_SALES))
 BUILDINGS = section("buildings", _BUILDINGS, Id("parcelDetails_BldgTable"), Headed(_BUILDINGS))
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     look, document = reading.look, reading.document
     block = _owner_block(document)
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
@@ -155,7 +293,7 @@ def read(reading: Reading) -> Found:
         land_use_code=use_code,
         land_use_desc=use_desc,
         valuations=columns,
-        sales=list(sales_of(sales or ())),
+        sales=list(read_sales(sales or ())),
     )
     _situs(record, look.value(SITE, block))
     _take_buildings(record, look)
@@ -173,8 +311,8 @@ def _owner_block(document: Document) -> Element | None:
     return None
 
 
-def _no_record(document: Document) -> Found:
-    if is_said_to_be_none(document):
+def _no_record(document: Document) -> ReadResult:
+    if says_no_parcel(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: it is the search form or the frame around the record")
 
@@ -183,12 +321,12 @@ def _situs(record: Record, site: str | None) -> None:
     """`12 ELM ST, MARIGOLD`; what stands behind a comma and has digits is no city."""
     street, _, behind = (site or "").rpartition(",")
     found = _CITY.fullmatch(behind.strip()) if street else None
-    record.situs_address = values.words(street if found else site)
+    record.situs_address = values.text_or_none(street if found else site)
     if found:
-        record.situs_city, record.situs_zip = values.words(found[1]), found[2]
+        record.situs_city, record.situs_zip = values.text_or_none(found[1]), found[2]
 
 
-def _take_buildings(record: Record, look: Look) -> None:
+def _take_buildings(record: Record, look: Extractor) -> None:
     record.buildings = list(_buildings(look.rows(BUILDINGS) or ()))
     built = [one for one in record.buildings if one.year_built]
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
@@ -220,7 +358,7 @@ def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:
         if year is None and value is None:
             continue  # 'N O N E', or a note below the table
         yield Building(
-            desc=values.words(tables.text(row, "desc")),
+            desc=values.text_or_none(tables.text(row, "desc")),
             year_built=year,
             base_sqft=values.number(tables.text(row, "base_sqft")),
             actual_sqft=values.number(tables.text(row, "actual_sqft")),
@@ -230,10 +368,10 @@ def _buildings(rows: Iterable[tables.Row]) -> Iterator[Building]:
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     """The address gives a frame whose form leads to the record. Where a script writes that, a browser runs it."""
-    url = given_url(target, county)
+    url = target_url(target, county)
     if not url:
-        known = needed(county, target)
-        url = f"{known.base}/gis/?pin={quoted(values.parcel_norm(parcel_of(target, known)))}"
+        known = require_county(county, target)
+        url = f"{known.base}/gis/?pin={quote_part(values.parcel_norm(parcel_number(target, known)))}"
     if page := await fetcher.kept(url):
         return page
     by_form = partial(_by_form, fetcher, url)

@@ -10,16 +10,14 @@ from typing import TypeVar
 from msgspec import Struct
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import country_of, owners_and_mailing
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, is_in, text_of
-from parcelpost.scrapers.looking import Field, Look, section
-from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.record import Building, Record, Valuation, take_last_sale, take_values
-from parcelpost.scrapers.sales import sales_of
-from parcelpost.scrapers.tables import Columns, Headed
-from parcelpost.scrapers.ways import IN_ONE_LINE, Css, Id, Label, XPath
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, says_no_parcel, text_of
+from parcelpost.scrapers.html.extract import Extractor, Field, section
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Css, Id, Label, XPath
+from parcelpost.scrapers.html.tables import Columns, Headed, read_sales
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Building, Record, Valuation, take_last_sale, take_values
 
 T = TypeVar("T")
 
@@ -43,12 +41,12 @@ def _lines(piece: Piece) -> list[str] | None:
 def _owner_lines(piece: Piece) -> list[str] | None:
     """Without the title, what can be clicked, and what comes behind the address."""
     lines = [line for line in piece.lines if not _NO_OWNER.match(line)]
-    places = [number for number, line in enumerate(lines, 1) if values.place(line) is not None]
+    places = [number for number, line in enumerate(lines, 1) if values.city_state_zip(line) is not None]
     return lines[: places[0]] if places else lines or None
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(_NOTE.sub("", piece.text))
+    return values.text_or_none(_NOTE.sub("", piece.text))
 
 
 def _after(title: str) -> XPath:
@@ -143,7 +141,7 @@ SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES))
 YEAR_BUILT = Label("Year Built")
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document, look = reading.document, reading.look
     parcel = look.value(PARCEL)
     if parcel is None:
@@ -164,7 +162,7 @@ def read(reading: Reading) -> Found:
         mailing_country=country_of(mailing),
         legal_description=look.value(LEGAL),
         valuations=columns,
-        sales=list(sales_of(look.rows(SALES) or ())),
+        sales=list(read_sales(look.rows(SALES) or ())),
     )
     _take_site(record, look.value(SITE) or [])
     _take_location(record, document)
@@ -175,8 +173,8 @@ def read(reading: Reading) -> Found:
     return record
 
 
-def _no_record(document: Document) -> Found:
-    if is_said_to_be_none(document):
+def _no_record(document: Document) -> ReadResult:
+    if says_no_parcel(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: its STRAP is missing")
 
@@ -188,7 +186,7 @@ def _names(lines: list[str]) -> int:
 
 def _take_site(record: Record, lines: list[str]) -> None:
     _, street, place = owners_and_mailing([line for line in lines if _words(Piece(None, line))], names=0)
-    record.situs_address = values.words(" ".join(street))
+    record.situs_address = values.text_or_none(" ".join(street))
     if place is not None:
         record.situs_city, record.situs_zip = place.city, place.zip
 
@@ -204,13 +202,13 @@ def _first(found: Iterable[T | None]) -> T | None:
     return next((one for one in found if one is not None), None)
 
 
-def _take_land(record: Record, look: Look) -> None:
+def _take_land(record: Record, look: Extractor) -> None:
     """The use is that of the first tract; the area is known where all are measured in acres."""
     rows = look.rows(LAND) or []
     for row in rows[:1]:
         record.land_use_code, record.land_use_desc = (
-            values.words(tables.text(row, "code")),
-            values.words(tables.text(row, "desc")),
+            values.text_or_none(tables.text(row, "code")),
+            values.text_or_none(tables.text(row, "desc")),
         )
     acres = [
         values.number(tables.text(row, "units")) if tables.text(row, "measure").lower().startswith("acre") else None
@@ -220,7 +218,7 @@ def _take_land(record: Record, look: Look) -> None:
     record.land_area_acres = sum(known, Decimal(0)) if known and len(known) == len(acres) else None
 
 
-def _take_buildings(record: Record, look: Look) -> None:
+def _take_buildings(record: Record, look: Extractor) -> None:
     """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
     document, roll = look.document, _roll_section(look.document)
     years = [values.year(piece.text) for piece in _current(document, YEAR_BUILT.selector, roll)]
@@ -272,7 +270,7 @@ def _living_area(document: Document, roll: Element | None) -> Decimal | None:
     return sum(known, Decimal(0)) if known else None
 
 
-def _valuations(look: Look) -> Iterator[Valuation]:
+def _valuations(look: Extractor) -> Iterator[Valuation]:
     for row in look.rows(VALUES) or ():
         found = _YEAR.fullmatch(tables.text(row, "year"))
         if not found or values.year(found[1]) is None:

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import values
-from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.csv_rows import rows
-from parcelpost.scrapers.record import LIEN, Lien, Record
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.encoding import decode
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import LIEN, Lien, Record
+from parcelpost.scrapers.tabular import read_csv
 
 # What registers call their columns, in capitals without blanks and underscores. A lone `YEAR` is not among them: it is
 # the year of the tax in some and that of the sale in others.
@@ -41,9 +41,9 @@ _TOTAL = re.compile(r"(?:grand[\s-]*|sub[\s-]*)?totals?\b", re.IGNORECASE)
 Row = Mapping[str, str]
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     try:
-        table = rows(decoded(reading.page.body, reading.page.content_type), _COLUMNS)
+        table = read_csv(decode(reading.page.body, reading.page.content_type), _COLUMNS)
         listed = list(table or ())
     except csv.Error as error:
         return Retry(f"the register cannot be read: {error}")
@@ -67,7 +67,7 @@ def _years_sold(listed: Sequence[Row]) -> dict[tuple[str, str], int | None]:
     """
     found: dict[tuple[str, str], int | None] = {}
     for row in listed:
-        day = values.day(row.get("sale_date"))
+        day = values.iso_date(row.get("sale_date"))
         if day and not values.yes_no(row.get("subsequent")):
             year = int(day[:4])
             found[_key(row)] = year if found.get(_key(row), year) == year else None
@@ -80,13 +80,13 @@ def _key(row: Row) -> tuple[str, str]:
 
 def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | None:
     """Each line is a lien of its own, whatever it shares with others. None: it names no parcel, or is a total."""
-    parcel, number = values.words(row.get("parcel")), values.words(row.get("certificate"))
+    parcel, number = values.text_or_none(row.get("parcel")), values.text_or_none(row.get("certificate"))
     face_amount, tax_year = values.money(row.get("face_amount")), values.year(row.get("tax_year"))
     if parcel is None or not any(sign.isdigit() for sign in parcel) or (number is None and face_amount is None):
         return None
     if _TOTAL.match(parcel):
         return None
-    owner = values.words(row.get("owner"))
+    owner = values.text_or_none(row.get("owner"))
     lien = Lien(
         certificate_number=number,
         certificate_year=values.year(row.get("certificate_year")) or sold.get(_key(row)),
@@ -94,10 +94,10 @@ def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | No
         face_amount=face_amount,
         interest_rate_pct=values.percent(row.get("interest_rate")),
         premium=values.money(row.get("premium")),
-        sale_date=values.day(row.get("sale_date")),
-        holder_name=values.words(row.get("holder")),
+        sale_date=values.iso_date(row.get("sale_date")),
+        holder_name=values.text_or_none(row.get("holder")),
         status=_status(row),
-        redemption_date=values.day(row.get("redemption_date")),
+        redemption_date=values.iso_date(row.get("redemption_date")),
     )
     return Record(
         parcel_id=parcel, record_kind=LIEN, tax_year=tax_year, owner_names=[owner] if owner else [], liens=[lien]
@@ -106,14 +106,14 @@ def _record(row: Row, sold: Mapping[tuple[str, str], int | None]) -> Record | No
 
 def _status(row: Row) -> str | None:
     """In its own words, else by whether there is a day on which it was redeemed."""
-    if status := values.words(row.get("status")):
+    if status := values.text_or_none(row.get("status")):
         return status.lower()
     redeemed = row.get("redemption_date")
     if redeemed is None:
         return None
-    if values.day(redeemed) or values.yes_no(redeemed):
+    if values.iso_date(redeemed) or values.yes_no(redeemed):
         return "redeemed"
-    return "outstanding" if values.words(redeemed) is None or values.yes_no(redeemed) is False else None
+    return "outstanding" if values.text_or_none(redeemed) is None or values.yes_no(redeemed) is False else None
 
 
 PLATFORM = CountyPlatform(name="lien_register", version=4, lists=True, read=read)

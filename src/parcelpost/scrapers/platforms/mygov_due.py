@@ -7,13 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from parcelpost.model import Json, NotFound, Page, Retry, Target
-from parcelpost.scrapers import values
-from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.identity import is_same
-from parcelpost.scrapers.json_values import at, day, money, objects, some, words, year
-from parcelpost.scrapers.record import Lien, Record, TaxBill
+from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.values import (
+    json_at,
+    json_date,
+    json_money,
+    json_nonzero,
+    json_objects,
+    json_text,
+    json_year,
+)
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.identity import is_same_parcel
+from parcelpost.scrapers.records.record import Lien, Record, TaxBill
 
 Bill = Mapping[str, Json]
 
@@ -23,30 +30,30 @@ _LIEN_STATUSES = {True: "redeemed", False: "outstanding", None: None}
 _FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": False, "n": False, "no": False}
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     found = reading.json
-    bills = objects(found, "due", "PPT", "bills")
+    bills = json_objects(found, "due", "PPT", "bills")
     if not bills:
-        is_answer = at(found, "due") is not None and words(at(found, "status")) in (None, "0", "1")
-        if is_answer and at(found, "error") is None:
+        is_answer = json_at(found, "due") is not None and json_text(json_at(found, "status")) in (None, "0", "1")
+        if is_answer and json_at(found, "error") is None:
             return NotFound("the site has no such account, or no bill of it")
         return Retry("the answer holds no bills")
-    bills = sorted(bills, key=lambda bill: year(bill.get("taxYear")) or 0, reverse=True)
-    if all(words(bill.get("account_number")) is None for bill in bills):
+    bills = sorted(bills, key=lambda bill: json_year(bill.get("taxYear")) or 0, reverse=True)
+    if all(json_text(bill.get("account_number")) is None for bill in bills):
         return Retry("the answer came only in part: its account is missing")
     account = _account(bills, reading.target)
     if account is None:
         return Retry("the answer is of another account than the one asked for")
-    bills = [bill for bill in bills if words(bill.get("account_number")) == account]
+    bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]
     newest = next((bill for bill in bills if not _flag(bill.get("isPreliminary"))), bills[0])
-    owner = words(newest.get("owner"))
+    owner = json_text(newest.get("owner"))
     record = Record(
         parcel_id=account,
         owner_names=[owner] if owner else [],
         tax_bills=[_bill(bill) for bill in bills],
         liens=list(_liens(bills)),
     )
-    _take_parcel(record, objects(found, "due", "PPT", "parcels"), newest)
+    _take_parcel(record, json_objects(found, "due", "PPT", "parcels"), newest)
     _take_values(record, newest)
     _take_taxes(record, bills, newest)
     return record
@@ -54,33 +61,36 @@ def read(reading: Reading) -> Found:
 
 def _account(bills: Sequence[Bill], target: Target) -> str | None:
     """That of the target, or one whose number goes on before or behind it; for a target without a number the newest."""
-    accounts = [account for bill in bills if (account := words(bill.get("account_number")))]
+    accounts = [account for bill in bills if (account := json_text(bill.get("account_number")))]
     wanted = values.parcel_norm(target.parcel_id)
     if not wanted:
         return accounts[0]
     norms = {account: norm for account in accounts if (norm := values.parcel_norm(account))}
-    exact = (account for account in norms if is_same(target.parcel_id, account))
+    exact = (account for account in norms if is_same_parcel(target.parcel_id, account))
     longer = (account for account, norm in norms.items() if norm in wanted or wanted in norm)
     return next(exact, next(longer, None))
 
 
 def _take_parcel(record: Record, parcels: Sequence[Bill], newest: Bill) -> None:
     """The parcel is listed once for every bill, with the address as it was then."""
-    wanted = words(newest.get("parcelId"))
-    of_bill = (one for one in parcels if wanted and words(one.get("parcel_id")) == wanted)
-    of_account = (one for one in parcels if words(one.get("account_number")) == record.parcel_id)
+    wanted = json_text(newest.get("parcelId"))
+    of_bill = (one for one in parcels if wanted and json_text(one.get("parcel_id")) == wanted)
+    of_account = (one for one in parcels if json_text(one.get("account_number")) == record.parcel_id)
     parcel = next(of_bill, next(of_account, None))
     if parcel is None:
         return
-    lines = (words(parcel.get(name)) for name in ("parcel_address_1", "parcel_address_2"))
+    lines = (json_text(parcel.get(name)) for name in ("parcel_address_1", "parcel_address_2"))
     record.mailing_lines = [line for line in lines if line]
-    record.mailing_city, record.mailing_state = words(parcel.get("parcel_city")), words(parcel.get("parcel_state"))
-    record.mailing_zip = words(parcel.get("parcel_zip"))
-    details = at(parcel, "parcel_details")
-    record.legal_description = words(at(details, "parcel_legal"))
-    record.latitude = some(at(parcel, "parcel_coordinates", "latitude"))
-    record.longitude = some(at(parcel, "parcel_coordinates", "longitude"))
-    situs = words(at(details, "situs"))
+    record.mailing_city, record.mailing_state = (
+        json_text(parcel.get("parcel_city")),
+        json_text(parcel.get("parcel_state")),
+    )
+    record.mailing_zip = json_text(parcel.get("parcel_zip"))
+    details = json_at(parcel, "parcel_details")
+    record.legal_description = json_text(json_at(details, "parcel_legal"))
+    record.latitude = json_nonzero(json_at(parcel, "parcel_coordinates", "latitude"))
+    record.longitude = json_nonzero(json_at(parcel, "parcel_coordinates", "longitude"))
+    situs = json_text(json_at(details, "situs"))
     found = _SITUS.fullmatch(situs or "")
     record.situs_address = found[1] if found else situs  # where the street ends and the city begins, it does not say
     record.situs_zip = found[3] if found else None
@@ -91,22 +101,25 @@ def _take_values(record: Record, newest: Bill) -> None:
 
     What is exempt differs from one to the other: only a line of the county's tells it for the county.
     """
-    charges = objects(newest, "charges", "adValorem", "charges")
+    charges = json_objects(newest, "charges", "adValorem", "charges")
     schools = [one for one in charges if "school" in _description(one)]
     others = [one for one in charges if one not in schools]
     county = next((one for one in sorted(others, key=_is_special) if "county" in _description(one)), None)
-    record.value_year = year(newest.get("taxYear"))
+    record.value_year = json_year(newest.get("taxYear"))
     record.value_status = "preliminary" if _flag(newest.get("isPreliminary")) else "billed"
     for one in [county] if county is not None else others[:1]:
-        record.market_value, record.assessed_value = money(one.get("just")), money(one.get("assessed"))
+        record.market_value, record.assessed_value = json_money(one.get("just")), json_money(one.get("assessed"))
     if county is not None:
-        record.exemption_value, record.taxable_value = money(county.get("exempt")), money(county.get("taxable"))
+        record.exemption_value, record.taxable_value = (
+            json_money(county.get("exempt")),
+            json_money(county.get("taxable")),
+        )
     if schools:
-        record.taxable_value_school = money(schools[0].get("taxable"))
+        record.taxable_value_school = json_money(schools[0].get("taxable"))
 
 
 def _description(charge: Bill) -> str:
-    return (words(charge.get("description")) or "").lower()
+    return (json_text(charge.get("description")) or "").lower()
 
 
 def _is_special(charge: Bill) -> bool:
@@ -116,8 +129,8 @@ def _is_special(charge: Bill) -> bool:
 
 def _take_taxes(record: Record, bills: Sequence[Bill], newest: Bill) -> None:
     """A year's tax may be billed in parts."""
-    record.tax_year = year(newest.get("taxYear"))
-    of_year = [money(bill.get("amount")) for bill in bills if year(bill.get("taxYear")) == record.tax_year]
+    record.tax_year = json_year(newest.get("taxYear"))
+    of_year = [json_money(bill.get("amount")) for bill in bills if json_year(bill.get("taxYear")) == record.tax_year]
     known = [amount for amount in of_year if amount is not None]
     record.tax_amount = sum(known, Decimal(0)) if known and len(known) == len(of_year) else None
     due = [bill.tax_due for bill in record.tax_bills if bill.tax_due is not None]
@@ -130,11 +143,11 @@ def _take_taxes(record: Record, bills: Sequence[Bill], newest: Bill) -> None:
 def _bill(bill: Bill) -> TaxBill:
     paid = _payments(bill)
     return TaxBill(
-        tax_year=year(bill.get("taxYear")),
-        bill_number=words(bill.get("bill_number")),
-        installment=words(bill.get("installment")) or words(bill.get("installmentNumber")),
-        tax_amount=money(bill.get("amount")),
-        tax_due=money(bill.get("due")),
+        tax_year=json_year(bill.get("taxYear")),
+        bill_number=json_text(bill.get("bill_number")),
+        installment=json_text(bill.get("installment")) or json_text(bill.get("installmentNumber")),
+        tax_amount=json_money(bill.get("amount")),
+        tax_due=json_money(bill.get("due")),
         status=_status(bill),
         delinquent=_flag(bill.get("delinquent")),
         paid_date=max((date for date, _ in paid), default=None),
@@ -152,9 +165,9 @@ def _status(bill: Bill) -> str | None:
 def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
     """Old ones have no status; one that failed or was taken back counts for nothing."""
     found = []
-    for one in objects(bill, "payments"):
-        status = (words(one.get("status")) or "completed").lower()
-        date, amount = day(one.get("date")), money(one.get("amount"))
+    for one in json_objects(bill, "payments"):
+        status = (json_text(one.get("status")) or "completed").lower()
+        date, amount = json_date(one.get("date")), json_money(one.get("amount"))
         if status == "completed" and date and amount is not None:
             found.append((date, amount))
     return found
@@ -163,21 +176,24 @@ def _payments(bill: Bill) -> list[tuple[str, Decimal]]:
 def _liens(bills: Sequence[Bill]) -> Iterator[Lien]:
     """A certificate is sold for one bill, the year after; it is redeemed when that bill is paid."""
     for bill in bills:
-        info = at(bill, "certificate", "info")
-        number = words(at(info, "number"))
+        info = json_at(bill, "certificate", "info")
+        number = json_text(json_at(info, "number"))
         if number is None:
             continue
         paid = _payments(bill)
         is_paid = _flag(bill.get("paid"))
-        face, rate = values.whole(words(at(info, "face"))), values.whole(words(at(info, "bidPercentage")))
+        face, rate = (
+            values.whole_number(json_text(json_at(info, "face"))),
+            values.whole_number(json_text(json_at(info, "bidPercentage"))),
+        )
         yield Lien(
             certificate_number=number,
-            certificate_year=year(at(info, "year")),
-            tax_year=year(bill.get("taxYear")),
+            certificate_year=json_year(json_at(info, "year")),
+            tax_year=json_year(bill.get("taxYear")),
             face_amount=Decimal(face) / 100 if face is not None else None,
             interest_rate_pct=Decimal(rate) / 100 if rate is not None else None,
-            sale_date=day(at(info, "sold")),
-            holder_name=words(at(bill, "certificate", "holder", "name")),
+            sale_date=json_date(json_at(info, "sold")),
+            holder_name=json_text(json_at(bill, "certificate", "holder", "name")),
             status=_LIEN_STATUSES[is_paid],
             redemption_date=max((date for date, _ in paid), default=None) if is_paid else None,
             redemption_amount=sum((amount for _, amount in paid), Decimal(0)) if is_paid and paid else None,
@@ -185,15 +201,15 @@ def _liens(bills: Sequence[Bill]) -> Iterator[Lien]:
 
 
 def _flag(given: Json) -> bool | None:
-    return given if isinstance(given, bool) else _FLAGS.get((words(given) or "").lower())
+    return given if isinstance(given, bool) else _FLAGS.get((json_text(given) or "").lower())
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     """`ids.token`: the public one of the county's web application, where that wants one."""
-    url = given_url(target, county)
+    url = target_url(target, county)
     if not url:
-        known = needed(county, target)
-        url = f"{known.base}/api/v2/due/PPT/{quoted(parcel_of(target, known))}?detail_level=public"
+        known = require_county(county, target)
+        url = f"{known.base}/api/v2/due/PPT/{quote_part(parcel_number(target, known))}?detail_level=public"
     token = county.ids.get("token") if county is not None else None
     return await fetcher.get(url, headers={"Authorization": f"Basic {token}"} if token else {})
 

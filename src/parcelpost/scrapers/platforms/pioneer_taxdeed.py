@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from lxml import etree
 
 from parcelpost.model import NotFound, Retry
-from parcelpost.scrapers import values
-from parcelpost.scrapers.county_platform import CountyPlatform, Found, Reading
-from parcelpost.scrapers.document import Document, Element, text_of
-from parcelpost.scrapers.record import LIEN, Lien, Record
-from parcelpost.scrapers.ways import Css
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Document, Element, text_of
+from parcelpost.scrapers.html.selectors import Css
+from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
+from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _CERTIFICATE = re.compile(r"([0-9A-Z]+)[-/]([0-9A-Z]+)", re.ASCII | re.IGNORECASE)
 _FIRST_YEAR = 1970
@@ -31,7 +31,7 @@ _COLUMNS = {
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document = reading.document
     rows = list(_rows(document))
     records = [_record(cells) for cells in rows]
@@ -65,28 +65,28 @@ def _text(cell: Element) -> str:
 
 
 def _record(cells: dict[str, str]) -> Record | None:
-    parcel, case = values.words(cells.get("parcel")), values.words(cells.get("case"))
+    parcel, case = values.text_or_none(cells.get("parcel")), values.text_or_none(cells.get("case"))
     if parcel is None and case is None:
         return None
     number, year = _certificate(cells.get("certificate"))
-    status = values.words(cells.get("status"))
+    status = values.text_or_none(cells.get("status"))
     status = _STATUSES.get(status.lower(), status.lower()) if status else None
     lien = Lien(
         certificate_number=number,
         certificate_year=year,
         case_number=case,
-        auction_date=values.day(cells.get("sale_date")),
+        auction_date=values.iso_date(cells.get("sale_date")),
         opening_bid=values.money(cells.get("opening_bid")),
         status=status,
         is_otc=status == "lands_available" if status else None,
-        holder_name=values.words(cells.get("applicant")),
+        holder_name=values.text_or_none(cells.get("applicant")),
     )
     return Record(parcel_id=parcel, record_kind=LIEN, owner_names=_owners(cells.get("owners")), liens=[lien])
 
 
 def _certificate(text: str | None) -> tuple[str | None, int | None]:
     """`07174-2016`: its number, zeros kept, and its year; or `2016-07174`. Else as it is, without a year."""
-    cleaned = values.words(text)
+    cleaned = values.text_or_none(text)
     found = _CERTIFICATE.fullmatch(cleaned or "")
     for number, year in ((found[1], found[2]), (found[2], found[1])) if found else ():
         if len(year) == 4 and (of_year := values.year(year)) is not None and of_year >= _FIRST_YEAR:
@@ -96,7 +96,7 @@ def _certificate(text: str | None) -> tuple[str | None, int | None]:
 
 def _owners(text: str | None) -> list[str]:
     """Joined with tildes, each as often as a notice was sent."""
-    names = (values.words(name) for name in (text or "").split("~"))
+    names = (values.text_or_none(name) for name in (text or "").split("~"))
     return list(dict.fromkeys(name for name in names if name))
 
 

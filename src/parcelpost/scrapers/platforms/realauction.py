@@ -14,15 +14,14 @@ from typing import Any
 import msgspec
 
 from parcelpost.model import NotFound, Page, Retry, Target
-from parcelpost.scrapers import values
-from parcelpost.scrapers.addressing import given_url, needed
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.document import Document, Element, label, text_of
-from parcelpost.scrapers.fetch_errors import CannotFetch, TryLater
-from parcelpost.scrapers.json_values import at, objects, words
-from parcelpost.scrapers.record import LIEN, Lien, Record
-from parcelpost.scrapers.ways import Css
+from parcelpost.scrapers.counties import County, require_county, target_url
+from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.document import Document, Element, label, text_of
+from parcelpost.scrapers.html.selectors import Css
+from parcelpost.scrapers.html.values import json_at, json_objects, json_text
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.record import LIEN, Lien, Record
 
 _MOST_PAGES = 100
 _MOST_PLACE_CHARS = 100
@@ -55,12 +54,12 @@ Fields = dict[str, list[str]]
 _PLACE = re.compile(r"(\D*?)(?:[,\s]+[A-Z]{2})?(?:[,\s-]+(\d{5}(?:-\d{4})?))?[,\s-]*", re.ASCII)
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     """A page is what `fetch` put together, the answers of one day and the day; or one of these answers alone."""
-    answers = objects(reading.json, "answers")
-    if not answers and at(reading.json, "retHTML") is not None:
+    answers = json_objects(reading.json, "answers")
+    if not answers and json_at(reading.json, "retHTML") is not None:
         answers = [reading.json]
-    day = words(at(reading.json, "auction_date"))
+    day = json_text(json_at(reading.json, "auction_date"))
     if not answers:
         return Retry("the page holds no answer of an auction")
     texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
@@ -94,7 +93,7 @@ def _fields(item: Element) -> Fields:
         kinds = (cell.get("class") or "").split()
         if "AD_LBL" in kinds:
             name = label(text_of(cell)) or name
-        elif "AD_DTA" in kinds and name and (text := values.words(text_of(cell))):
+        elif "AD_DTA" in kinds and name and (text := values.text_or_none(text_of(cell))):
             found.setdefault(name, []).append(text)
     return found
 
@@ -118,19 +117,19 @@ def _record(fields: Fields, day: str | None) -> Record | None:
         case_number=case,
         certificate_number=first("certificate"),
         opening_bid=values.money(first("opening_bid")),
-        auction_date=values.day(day),
+        auction_date=values.iso_date(day),
     )
     record = Record(parcel_id=parcel, record_kind=LIEN, liens=[lien], situs_address=lines[0] if lines else None)
     record.assessed_value = values.money(first("assessed_value"))
     if len(lines) > 1 and (place := _PLACE.fullmatch(lines[1][:_MOST_PLACE_CHARS].upper())):
-        city = (values.words(place[1]) or "").strip(" ,-")
+        city = (values.text_or_none(place[1]) or "").strip(" ,-")
         record.situs_city, record.situs_zip = city if len(city) > 2 else None, place[2]
     return record
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     """Of the day that `auction_date` (YYYY-MM-DD) in the target's extra values names."""
-    base = (given_url(target, county) or needed(county, target).base).rstrip("/")
+    base = (target_url(target, county) or require_county(county, target).base).rstrip("/")
     day = _day(target)
     key = f"{base}/index.cfm?zaction=AUCTION&Zmethod=PREVIEW&AUCTIONDATE={day:%m/%d/%Y}"
     if kept := await fetcher.kept(key):
@@ -154,7 +153,7 @@ async def _answers(base: str, preview: str, fetcher: Fetcher) -> AsyncIterator[d
         answer = _decoded(page)
         if not answer.get("retHTML"):
             if number == 1:
-                raise TryLater("the answer is empty: the site knows no session")
+                raise RetryLater("the answer is empty: the site knows no session")
             return
         if (now := str(answer.get("rlist") or answer["retHTML"])) == listed:
             return
@@ -168,7 +167,7 @@ def _decoded(page: Page) -> dict[str, Any]:
     try:
         return msgspec.json.decode(page.body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TryLater("the answer is no JSON") from None
+        raise RetryLater("the answer is no JSON") from None
 
 
 def _day(target: Target) -> date:

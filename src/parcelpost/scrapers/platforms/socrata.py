@@ -10,18 +10,16 @@ from urllib.parse import urlencode
 import msgspec
 
 from parcelpost.model import GiveUp, Json, NotFound, Page, Retry, Target
-from parcelpost.scrapers.addressing import given_url, id_of, needed, quoted
-from parcelpost.scrapers.asking import PAGE_ROWS, Rows, all_rows, where_of
-from parcelpost.scrapers.charset import decoded
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.csv_rows import lines_of
-from parcelpost.scrapers.json_values import at, words
+from parcelpost.scrapers.counties import County, quote_part, require_county, required_id, target_url
+from parcelpost.scrapers.html.encoding import decode
+from parcelpost.scrapers.html.values import json_at, json_text
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, csv_lines, fetch_all_rows, where_clause
 
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     rows = _rows(reading)
     if isinstance(rows, Retry | GiveUp):
         return rows
@@ -30,15 +28,15 @@ def read(reading: Reading) -> Found:
     return reading.records_of(rows)
 
 
-def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
+def _rows(reading: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
     start = reading.page.body[:64].lstrip()
     if start.startswith(b"<"):
         return Retry("the answer is a web page")
     if not start.startswith((b"[", b"{")):
-        return _csv(decoded(reading.page.body, reading.page.content_type))
+        return _csv(decode(reading.page.body, reading.page.content_type))
     found = reading.json
     if isinstance(found, Mapping):
-        message = words(at(found, "message")) or words(at(found, "code")) or "no"
+        message = json_text(json_at(found, "message")) or json_text(json_at(found, "code")) or "no"
         is_busy = any(word in message.lower() for word in _BUSY)
         return Retry(f"the server says {message}") if is_busy else GiveUp(f"the server says {message}")
     return (
@@ -50,7 +48,7 @@ def _rows(reading: Reading) -> list[Mapping[str, Json]] | Retry | GiveUp:
 
 def _csv(text: str) -> list[Mapping[str, Json]] | Retry:
     try:
-        names, *lines = lines_of(text) if text.strip() else [[]]
+        names, *lines = csv_lines(text) if text.strip() else [[]]
     except csv.Error as error:
         return Retry(f"the table cannot be read: {error}")
     return [{name: cell for name, cell in zip_longest(names, line, fillvalue="") if name} for line in lines if line]
@@ -60,11 +58,11 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     """`ids.dataset`: the table's name, such as `9rz4-mjek`; `ids.app_token`: the operator's, if there is one."""
     token = county.ids.get("app_token") if county is not None else None
     headers = {"X-App-Token": token} if token else {}
-    if url := given_url(target, county):
+    if url := target_url(target, county):
         return await fetcher.get(url, headers=headers)
-    known = needed(county, target)
-    table = f"{known.base}/resource/{quoted(id_of(known, 'dataset'))}.json"
-    where = where_of(target, known)
+    known = require_county(county, target)
+    table = f"{known.base}/resource/{quote_part(required_id(known, 'dataset'))}.json"
+    where = where_clause(target, known)
 
     async def ask(start: int) -> tuple[Page, Rows | None, bool]:
         asked = {"$where": where, "$limit": str(PAGE_ROWS), "$offset": str(start), "$order": ":id"}
@@ -75,7 +73,7 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
             return page, None, False
         return page, rows, len(rows) >= PAGE_ROWS
 
-    return await all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
+    return await fetch_all_rows(ask, lambda _, rows: msgspec.json.encode(rows), distinct=False)
 
 
 PLATFORM = CountyPlatform(name="socrata", version=4, sparse=True, read=read, fetch=fetch)

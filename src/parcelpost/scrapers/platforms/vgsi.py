@@ -9,17 +9,15 @@ from decimal import Decimal
 from msgspec import Struct
 
 from parcelpost.model import NotFound, Page, Retry, Target
-from parcelpost.scrapers import tables, values
-from parcelpost.scrapers.addresses import country_of, owners_and_mailing
-from parcelpost.scrapers.addressing import given_url, needed, parcel_of, quoted
-from parcelpost.scrapers.counties import County
-from parcelpost.scrapers.county_platform import CountyPlatform, Fetcher, Found, Reading
-from parcelpost.scrapers.document import Document, Element, Piece, label, text_of
-from parcelpost.scrapers.looking import Field, Look, section
-from parcelpost.scrapers.no_parcel import is_said_to_be_none
-from parcelpost.scrapers.record import Building, Record, Sale, Valuation, take_last_sale
-from parcelpost.scrapers.tables import Columns, Headed, Row, Table
-from parcelpost.scrapers.ways import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, XPath
+from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, target_url
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.addresses import country_of, owners_and_mailing
+from parcelpost.scrapers.html.document import Document, Element, Piece, label, says_no_parcel, text_of
+from parcelpost.scrapers.html.extract import Extractor, Field, section
+from parcelpost.scrapers.html.selectors import IN_ONE_LINE, Captioned, Css, Id, IdEnd, Label, XPath
+from parcelpost.scrapers.html.tables import Columns, Headed, Row, Table
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
+from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale
 
 _MOST_NOTICE_CHARS = 1_000
 _ROOMS = re.compile(r"(\d{1,3}(?:\.\d)?)(?: [A-Za-z ]+)?", re.ASCII)
@@ -27,7 +25,7 @@ _TOWN = re.compile(r"(?:(?:town|city) of )?([A-Za-z .'-]{2,40}?),\s*([A-Z]{2})",
 
 
 def _words(piece: Piece) -> str | None:
-    return values.words(piece.text)
+    return values.text_or_none(piece.text)
 
 
 def _money(piece: Piece) -> Decimal | None:
@@ -42,7 +40,7 @@ def _acres(piece: Piece) -> Decimal | None:
 
 
 def _whole(piece: Piece) -> int | None:
-    return values.whole(piece.text)
+    return values.whole_number(piece.text)
 
 
 def _lines(piece: Piece) -> list[str] | None:
@@ -82,7 +80,7 @@ class Holding(Struct, frozen=True):
 
 
 def _digits(piece: Piece) -> str | None:
-    text = values.words(piece.text)
+    text = values.text_or_none(piece.text)
     return text if text and any(sign.isdigit() for sign in text) else None
 
 
@@ -148,7 +146,7 @@ SECTIONS = Field("buildings", (IdEnd("tblBldg"), Holding("Year Built", "Living A
 _LAST_SALE = {"price": "lblPrice", "book_page": "lblBp", "instrument": "lblInstrument", "date": "lblSaleDate"}
 
 
-def read(reading: Reading) -> Found:
+def read(reading: PageReader) -> ReadResult:
     document, look = reading.document, reading.look
     pid = look.value(PID)
     if pid is None:
@@ -178,10 +176,10 @@ def read(reading: Reading) -> Found:
     return record
 
 
-def _no_record(document: Document) -> Found:
+def _no_record(document: Document) -> ReadResult:
     text = text_of(document.root)[:20_000].lower()
     is_notice = "no data" in text and len(text) < _MOST_NOTICE_CHARS  # else of a section
-    if is_notice or is_said_to_be_none(document):
+    if is_notice or says_no_parcel(document):
         return NotFound("the site has no such parcel")
     return Retry("the page holds no parcel: it has no PID")
 
@@ -193,7 +191,7 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
 
 
-def _value_rows(look: Look, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
+def _value_rows(look: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
     """Rows of the tables of that kind, each with whether it is the current value or history."""
     found = _grids(look, kind)
     if found:
@@ -204,7 +202,7 @@ def _value_rows(look: Look, kind: Field[tuple[Element, Table]]) -> Iterator[tupl
         yield from ((is_current, row) for row in table.rows if values.year(tables.text(row, "year")) is not None)
 
 
-def _grids(look: Look, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
+def _grids(look: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
     """In the page's order, by every way: a town may give only some of them a caption, or an id."""
     found = dict(look.values(kind))
     count = len(found)
@@ -225,7 +223,7 @@ def _is_under(table: Element, words: str) -> bool:
 
 def _take_current(
     record: Record,
-    look: Look,
+    look: Extractor,
     appraised: list[tuple[bool, Row]],
     assessed: list[tuple[bool, Row]],
 ) -> None:
@@ -262,7 +260,7 @@ def _valuation(row: Row, total: str) -> Valuation:
     return found
 
 
-def _sales(look: Look) -> list[Sale]:
+def _sales(look: Extractor) -> list[Sale]:
     """The history; where a town shows none, how the owner of now came by it."""
     history = look.rows(SALES) or ()
     return list(_sold(history)) or [sale for sale in _sold([_last_sale(look.document)]) if sale.date]
@@ -275,14 +273,14 @@ def _last_sale(document: Document) -> dict[str, Piece]:
 
 def _sold(rows: Iterable[Row]) -> Iterator[Sale]:
     for row in rows:
-        date, price = values.day(tables.text(row, "date")), values.money(tables.text(row, "price"))
+        date, price = values.iso_date(tables.text(row, "date")), values.money(tables.text(row, "price"))
         if date is None and price is None:
             continue  # 'No Data for Ownership History'
         yield Sale(
             date=date,
             price=price,
-            book_page=values.words(tables.text(row, "book_page")),
-            instrument=values.words(tables.text(row, "instrument")),
+            book_page=values.text_or_none(tables.text(row, "book_page")),
+            instrument=values.text_or_none(tables.text(row, "instrument")),
         )
 
 
@@ -303,14 +301,14 @@ def _heading(table: Element) -> str | None:
     """The legend of the frame around it: `Building 1 : Section 1`."""
     frame = next(table.iterancestors("fieldset"), None)
     legend = next(frame.iterchildren("legend"), None) if frame is not None else None
-    return values.words(text_of(legend)) if legend is not None else None
+    return values.text_or_none(text_of(legend)) if legend is not None else None
 
 
 def _beside(document: Document, within: Element, name: str) -> str | None:
     return next((piece.text for piece in Label(name).find(document, within)), None)
 
 
-def _take_buildings(record: Record, look: Look) -> None:
+def _take_buildings(record: Record, look: Extractor) -> None:
     record.buildings = list(_buildings(look.document, look.values(SECTIONS)))
     if record.building_count == 0:
         look.tries.drop(SECTIONS.name)
@@ -330,7 +328,9 @@ def _take_rooms(record: Record, document: Document) -> None:
 
 def _rooms(document: Document, *names: str) -> Decimal | None:
     """`7 Bedrooms` or `5`, summed by the first of the names; None if one of the buildings says something else."""
-    by_name = ([piece.text for piece in Label(name).find(document, None) if values.words(piece.text)] for name in names)
+    by_name = (
+        [piece.text for piece in Label(name).find(document, None) if values.text_or_none(piece.text)] for name in names
+    )
     texts = next((texts for texts in by_name if texts), [])
     found = [_ROOMS.fullmatch(values.clean(text)) for text in texts]
     return sum((Decimal(one[1]) for one in found if one), Decimal(0)) if texts and all(found) else None
@@ -338,10 +338,10 @@ def _rooms(document: Document, *names: str) -> Decimal | None:
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
     """The site of an entry is that of one town, and the parcel is the number that the town's own site gives it."""
-    url = given_url(target, county)
+    url = target_url(target, county)
     if not url:
-        known = needed(county, target)
-        url = f"{known.base}/Parcel.aspx?Pid={quoted(parcel_of(target, known))}"
+        known = require_county(county, target)
+        url = f"{known.base}/Parcel.aspx?Pid={quote_part(parcel_number(target, known))}"
     return await fetcher.get(url)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from parcelpost.simulator import parcels
-from parcelpost.simulator.looks import Looks
+from parcelpost.simulator.parcels import World
 from parcelpost.simulator.sites import (
     arcgis,
     broward_bcpa,
@@ -25,12 +25,11 @@ from parcelpost.simulator.sites import (
     socrata,
     vgsi,
 )
-from parcelpost.simulator.web import Request, Response
-from parcelpost.simulator.world import World
+from parcelpost.simulator.web import Layout, Request, Response
 
 
 class Site(Struct, frozen=True, kw_only=True):
-    respond: Callable[[Request, World, Looks], Response]
+    respond: Callable[[Request, World, Layout], Response]
     address: str
     """Of one page, below where the site begins: `{parcel}` as numbered there, `{page}` of a list."""
     state: str = "FL"

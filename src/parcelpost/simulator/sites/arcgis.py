@@ -6,10 +6,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, json
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, json_response
 
 MOST_ROWS = 1_000
 _ONE = re.compile(r"\s*PIN\s*=\s*'([^']{1,60})'\s*", re.IGNORECASE)
@@ -21,7 +19,7 @@ def parcel_id(number: int) -> str:
     return f"{number:013}"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.endswith("/query"):
         return NOT_FOUND
     asked = {**request.query, **request.form}
@@ -34,14 +32,14 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
         wanted = [parcel for number in numbers if (parcel := world.number(number))]
         found, is_more = wanted[start : start + count], start + count < len(wanted)
     else:
-        return json({"error": {"code": 400, "message": "Unable to complete operation.", "details": []}})
+        return json_response({"error": {"code": 400, "message": "Unable to complete operation.", "details": []}})
     answer: dict[str, Any] = {
         "displayFieldName": "STREETNAME",
         "geometryType": "esriGeometryPolygon",
         "spatialReference": {"wkid": 4326, "latestWkid": 4326},
         "features": [{"attributes": _attributes(one)} for one in found],
     }
-    return json({**answer, "exceededTransferLimit": True} if is_more else answer)
+    return json_response({**answer, "exceededTransferLimit": True} if is_more else answer)
 
 
 def _numbers(where: str) -> list[int] | None:

@@ -6,11 +6,8 @@ from typing import Any
 
 import msgspec
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, json
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import dollars, us_day
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, dollars, json_response, us_date
 
 _SALES = 5
 _YEARS = ("", "LastYear", "LastTwoYears")
@@ -20,14 +17,14 @@ def parcel_id(number: int) -> str:
     return f"49{number:010}"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if "getparcelinformation" not in request.path.lower():
         return NOT_FOUND
     given = _folio(request)
     is_folio = len(given) == 12 and given.isascii() and given.isdecimal()
     found = world.number(int(given[2:])) if is_folio else None
     listed = [_parcel(found)] if found else []
-    return json({"d": {"__type": "PropertyGeneralInfo", "parcelInfok__BackingField": listed}})
+    return json_response({"d": {"__type": "PropertyGeneralInfo", "parcelInfok__BackingField": listed}})
 
 
 def _folio(request: Request) -> str:
@@ -77,7 +74,7 @@ def _sales(parcel: Parcel) -> dict[str, str]:
     found = {}
     for at in range(1, _SALES + 1):
         sale = parcel.sales[at - 1] if at <= len(parcel.sales) else None
-        found[f"saleDate{at}"] = us_day(sale.on, zeros=True) if sale else ""
+        found[f"saleDate{at}"] = us_date(sale.on, zeros=True) if sale else ""
         found[f"stampAmount{at}"] = dollars(sale.price) if sale else ""
         found[f"bookAndPageOrCin{at}"] = f"{sale.book} / {sale.page}" if sale else ""
         found[f"deedType{at}"] = "Warranty Deed" if sale else ""

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import cents, dollars
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, cents, dollars, html_page
 
 _FIRST_FOLIO = 15_955_000_000
 _NAMED = re.compile(r'(id|class)="(\w+)"')
@@ -19,16 +16,16 @@ def parcel_id(number: int) -> str:
     return str(_FIRST_FOLIO + number)
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/recorddetail.html"):
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
     given = query.get("folioid") or query.get("map") or ""
     found = world.number(int(given) - _FIRST_FOLIO) if given.isascii() and given.isdecimal() else None
-    return page(_record(found, looks) if found else _frame("<p>No Records Found</p>"))
+    return html_page(_record(found, looks) if found else _frame("<p>No Records Found</p>"))
 
 
-def _record(parcel: Parcel, looks: Looks) -> str:
+def _record(parcel: Parcel, looks: Layout) -> str:
     blocks = [_head(parcel), _legal(parcel), _sales(parcel), _values(parcel), _buildings(parcel)]
     return _frame(_NAMED.sub(lambda found: f'{found[1]}="{looks.name(found[2])}"', looks.order(blocks)))
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import re
 
-from parcelpost.simulator.listing import AUCTION_DAY, Case, cases, page_number
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import cents, us_day
+from parcelpost.simulator.parcels import AUCTION_DAY, AuctionCase, World, auction_cases, page_number
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, cents, html_page, us_date
 
 _AUCTION = re.compile(r"/auction/\d+/?")
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not _AUCTION.fullmatch(request.path):
         return NOT_FOUND
-    rows = "".join(_item(one) for one in cases(world, page_number(request.query.get("page", "1"))))
-    day = us_day(AUCTION_DAY)
+    rows = "".join(_item(one) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
+    day = us_date(AUCTION_DAY)
     heads = "".join(
         f'<td><a class="sort_header" href="#">{name}</a></td>'
         for name in ("Tax Deed #", "Opening Bid", "Best Bid", "Close(EDT)")
     )
-    return page(f"""<!DOCTYPE html><html><head><title>Auction</title></head><body><table><tr><td id="right_column">
+    return html_page(f"""<!DOCTYPE html><html><head><title>Auction</title></head><body><table><tr><td id="right_column">
 <div id="body"><div id="content_header"><h1 id="title">View Auction</h1><div class="subtitle">
 <span class="subtitle">{day} Tax Deed Sale</span><span class="headline">{day}</span></div></div>
 <div class="items_container"><table class="basic" id="{looks.name("results")}"><thead><tr class="title">
@@ -31,7 +28,7 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
 </table></body></html>""")
 
 
-def _item(case: Case) -> str:
+def _item(case: AuctionCase) -> str:
     number = case.parcel.number
     return f"""<tr id="{number}.summary" class=""><td><a id="{number}.expand" href="#"></a></td>
 <td id="item_id.{number}">{case.number}</td><td class="highlightable">{cents(case.opening_cents)}</td>

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from html import escape
 
-from parcelpost.simulator.listing import Case, cases, page_number
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.web import Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import cents
+from parcelpost.simulator.parcels import AuctionCase, World, auction_cases, page_number
+from parcelpost.simulator.web import Layout, Request, Response, cents, html_page
 
 _LONGEST_NAME = 20
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
-    rows = "".join(_row(one) for one in cases(world, page_number(request.query.get("page", "1"))))
-    return page(f'<table id="{looks.name("auctionTable")}"><tbody>{rows}</tbody></table>')
+def respond(request: Request, world: World, looks: Layout) -> Response:
+    rows = "".join(_row(one) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
+    return html_page(f'<table id="{looks.name("auctionTable")}"><tbody>{rows}</tbody></table>')
 
 
-def _row(case: Case) -> str:
+def _row(case: AuctionCase) -> str:
     parcel, number = case.parcel, case.parcel.number
     return f"""<tr class="odd nobid" role="row"><td class="dtr-control"></td><td></td>
 <td><a href="/fl/flinvented/1348/openstandardparcel/{number}/{parcel.parcel_id}" target="_blank">{number}</a></td>

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from html import escape
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, html_page
 
 _RESULTS = "/gis/recordSearch_2_Results/"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if request.path == "/gis/" and request.method == "GET":
-        return page(_frame(request.query.get("pin", ""), request.base))
+        return html_page(_frame(request.query.get("pin", ""), request.base))
     if request.path == _RESULTS and request.method == "POST":
         found = world.find(request.form.get("bHandoff_PIN", ""))
-        return page(_record(found, looks) if found else _nothing())
+        return html_page(_record(found, looks) if found else _nothing())
     return NOT_FOUND
 
 
@@ -33,7 +31,7 @@ def _nothing() -> str:
     return "<html><body><p>No records found matching your search.</p></body></html>"
 
 
-def _record(parcel: Parcel, looks: Looks) -> str:
+def _record(parcel: Parcel, looks: Layout) -> str:
     blocks = [_owner(parcel, looks), _values(parcel), _sales(parcel, looks), _buildings(parcel, looks)]
     return f"""<!DOCTYPE html><html><head><title>Parcel</title>
 <script>function OpenTaxLink() {{ Win1 = open("/gis/linkTax/?PIN={parcel.account}&random=1"); }}</script></head><body>
@@ -43,7 +41,7 @@ def _record(parcel: Parcel, looks: Looks) -> str:
 {looks.order(blocks)}</body></html>"""
 
 
-def _owner(parcel: Parcel, looks: Looks) -> str:
+def _owner(parcel: Parcel, looks: Layout) -> str:
     names = "<br>".join(escape(name) for name in parcel.owners)
     codes = " ".join(parcel.exemptions)
     situs = f"{parcel.situs}, {parcel.situs_city}" if parcel.situs else ""
@@ -92,7 +90,7 @@ def _column(parcel: Parcel, year: int, kind: str) -> str:
 <b class="TaxableValue_labels">school:</b>${parcel.taxable_school:,}</td></tr></table>"""
 
 
-def _sales(parcel: Parcel, looks: Looks) -> str:
+def _sales(parcel: Parcel, looks: Layout) -> str:
     rows = "".join(
         f"<tr><td>{sale.on.month}/{sale.on.day}/{sale.on.year}</td><td>${sale.price:,}</td>"
         f'<td><a href="#">{sale.book} / {sale.page}</a></td><td>{sale.deed}</td><td>V</td><td>Q</td><td>01</td></tr>'
@@ -105,7 +103,7 @@ def _sales(parcel: Parcel, looks: Looks) -> str:
 <td>Qualification <a href="#"><font>(Codes)</font></a></td><td>RCode</td></tr>{rows or none}</table></div>"""
 
 
-def _buildings(parcel: Parcel, looks: Looks) -> str:
+def _buildings(parcel: Parcel, looks: Layout) -> str:
     rows = "".join(
         f"<tr><td>Sketch</td><td>{parcel.use} ({parcel.use_code})</td><td>{one.year}</td><td>{one.living_sqft}</td>"
         f"<td>{one.actual_sqft}</td><td>${one.value:,}</td></tr>"

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import us_day
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, html_page, us_date
 
 YEARS = 4
 _FIRST_FOLIO = 10_000_000
@@ -24,12 +21,12 @@ def folio(number: int) -> str:
     return str(_FIRST_FOLIO + number)
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/displayparcel.aspx"):
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
     found = _find(query.get("folioid", ""), query.get("strap", ""), world)
-    return page(_record(found, looks) if found else _frame("<p>No records were found: invalid Folio ID.</p>"))
+    return html_page(_record(found, looks) if found else _frame("<p>No records were found: invalid Folio ID.</p>"))
 
 
 def _find(given: str, strap: str, world: World) -> Parcel | None:
@@ -42,7 +39,7 @@ def _find(given: str, strap: str, world: World) -> Parcel | None:
     return world.number(number) if parcel_id(number).replace("-", "").replace(".", "") == plain else None
 
 
-def _record(parcel: Parcel, looks: Looks) -> str:
+def _record(parcel: Parcel, looks: Layout) -> str:
     blocks = [_owner(parcel), _values(parcel), _buildings(parcel), _land(parcel), _sales(parcel)]
     content = f"""<div class="box"><div class="sectionTitle">Property Data</div><div class="sectionTitleSmaller">
 <span id="parcelLabel">STRAP: {parcel_id(parcel.number)} Folio ID: {folio(parcel.number)}</span>
@@ -126,7 +123,7 @@ def _land(parcel: Parcel) -> str:
 
 def _sales(parcel: Parcel) -> str:
     rows = "".join(
-        f"""<tr class="even"><td>{sale.price:,}.00</td><td>{us_day(sale.on, zeros=True)}</td><td><div>
+        f"""<tr class="even"><td>{sale.price:,}.00</td><td>{us_date(sale.on, zeros=True)}</td><td><div>
 <a href="#">{sale.book}/{sale.page}</a></div></td><td><a href="#">06</a></td><td></td><td>V</td></tr>"""
         for sale in parcel.sales
     )

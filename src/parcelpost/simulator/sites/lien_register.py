@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import CSV, NOT_FOUND, Request, Response
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import CSV, NOT_FOUND, Layout, Request, Response
 
 MOST_PARCELS = 20_000
 _HEADING = (
@@ -14,7 +12,7 @@ _HEADING = (
 )
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     """Of the first parcels only, where there are more than a county has."""
     if not request.path.lower().endswith(".csv"):
         return NOT_FOUND

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Built, Parcel, Sold
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, json
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import us_day
+from parcelpost.simulator.parcels import Building, Parcel, Sale, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, json_response, us_date
 
 YEARS = 3
 
@@ -17,13 +14,15 @@ def parcel_id(number: int) -> str:
     return f"10-{number // 10_000_000:04}-{number // 10_000 % 1000:03}-{number % 10_000:04}"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/paservicesproxy.ashx"):
         return NOT_FOUND
     query = {name.lower(): value for name, value in request.query.items()}
     plain = query.get("folionumber", "").replace("-", "")
     found = world.number(int(plain[2:])) if len(plain) == 13 and plain.isascii() and plain.isdecimal() else None
-    return json(_record(found) if found else {"Completed": True, "Message": "Folio not found", "PropertyInfo": None})
+    return json_response(
+        _record(found) if found else {"Completed": True, "Message": "Folio not found", "PropertyInfo": None}
+    )
 
 
 def _record(parcel: Parcel) -> dict[str, Any]:
@@ -83,11 +82,11 @@ def _benefits(parcel: Parcel, year: int) -> list[dict[str, Any]]:
     return [cap, home] if parcel.exempt else []
 
 
-def _numbered(parcel: Parcel) -> list[tuple[int, Built]]:
+def _numbered(parcel: Parcel) -> list[tuple[int, Building]]:
     return list(enumerate(parcel.buildings, 1))
 
 
-def _building(number: int, one: Built, year: int) -> dict[str, Any]:
+def _building(number: int, one: Building, year: int) -> dict[str, Any]:
     return {
         "Actual": one.year,
         "ActualArea": one.actual_sqft,
@@ -100,9 +99,9 @@ def _building(number: int, one: Built, year: int) -> dict[str, Any]:
     }
 
 
-def _sale(sale: Sold) -> dict[str, Any]:
+def _sale(sale: Sale) -> dict[str, Any]:
     return {
-        "DateOfSale": us_day(sale.on),
+        "DateOfSale": us_date(sale.on),
         "OfficialRecordBook": str(sale.book),
         "OfficialRecordPage": str(sale.page),
         "QualifiedFlag": "Q",

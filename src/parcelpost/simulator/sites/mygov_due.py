@@ -5,23 +5,21 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Certificate, Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, json
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import Certificate, Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, json_response
 
 BILLS = 4
 _PATH = "/api/v2/due/PPT/"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     _, found, account = request.path.partition(_PATH)
     if not found:
         return NOT_FOUND
     parcel = world.find(unquote(account))
     bills = [_bill(parcel, year) for year in years(parcel)] if parcel else []
     parcels = [_parcel(parcel, year) for year in years(parcel)] if parcel else []
-    return json({"due": {"PPT": {"bills": bills, "parcels": parcels, "accounts": []}}, "status": 1})
+    return json_response({"due": {"PPT": {"bills": bills, "parcels": parcels, "accounts": []}}, "status": 1})
 
 
 def years(parcel: Parcel) -> list[int]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from parcelpost.simulator.listing import AUCTION_DAY, Case, cases, page_number
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.web import Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import cents, us_day
+from parcelpost.simulator.parcels import AUCTION_DAY, AuctionCase, World, auction_cases, page_number
+from parcelpost.simulator.web import Layout, Request, Response, cents, html_page, us_date
 
 COLUMNS = (
     "Applicant",
@@ -24,11 +21,11 @@ COLUMNS = (
 )
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     grid = looks.name("TaxDeed")
-    rows = "".join(_row(one, grid) for one in cases(world, page_number(request.query.get("page", "1"))))
+    rows = "".join(_row(one, grid) for one in auction_cases(world, page_number(request.query.get("page", "1"))))
     heads = "".join(f'<th id="{grid}_{name}" role="columnheader"><div>{name}</div></th>' for name in COLUMNS)
-    return page(f"""<!DOCTYPE html><html><head><title>Tax Deeds</title></head><body><header><p>Clerk</p></header>
+    return html_page(f"""<!DOCTYPE html><html><head><title>Tax Deeds</title></head><body><header><p>Clerk</p></header>
 <div id="body"><section class="content-wrapper"><form action="/" method="post"><div id="tabs"><div id="tabs-2">
 <label for="Search_For:">Search For:</label><input id="SearchForCase" name="SearchForCase"></div></div></form>
 <div class="ui-jqgrid" id="gbox_{grid}"><table class="ui-jqgrid-htable"><thead><tr>{heads}</tr></thead></table>
@@ -36,13 +33,13 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
 </tbody></table></div></section></div></body></html>""")
 
 
-def _row(case: Case, grid: str) -> str:
+def _row(case: AuctionCase, grid: str) -> str:
     texts = (
         case.certificate.holder,
         case.number,
         f"{case.certificate.number}-{case.certificate.tax_year}",
         case.parcel.parcel_id,
-        us_day(AUCTION_DAY),
+        us_date(AUCTION_DAY),
         "LANDS AVAILABLE",
         cents(case.opening_cents),
         "$0.00",

@@ -5,24 +5,21 @@ from __future__ import annotations
 import zlib
 from html import escape
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import dollars, us_day
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, dollars, html_page, us_date
 
 YEARS = 3
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     query = request.query
     if not request.path.lower().endswith("/application.aspx") or query.get("PageTypeID") != "4":
         return NOT_FOUND
     found = world.find(query.get("KeyValue", ""))
-    return page(_record(found, world, looks) if found else _frame("<p>No results found.</p>"))
+    return html_page(_record(found, world, looks) if found else _frame("<p>No results found.</p>"))
 
 
-def _record(parcel: Parcel, world: World, looks: Looks) -> str:
+def _record(parcel: Parcel, world: World, looks: Layout) -> str:
     first = zlib.crc32(f"{world.county}{looks.redesigned}".encode()) % 5
     modules = [
         ("Summary", _summary(parcel, looks)),
@@ -51,7 +48,7 @@ def _frame(content: str) -> str:
 </div></section></div></div></div></form></body></html>"""
 
 
-def _module(number: int, title: str, content: str, looks: Looks) -> str:
+def _module(number: int, title: str, content: str, looks: Layout) -> str:
     ident = looks.name(f"ctlBodyPane_ctl{number:02}")
     return f"""<section id="{ident}_mSection" class="avoid-page-break">
 <header id="{ident}_divHeader" class="module-header"><a id="{ident}_btnHeaderToggle" class="toggle-collapse">
@@ -60,7 +57,7 @@ def _module(number: int, title: str, content: str, looks: Looks) -> str:
 <div class="module-content">{content.replace("ctlModule", f"{ident}_ctl01")}</div></section>"""
 
 
-def _summary(parcel: Parcel, looks: Looks) -> str:
+def _summary(parcel: Parcel, looks: Layout) -> str:
     rows = [
         ("Parcel ID", "lblParcelID", parcel.parcel_id),
         ("Account Number", "lblAccountNumber", parcel.account),
@@ -130,7 +127,7 @@ def _land(parcel: Parcel) -> str:
 
 def _sales(parcel: Parcel) -> str:
     rows = "".join(
-        f"""<tr><th><a class="footable-toggle"></a>{us_day(sale.on)}</th><td>{dollars(sale.price)}.00</td>
+        f"""<tr><th><a class="footable-toggle"></a>{us_date(sale.on)}</th><td>{dollars(sale.price)}.00</td>
 <td><span>{sale.book}/{sale.page}</span></td><td><span>UNKNOWN</span></td><td></td><td>{sale.deed}</td><td>01</td></tr>"""
         for sale in parcel.sales
     )

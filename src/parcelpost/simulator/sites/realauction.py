@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from html import escape
 
-from parcelpost.simulator.listing import AUCTION_DAY, Case, cases, page_number, pages
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, json, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import cents, us_day
+from parcelpost.simulator.parcels import AUCTION_DAY, AuctionCase, World, auction_cases, page_count, page_number
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, cents, html_page, json_response, us_date
 
 MACROS = {
     "@A": '<div class="',
@@ -30,19 +27,19 @@ MACROS = {
 _SESSION = "auctionsession"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     query = {name.lower(): value.upper() for name, value in request.query.items()}
     if not request.path.lower().endswith("/index.cfm"):
         return NOT_FOUND
     match query.get("zaction"), query.get("zmethod"):
         case "USER", "CALENDAR":
-            return page(_calendar())
+            return html_page(_calendar())
         case "AUCTION", "PREVIEW":
-            found = page(_preview())
+            found = html_page(_preview())
             return Response(body=found.body, headers={"Set-Cookie": f"{_SESSION}=1; Path={request.base}/; HttpOnly"})
         case "AUCTION", "UPDATE" if query.get("fnc") == "LOAD":
             return (
-                json(_items(world, _page(query.get("bypasspage", "1"), world)))
+                json_response(_items(world, _page(query.get("bypasspage", "1"), world)))
                 if _SESSION in request.cookies
                 else Response()
             )
@@ -51,11 +48,11 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
 
 def _page(given: str, world: World) -> int:
     """Past the last one the site gives the last one again."""
-    return min(page_number(given), pages(world))
+    return min(page_number(given), page_count(world))
 
 
 def _calendar() -> str:
-    day = us_day(AUCTION_DAY, zeros=True)
+    day = us_date(AUCTION_DAY, zeros=True)
     return f"""<!DOCTYPE html><html><head><title>Calendar</title></head><body><div class="CALDAYBOX">
 <div class="CALBOX CALW5 CALSELT" dayid="{day}"><span class="CALNUM">{AUCTION_DAY.day}</span>
 <span class="CALTEXT">Tax Deed<br><span class="CALACT">5</span> / <span class="CALSCH">9</span> TD<br>
@@ -69,14 +66,14 @@ def _preview() -> str:
 
 
 def _items(world: World, number: int) -> dict[str, str]:
-    listed = list(cases(world, number))
+    listed = list(auction_cases(world, number))
     text = "".join(map(_item, listed))
     for macro, words in MACROS.items():
         text = text.replace(words, macro)
     return {"retHTML": text, "rlist": ",".join(str(one.parcel.number) for one in listed)}
 
 
-def _item(case: Case) -> str:
+def _item(case: AuctionCase) -> str:
     parcel = case.parcel
     rows = [
         ("Auction Type:", "TAXDEED"),

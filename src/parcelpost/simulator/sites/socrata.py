@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Parcel
-from parcelpost.simulator.web import CSV, NOT_FOUND, Request, Response, json
-from parcelpost.simulator.world import World
+from parcelpost.simulator.parcels import Parcel, World
+from parcelpost.simulator.web import CSV, NOT_FOUND, Layout, Request, Response, json_response
 
 _PATH = re.compile(r"/resource/[a-z0-9]{4}-[a-z0-9]{4}\.(json|csv)")
 _TERM = re.compile(r"\s*(borough|block|lot)\s*=\s*'?(\d{1,9})'?\s*", re.IGNORECASE)
@@ -24,7 +22,7 @@ def parcel_id(number: int) -> str:
     return f"{borough}{block:05}{lot:04}"
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     found = _PATH.fullmatch(request.path)
     if not found:
         return NOT_FOUND
@@ -40,7 +38,7 @@ def respond(request: Request, world: World, looks: Looks) -> Response:
     else:
         parcels = list(world.page(offset, min(limit, _MOST_ROWS)))
     rows = [_row(parcel) for parcel in parcels]
-    return json(rows) if found[1] == "json" else _csv(rows)
+    return json_response(rows) if found[1] == "json" else _csv(rows)
 
 
 def _place(number: int) -> tuple[int, int, int]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from html import escape
 
-from parcelpost.simulator.looks import Looks
-from parcelpost.simulator.parcels import Built, Parcel
-from parcelpost.simulator.web import NOT_FOUND, Request, Response, page
-from parcelpost.simulator.world import World
-from parcelpost.simulator.writing import dollars, us_day
+from parcelpost.simulator.parcels import Building, Parcel, World
+from parcelpost.simulator.web import NOT_FOUND, Layout, Request, Response, dollars, html_page, us_date
 
 TOWN = "INVENTED"
 _IDENT = re.compile(r'id="(\w+)"')
@@ -19,15 +16,15 @@ def parcel_id(number: int) -> str:
     return str(number)
 
 
-def respond(request: Request, world: World, looks: Looks) -> Response:
+def respond(request: Request, world: World, looks: Layout) -> Response:
     if not request.path.lower().endswith("/parcel.aspx"):
         return NOT_FOUND
     given = request.query.get("Pid") or request.query.get("pid") or ""
     found = world.number(int(given)) if given.isascii() and given.isdecimal() and len(given) < 10 else None
-    return page(_record(found, looks) if found else _frame("<h3>There was no data found: no such parcel.</h3>"))
+    return html_page(_record(found, looks) if found else _frame("<h3>There was no data found: no such parcel.</h3>"))
 
 
-def _record(parcel: Parcel, looks: Looks) -> str:
+def _record(parcel: Parcel, looks: Layout) -> str:
     blocks = [_general(parcel), _current(parcel), _owner(parcel), _buildings(parcel), _land(parcel), _history(parcel)]
     return _frame(_IDENT.sub(lambda found: f'id="{looks.name(found[1])}"', looks.order(blocks)))
 
@@ -89,7 +86,7 @@ def _owner(parcel: Parcel) -> str:
     last = parcel.sales[0] if parcel.sales else None
     rows = "".join(
         f"""<tr><td>{escape(parcel.owners[0])}</td><td>{dollars(sale.price)}</td><td></td><td>{sale.book}/{sale.page}</td>
-<td>{sale.deed}</td><td>{us_day(sale.on, zeros=True)}</td></tr>"""
+<td>{sale.deed}</td><td>{us_date(sale.on, zeros=True)}</td></tr>"""
         for sale in parcel.sales
     )
     return f"""<div id="MainContent_panCurOwn"><fieldset><legend>Owner of Record</legend><table>
@@ -102,7 +99,7 @@ def _owner(parcel: Parcel) -> str:
 <table id="MainContent_Table1"><tr><td class="plabel">Sale Price</td>
 <td class="data"><span id="MainContent_lblPrice">{dollars(last.price) if last else ""}</span></td></tr>
 <tr><td class="plabel">Sale Date</td>
-<td class="data"><span id="MainContent_lblSaleDate">{us_day(last.on, zeros=True) if last else ""}</span></td></tr>
+<td class="data"><span id="MainContent_lblSaleDate">{us_date(last.on, zeros=True) if last else ""}</span></td></tr>
 </table>
 <table class="GridViewStyle" id="MainContent_grdSales"><caption>Ownership History</caption><tr class="HeaderStyle">
 <th>Owner</th><th>Sale Price</th><th>Certificate</th><th>Book &amp; Page</th><th>Instrument</th><th>Sale Date</th></tr>
@@ -114,7 +111,7 @@ def _buildings(parcel: Parcel) -> str:
     return f'<div id="MainContent_panBldg"><fieldset><legend>Building Information</legend></fieldset>{blocks}</div>'
 
 
-def _building(number: int, one: Built) -> str:
+def _building(number: int, one: Building) -> str:
     ident = f"MainContent_ctl{number:02}"
     return f"""<fieldset><legend><span id="{ident}_lblHeading">Building {number} : Section 1</span></legend>
 <table id="{ident}_tblBldg"><tr><td class="plabel">Year Built:</td>

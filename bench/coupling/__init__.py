@@ -1,1 +1,0 @@
-"""Whether scraping waits for the gateway: `python -m bench coupling`."""

@@ -1,0 +1,198 @@
+"""Results stored and tasks granted per second: the gateway, the bare driver and the peer, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from bench.gateway import servers
+from bench.gateway.client import BATCH, batches_of_tasks, post_bodies, posting_client, worker_of
+from bench.store.work import PLATFORM
+from bench.timing import Run
+from parcelpost.clock import SystemClock
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.ledger.factory import open_ledger
+from parcelpost.model import Priority, Target, Task
+
+Rows = Mapping[str, Sequence[tuple[Any, ...]]]
+"""By table."""
+
+_TABLES = ("parcels", "results", "liens")
+
+
+def sqlite_rows(filled: Path) -> Rows:
+    with closing(sqlite3.connect(filled)) as db:
+        return {name: db.execute(f"SELECT * FROM {name} ORDER BY parcel_no").fetchall() for name in _TABLES}
+
+
+def insert_sqlite(rows: Rows, empty: Path, batches: int) -> Run:
+    with closing(sqlite3.connect(empty, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        parts = [_part(rows, batch, batches) for batch in range(batches)]
+        start = time.perf_counter()
+        for part in parts:
+            db.execute("BEGIN IMMEDIATE")
+            for name, values in part.items():
+                db.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(values[0]))})", values)
+            db.execute("COMMIT")
+        return Run(len(rows["results"]), time.perf_counter() - start)
+
+
+async def postgres_rows(filled: str) -> Rows:
+    connection = await asyncpg.connect(filled)
+    try:
+        return {
+            name: [tuple(row) for row in await connection.fetch(f"SELECT * FROM {name} ORDER BY parcel_no")]
+            for name in _TABLES
+        }
+    finally:
+        await connection.close()
+
+
+async def insert_postgres(rows: Rows, empty: str, batches: int) -> Run:
+    """With COPY, which asyncpg's documentation names as the fastest way in."""
+    connection = await asyncpg.connect(empty)
+    try:
+        parts = [_part(rows, batch, batches) for batch in range(batches)]
+        start = time.perf_counter()
+        for part in parts:
+            async with connection.transaction():
+                for name, values in part.items():
+                    await connection.copy_records_to_table(name, records=values)
+        return Run(len(rows["results"]), time.perf_counter() - start)
+    finally:
+        await asyncio.shield(connection.close())
+
+
+def _part(rows: Rows, batch: int, batches: int) -> Rows:
+    """Every batch has as many rows of each table."""
+    cut = {
+        name: found[len(found) * batch // batches : len(found) * (batch + 1) // batches] for name, found in rows.items()
+    }
+    return {name: found for name, found in cut.items() if found}
+
+
+TASKS = 50
+
+_PLATFORMS = ("vgsi", "beacon", "qpublic", "devnet")
+_ASKED_FOR = _PLATFORMS[:2]
+_CHUNK = 5_000
+_GRANTS = 8
+_ROUNDS = 5
+_NOW = datetime(2026, 1, 1, tzinfo=UTC)
+_LEASE = timedelta(minutes=15)
+_MANY = 10_000
+
+
+async def fill_queue(database: str, queued: int) -> None:
+    """Tasks of four platforms and all priorities, mixed."""
+    async with open_ledger(database, 1_000, SystemClock()) as ledger:
+        for first in range(0, queued, _CHUNK):
+            await ledger.add_tasks(list(_make_tasks(first, min(first + _CHUNK, queued))), _NOW)
+
+
+async def measure_grants(databases: dict[int, str]) -> dict[int, list[float]]:
+    """Seconds of each grant, by how many tasks were queued. Rounds go in turn, and each begins with all of them."""
+    seconds: dict[int, list[float]] = {queued: [] for queued in databases}
+    for number in range(_ROUNDS + 1):
+        for queued, database in databases.items():
+            async with open_ledger(database, 1_000, SystemClock()) as ledger:
+                taken = await _round(ledger, _NOW + number * 2 * _LEASE)
+            if number:  # the first warms up
+                seconds[queued] += taken
+    return seconds
+
+
+async def _round(ledger: Ledger, now: datetime) -> list[float]:
+    taken = []
+    for number in range(_GRANTS):
+        start = time.perf_counter()
+        granted = await ledger.grant(f"bench-{number}", _ASKED_FOR, TASKS, now, now + _LEASE)
+        taken.append(time.perf_counter() - start)
+        if len(granted) != TASKS:
+            raise RuntimeError(f"{len(granted)} tasks were granted, not {TASKS}")
+    await ledger.bring_back(now + 1.5 * _LEASE, _MANY)
+    return taken[1:]  # a new connection's first call prepares its statements
+
+
+def _make_tasks(first: int, last: int) -> Iterator[Task]:
+    priorities = list(Priority)
+    for number in range(first, last):
+        target = Target(parcel_id=f"{number:08}", state="CT", county="hartford", url=f"https://example.org/{number}")
+        yield Task(
+            task_id=f"task-{number:08}",
+            platform=_PLATFORMS[number % len(_PLATFORMS)],
+            target=target,
+            priority=priorities[number // len(_PLATFORMS) % len(priorities)],
+        )
+
+
+_ATTEMPTS = 5
+_STORE_LEASE = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Trio:
+    """Measured one after the other on the same disk."""
+
+    ours: Run
+    bare: Run
+    peer: Run
+
+    @property
+    def to_bare(self) -> float:
+        return self.ours.rate / self.bare.rate
+
+    @property
+    def to_peer(self) -> float:
+        return self.ours.rate / self.peer.rate
+
+
+def store_on_sqlite(folder: Path, batches: int, peer_batches: int) -> Trio:
+    filled, empty = folder / "gateway.db", folder / "bare.db"
+    asyncio.run(_lease_tasks(str(filled), batches))
+    ours = _through(servers.gateway, str(filled), folder, batches)
+    asyncio.run(_lease_tasks(str(empty), 0))
+    inserted = insert_sqlite(sqlite_rows(filled), empty, batches)
+    peer = _through(servers.peer, f"sqlite+aiosqlite:///{folder / 'peer.db'}", folder, peer_batches)
+    return Trio(ours, inserted, peer)
+
+
+def store_on_postgres(server: str, folder: Path, batches: int, peer_batches: int) -> Trio:
+    filled = asyncio.run(servers.fresh_database(server, "gateway"))
+    asyncio.run(_lease_tasks(filled, batches))
+    ours = _through(servers.gateway, filled, folder, batches)
+    rows = asyncio.run(postgres_rows(filled))
+    empty = asyncio.run(servers.fresh_database(server, "bare"))
+    asyncio.run(_lease_tasks(empty, 0))
+    inserted = asyncio.run(insert_postgres(rows, empty, batches))
+    other = asyncio.run(servers.fresh_database(server, "peer"))
+    peer = _through(servers.peer, other.replace("postgresql://", "postgresql+asyncpg://"), folder, peer_batches)
+    return Trio(ours, inserted, peer)
+
+
+async def _lease_tasks(database: str, batches: int) -> None:
+    """The tasks of the results to come, each held by the worker that will send its result, as in life."""
+    clock = SystemClock()
+    async with open_ledger(database, _ATTEMPTS, clock) as ledger:
+        for batch, tasks in enumerate(batches_of_tasks(batches)):
+            now = clock.now()
+            await ledger.add_tasks(tasks, now)
+            granted = await ledger.grant(worker_of(batch), [PLATFORM], BATCH, now, now + _STORE_LEASE)
+            if len(granted) != BATCH:
+                raise RuntimeError(f"{len(granted)} tasks were granted, not {BATCH}")
+
+
+def _through(serve: servers.Serve, database: str, folder: Path, batches: int) -> Run:
+    with serve(database, folder) as url, posting_client(url, batches) as process:
+        return post_bodies(process, batches)

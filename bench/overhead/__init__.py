@@ -1,1 +1,0 @@
-"""What the store costs a worker that scrapes: `python -m bench overhead`."""

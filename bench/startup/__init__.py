@@ -1,1 +1,0 @@
-"""How soon a command answers: `python -m bench startup`."""

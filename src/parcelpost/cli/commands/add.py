@@ -1,0 +1,124 @@
+"""`parcelpost add`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, command_line, current_settings
+from parcelpost.cli.output import age, print_json, printable
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost add grizzly_gis 11-2S-15-00010-001 --state FL --county columbia
+  parcelpost add beacon 07-31-200-011 --state IN --county lake --url https://example.org/07-31 --priority urgent
+  parcelpost add echo 1 --state CT --county hartford --extra note=first --extra delay_ms:=200
+"""
+
+
+class PriorityName(StrEnum):
+    URGENT = "urgent"
+    HIGH = "high"
+    NORMAL = "normal"
+    BATCH = "batch"
+
+
+def add(
+    platform: Annotated[str, typer.Argument(help="The platform that scrapes it.", metavar="PLATFORM")],
+    parcel_id: Annotated[str, typer.Argument(help="The parcel, as the county writes it.", metavar="PARCEL_ID")],
+    state: Annotated[str, typer.Option("--state", help="Its state, such as CT.")],
+    county: Annotated[str, typer.Option("--county", help="Its county.")],
+    url: Annotated[str, typer.Option("--url", help="The parcel's page, where the platform needs it.")] = "",
+    priority: Annotated[PriorityName, typer.Option("--priority", help="What goes first.")] = PriorityName.NORMAL,
+    max_retries: Annotated[int, typer.Option("--max-retries", min=0, max=1_000, help="Tries after the first.")] = 3,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform; KEY:=JSON for a number. Repeatable."),
+    ] = None,
+    task_id: Annotated[str, typer.Option("--id", help="The task's id. Else it follows from the parcel.")] = "",
+    any_platform: AnyPlatform = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Store a task for one parcel. To add the same again changes nothing. The store is made if it is not there."""
+    from parcelpost.cli import context, platform_names
+    from parcelpost.cli.importer import task_rows
+
+    texts = {
+        "platform": platform, "parcel_id": parcel_id, "state": state, "county": county, "url": url,
+        "priority": priority.value, "max_retries": str(max_retries), "task_id": task_id,
+    }  # fmt: skip
+    clean = {field: task_rows.field_text(field, value) for field, value in texts.items()}
+    known = None if any_platform else platform_names.KnownPlatforms(current_settings())
+    if clean["platform"] and known is not None:
+        clean["platform"] = known.spelled(clean["platform"])
+    task = task_rows.make_task(clean, parse_extra(extra or ()), Source.CLI)
+    if known is not None:
+        known.check(task)
+    is_new, info = context.run_async(store, _add(store, task))
+    if as_json:
+        print_json({"task_id": task.task_id, "new": is_new, "status": info.status})
+    elif is_new:
+        target = task.target
+        place = f"{target.county}, {target.state}"
+        print(printable(f"Stored as task {task.task_id}: parcel {target.parcel_id} in {place}, on {task.platform}."))
+    else:
+        print(printable(f"Task {task.task_id} is {_describe_existing(info, context.CLOCK.now(), store)}."))
+
+
+async def _add(store: Path, task: Task) -> tuple[bool, TaskInfo]:
+    """Raises InvalidInput where the task's id is that of another parcel."""
+    from parcelpost.cli.context import open_or_create
+    from parcelpost.cli.importer import task_rows
+
+    async with open_or_create(store) as lpm:
+        is_new = await lpm.add_task(task)
+        info = await lpm.get_task(task.task_id)
+    if info is None:
+        raise InvalidInput(f"task {task.task_id!r} was removed at this moment", hint="add it again")
+    if not task_rows.is_same_parcel(info.task, task):
+        raise InvalidInput(
+            f"task id {task.task_id!r} is that of parcel {info.task.target.parcel_id!r} already",
+            hint="leave --id out, or give another; nothing was changed",
+        )
+    return is_new, info
+
+
+def _describe_existing(info: TaskInfo, now: datetime, store: Path) -> str:
+    """How a task is that was here before."""
+    since = age((now - (info.completed_at or info.created_at)).total_seconds())
+    if info.status is TaskStatus.PENDING:
+        return f"already here, pending since {since} ago: a worker will take it"
+    if info.status is TaskStatus.PROCESSING:
+        return "already here, a worker is at it"
+    option = "--completed " if info.status in (TaskStatus.COMPLETED, TaskStatus.NOT_FOUND) else ""
+    again = command_line(f"tasks retry {option}{shlex.quote(info.task.task_id)}", store)
+    return f"already here, {info.status.label} {since} ago; use '{again}' to scrape it again"
+
+
+def parse_extra(pairs: Sequence[str]) -> dict[str, Json]:
+    import msgspec
+
+    found: dict[str, Json] = {}
+    for pair in pairs:
+        key, sign, value = pair.partition("=")
+        if not sign or not key.rstrip(":"):
+            raise InvalidInput(f"--extra {pair!r} is not KEY=VALUE", hint="such as --extra owner=Smith")
+        try:
+            found[key.rstrip(":")] = msgspec.json.decode(value) if key.endswith(":") else value
+        except msgspec.DecodeError as error:
+            raise InvalidInput(f"--extra {pair!r} is not JSON: {error}", hint="KEY=VALUE takes any text") from None
+    return found

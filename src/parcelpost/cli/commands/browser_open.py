@@ -1,0 +1,228 @@
+"""`parcelpost browser open`: an operator signs in or accepts terms, and the session is saved for tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.output import count, print_json, printable
+from parcelpost.errors import InvalidInput, ParcelpostError
+
+if TYPE_CHECKING:
+    from parcelpost.scrapers.browser.window import Window, WindowOptions
+
+
+_USUAL_PORT = 9222
+
+
+def has_screen() -> bool:
+    return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def free_port(wanted: int | None) -> int:
+    """That one, or if it is all the same the one where chrome://inspect looks, if it is free. Raises InvalidInput."""
+    for port in (_USUAL_PORT, 0) if wanted is None else (wanted,):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            number: int = probe.getsockname()[1]
+            return number
+    raise InvalidInput(f"port {wanted} of 127.0.0.1 cannot be used", hint="name another, or none")
+
+
+@contextlib.contextmanager
+def stop_on_enter_or_signal(stop: asyncio.Event) -> Iterator[None]:
+    """Ctrl-C, SIGTERM or Enter sets it."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    terminal = _watch_for_enter(loop, stop)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+        if terminal is not None:
+            loop.remove_reader(terminal)
+
+
+def _watch_for_enter(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int | None:
+    """None: there is nobody who could press it."""
+
+    def typed(handle: int) -> None:
+        if os.read(handle, 1_024):
+            stop.set()
+        else:
+            loop.remove_reader(handle)
+
+    try:
+        handle = sys.stdin.fileno()
+        loop.add_reader(handle, typed, handle)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return handle
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost browser open --profile dixie https://qpublic.schneidercorp.com
+  parcelpost browser open --profile dixie --port 9222 https://qpublic.schneidercorp.com
+  parcelpost browser profiles
+"""
+
+_SAVE_SECONDS = 1.0
+_NO_START = "'parcelpost browser doctor' says more"
+_NO_WINDOW = "is the screen there that DISPLAY or WAYLAND_DISPLAY names? With --port 9222 none is needed"
+
+_REMOTE_HELP = """
+There is no screen here, so the browser has no window. From your own machine:
+
+  1. ssh -L {port}:127.0.0.1:{port} {user}@{host}
+     (not needed if your Chrome runs on this machine)
+  2. in Chrome, open
+     {address}
+     or chrome://inspect, and there 'inspect' below the page's name
+
+Until this command ends, whoever can reach port {port} of this machine's 127.0.0.1 can use the session."""
+
+
+def open_(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The page to begin with.")],
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="What the session is saved as: letters, digits, _ and -.")
+    ],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=1,
+            max=65_535,
+            help="No window: another Chrome uses it through this port; else 9222, or a free one.",
+        ),
+    ] = None,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Open a page for a person to accept terms or sign in; cookies and local storage are saved for tasks.
+
+    In a window where there is a screen, else through Chrome's remote debugging on 127.0.0.1. What is saved follows
+    every second; closing the window, Enter or Ctrl-C ends it.
+    """
+    import asyncio
+
+    from parcelpost.scrapers.browser.browser import BrowserCallFailed
+
+    opening, path = _prepare(url, profile, port, store)
+    try:
+        cookies, origins = asyncio.run(_open(opening, path, profile))
+    except BrowserCallFailed as error:
+        raise ParcelpostError(str(error), hint=_NO_WINDOW if opening.port is None else _NO_START) from None
+    if as_json:
+        print_json({"profile": profile, "path": str(path), "cookies": cookies, "origins": origins})
+    else:
+        kept = f"{count(cookies, 'cookie')} and the storage of {count(origins, 'site')}"
+        print(f"The profile {profile} has {kept}: {path}")
+
+
+def _prepare(url: str, profile: str, port: int | None, store: Path) -> tuple[WindowOptions, Path]:
+    from parcelpost.cli.commands import browser
+    from parcelpost.cli.fetch_setup import browser_options, fetch_options
+    from parcelpost.cli.options import current_settings
+    from parcelpost.scrapers.browser import chromium
+    from parcelpost.scrapers.browser.window import WindowOptions
+
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise InvalidInput(f"{url!a:.80} is no page's address", hint="write it as https://www.example.org")
+    path = browser.profile_path(store, profile)
+    settings = current_settings()
+    options = browser_options(settings)
+    found = chromium.find(options, with_window=True)
+    if isinstance(found, chromium.ChromiumMissing):
+        raise ParcelpostError(found.reason, hint=found.hint)
+    fetching = fetch_options(settings, os.environ)
+    opening = WindowOptions(
+        url=url,
+        executable=found.path,
+        sandbox=chromium.sandbox(options, found.path).is_on,
+        port=None if has_screen() and port is None else free_port(port),
+        state=browser.load_profile(store, profile),
+        proxy=fetching.proxy,
+        proxy_login=fetching.proxy_login,
+    )
+    return opening, path
+
+
+async def _open(opening: WindowOptions, path: Path, profile: str) -> tuple[int, int]:
+    """How many cookies and origins were saved at last."""
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.scrapers.browser.window import open_window
+
+    stop = asyncio.Event()
+    with stop_on_enter_or_signal(stop):
+        async with open_window(opening) as window:
+            _explain(window, profile)
+            saved = await _save(window, path)
+            while not stop.is_set() and not window.is_closed:
+                await CLOCK.wait(stop, _SAVE_SECONDS)
+                saved = await _save(window, path) or saved
+    return saved or (0, 0)
+
+
+def _explain(window: Window, profile: str) -> None:
+    import getpass
+    import socket
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    if window.problem:
+        tell(f"note: {printable(window.problem)}")
+    if window.port is not None:
+        names = {"user": getpass.getuser(), "host": socket.gethostname()}
+        tell(_REMOTE_HELP.format(port=window.port, address=window.address, **names))
+    tell(f"\nThe session is saved as the profile {profile} while you use it. Press Enter or Ctrl-C when you are done.")
+
+
+async def _save(window: Window, path: Path) -> tuple[int, int] | None:
+    """How many cookies and origins; None: they cannot be known any more."""
+    from parcelpost.storage import durable_files
+
+    state = await window.state()
+    if state is None:
+        return None
+    content = _encode_state(state)
+    if not path.exists() or path.read_bytes() != content:
+        durable_files.replace(path, content)
+    return len(state["cookies"]), len(state["origins"])
+
+
+def _encode_state(state: dict[str, Any]) -> bytes:
+    """Raises ParcelpostError for more than tasks would read."""
+    from msgspec.json import encode
+
+    from parcelpost.scrapers.browser.profiles import MOST_BYTES
+
+    content = encode(state)
+    if len(content) > MOST_BYTES:
+        raise ParcelpostError(
+            f"the session holds {len(content):,} bytes; at most {MOST_BYTES:,} can be saved",
+            hint="'parcelpost browser forget' the profile, and begin with the page that tasks need",
+        )
+    return content

@@ -1,0 +1,143 @@
+"""The `parcelpost config` commands: show and check the settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
+from parcelpost.cli.output import print_json, print_lines, printable, table
+from parcelpost.errors import InvalidSettings
+from parcelpost.settings.schema import SECTIONS_OF_NAMES
+from parcelpost.settings.secrets import without_password
+
+if TYPE_CHECKING:
+    from parcelpost.settings.sources import Loaded
+    from parcelpost.settings.validation import Problem
+
+
+app = typer.Typer(
+    help="Show and check the settings.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="""
+    Examples:
+
+    \b
+      parcelpost config show
+      parcelpost config check --config /etc/parcelpost.toml
+    """,
+)
+
+SHOW_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost config show
+  parcelpost config show --set sync.batch_size=20
+  parcelpost config show --json | jq '.settings["sync.batch_size"]'
+"""
+CHECK_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost config check
+  parcelpost config check --config /etc/parcelpost.toml
+"""
+
+
+@app.command("show", epilog=SHOW_EXAMPLES)
+def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+    """Show every setting, its value and where that comes from. Tokens and passwords are never shown."""
+    from parcelpost.settings import sources
+
+    loaded = sources.load(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
+    if as_json:
+        print_json(settings_document(loaded))
+    else:
+        print_lines(_lines(loaded))
+
+
+@app.command("check", epilog=CHECK_EXAMPLES)
+def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+    """Say whether a worker can run with the settings, and what is wrong with them if not.
+
+    Exits with 1 if something is wrong. A warning is no fault. Nothing is sent to the gateway and no store is opened.
+    """
+    from parcelpost.cli.health.readiness import assess_settings
+    from parcelpost.settings import sources
+
+    found = sources.diagnose(config=config, environment=os.environ, flags=sources.parse_set(set_ or []))
+    problems, warnings = assess_settings(found)
+    if as_json:
+        print_json({"ok": not problems, "problems": problems, "warnings": warnings})
+    else:
+        print_lines(_verdict(problems, warnings))
+    if problems:
+        raise typer.Exit(1)
+
+
+def _verdict(problems: list[Problem], warnings: list[str]) -> Iterator[str]:
+    if not problems:
+        yield "All is well, but for this:" if warnings else "All is well."
+    for problem in problems:
+        yield f"Attention: {printable(problem.what)}. What to do: {printable(problem.remedy)}."
+    for warning in warnings:
+        yield f"Warning: {printable(warning)}."
+
+
+def _setting_values(loaded: Loaded) -> Iterator[tuple[str, Any]]:
+    for section in loaded.settings.__struct_fields__:
+        if section in SECTIONS_OF_NAMES:
+            continue
+        values = getattr(loaded.settings, section)
+        for field in values.__struct_fields__:
+            value = getattr(values, field)
+            yield f"{section}.{field}", without_password(value) if isinstance(value, str) else value
+
+
+def _named(loaded: Loaded) -> Iterator[tuple[str, str, str]]:
+    for name, place in loaded.settings.platforms.items():
+        for key, value in (("class", place.class_), ("scrape", place.scrape), ("parse", place.parse)):
+            if value:
+                yield f"platforms.{name}.{key}", value, loaded.origins[f"platforms.{name}.{key}"]
+    for name, written in loaded.settings.field_maps.items():
+        fields = written.given.get("fields")
+        yield f"field_maps.{name}", ", ".join(fields) if isinstance(fields, dict) else "", written.origin
+
+
+def settings_document(loaded: Loaded) -> dict[str, Any]:
+    settings = {name: {"value": value, "from": loaded.origins[name]} for name, value in _setting_values(loaded)}
+    settings |= {name: {"value": value, "from": origin} for name, value, origin in _named(loaded)}
+    file: Path | None = loaded.file
+    return {
+        "file": None if file is None else str(file),
+        "settings": settings,
+        "token": _token(loaded),
+        "warnings": loaded.warnings,
+    }
+
+
+def _lines(loaded: Loaded) -> Iterator[str]:
+    from parcelpost.settings.schema import KEYS, as_text
+
+    rows = [(name, as_text(KEYS[name], value) or None, loaded.origins[name]) for name, value in _setting_values(loaded)]
+    rows += _named(loaded)
+    yield from table(("setting", "value", "from"), rows)
+    yield ""
+    yield f"The gateway's token: {printable(_token(loaded))}."
+    for warning in loaded.warnings:
+        yield f"Warning: {printable(warning)}."
+
+
+def _token(loaded: Loaded) -> str:
+    from parcelpost.settings.secrets import read_token
+
+    try:
+        return read_token(loaded.settings.gateway, os.environ).state
+    except InvalidSettings as error:
+        return f"cannot be used: {error}"

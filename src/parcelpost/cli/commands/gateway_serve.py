@@ -1,0 +1,206 @@
+"""`parcelpost gateway serve`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, Database, SetOptions
+from parcelpost.cli.output import fields, print_lines
+from parcelpost.settings.secrets import (
+    ADMIN_TOKENS_VARIABLE,
+    READ_TOKENS_VARIABLE,
+    WORKER_TOKENS_VARIABLE,
+    without_password,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from parcelpost.cli.systemd import Service
+    from parcelpost.events import Event
+    from parcelpost.settings import Settings
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost gateway serve
+  parcelpost gateway serve --port 9000 --database postgresql://gateway@db.example.org/parcelpost --raw s3://pages/raw
+  parcelpost gateway serve --host 0.0.0.0 --set server.worker_tokens_file=/etc/parcelpost/worker_tokens \\
+      --set server.admin_tokens_file=/etc/parcelpost/admin_tokens
+"""
+
+_FLAGS = {"host": "server.host", "port": "server.port", "database": "server.database", "raw": "server.raw"}
+
+_SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
+
+_LAST_SECONDS = 5.0  # after the grace period, to close the ledger; after a second signal, for everything
+
+_PLAIN_HTTP = (
+    "other machines reach it over plain http: tokens and records can be read on the way. "
+    "Set server.tls_certificate and server.tls_key, or let a proxy on this machine end TLS"
+)
+
+Text = str | None
+
+
+def serve(
+    host: Annotated[
+        Text, typer.Option("--host", metavar="ADDRESS", help="Listen here; loopback unless told, others need tokens.")
+    ] = None,
+    port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Listen on this port; 8700 unless told.")] = None,
+    database: Database = None,
+    raw: Annotated[
+        Text, typer.Option("--raw", metavar="WHERE", help="Raw files go here: a folder or s3://bucket/prefix.")
+    ] = None,
+    open_read: Annotated[
+        bool, typer.Option("--open-read", help="Reading needs no token although workers and admins do.")
+    ] = False,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Serve a gateway: tasks for workers, a place for their results and raw files, and a dashboard for people.
+
+    Without options it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM ends it
+    once running requests are answered, after half a minute at the latest; a second one ends it at once. What was
+    answered is safe either way.
+    """
+    import asyncio
+
+    from parcelpost.cli.context import needed_packages
+    from parcelpost.settings.sources import load, parse_set
+
+    given = {"host": host, "port": port, "database": database, "raw": raw}
+    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
+    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
+    if open_read:
+        own["server.open_read"], named["server.open_read"] = "true", "--open-read"
+    loaded = load(config=config, environment=os.environ, flags={**parse_set(settings or []), **own}, named=named)
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    with needed_packages():
+        from parcelpost.gateway.server import new_loop
+
+        sys.setswitchinterval(_SWITCH_SECONDS)
+        with asyncio.Runner(loop_factory=lambda: new_loop(loaded.settings.server)) as runner:
+            runner.run(_serve(loaded.settings))
+
+
+async def _serve(settings: Settings) -> None:
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK
+    from parcelpost.cli.platform_names import KnownPlatforms
+    from parcelpost.cli.systemd import Service
+    from parcelpost.gateway.maintenance import Maintenance
+    from parcelpost.gateway.server import serve
+    from parcelpost.log import make_log
+
+    stop, listens = asyncio.Event(), asyncio.Event()
+    log = make_log(settings.log.level, settings.log.format, sys.stderr)
+    service = Service(os.environ)
+
+    def emit(event: Event) -> None:
+        log(event)
+        service.emit(event)
+
+    def ready(address: str) -> None:
+        _announce(settings, address)
+        listens.set()
+
+    def watch(sweeper: Maintenance) -> None:
+        service.stuck = lambda: ["sweeper"] if sweeper.is_stuck else []
+
+    async def tell() -> None:
+        await listens.wait()
+        await service.run(CLOCK)
+
+    platforms = KnownPlatforms(settings, override="?any_platform=true")
+    serving = asyncio.ensure_future(
+        serve(settings, os.environ, CLOCK, emit, stop=stop, ready=ready, watch=watch, platforms=platforms)
+    )
+    await _serve_until_stopped(serving, asyncio.ensure_future(tell()), stop, service)
+
+
+async def _serve_until_stopped(
+    serving: asyncio.Future[None], telling: asyncio.Future[None], stop: asyncio.Event, service: Service
+) -> None:
+    import asyncio
+    import contextlib
+    import signal
+
+    from parcelpost.gateway.server import GRACE_SECONDS
+
+    loop = asyncio.get_running_loop()
+    signals = 0
+
+    def interrupt() -> None:
+        if stop.is_set():
+            serving.cancel()
+        service.leave("stopping: what was begun is answered", GRACE_SECONDS)
+        stop.set()
+
+    def received(*_: object) -> None:
+        nonlocal signals
+        signals += 1
+        _exit_after(_LAST_SECONDS + (GRACE_SECONDS if signals == 1 else 0))
+        loop.call_soon_threadsafe(interrupt)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, received)  # unlike the loop's own handlers, also while the loop is busy
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+    finally:
+        telling.cancel()
+        await asyncio.wait({telling})
+
+
+def _exit_after(seconds: float) -> None:
+    """Ends the process then, if it still runs: a thread that does not return would keep it for ever."""
+    import threading
+
+    def end() -> None:
+        print("error: stopped without an answer to what was still running", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
+def _announce(settings: Settings, address: str) -> None:
+    from parcelpost.gateway.auth import is_loopback
+
+    server = settings.server
+    kinds = {
+        "workers": server.worker_tokens_file or os.environ.get(WORKER_TOKENS_VARIABLE),
+        "readers": server.read_tokens_file or os.environ.get(READ_TOKENS_VARIABLE),
+        "admins": server.admin_tokens_file or os.environ.get(ADMIN_TOKENS_VARIABLE),
+    }
+    missing = [kind for kind, given in kinds.items() if not given]
+    needed = [] if len(missing) == len(kinds) else [kind for kind in kinds if kind != "readers" or not server.open_read]
+    print_lines(
+        fields(
+            [
+                ("gateway", f"{address}   (parcelpost run --gateway {address})"),
+                ("dashboard", f"{address}/"),
+                ("ledger", without_password(server.database)),
+                ("raw files", server.raw),
+                ("tokens", f"needed by {', '.join(needed)}" if needed else "not needed: it serves this machine only"),
+            ]
+        )
+    )
+    sys.stdout.flush()
+    if kinds["admins"]:
+        missing = [kind for kind in missing if kind != "readers"]  # an admin's token reads, too
+    for kind in missing:
+        if kind in needed:
+            print(f"note: no tokens are set for {kind}, and others are: nobody is let in there", file=sys.stderr)
+    if not server.tls_certificate and not is_loopback(server.host):
+        print(f"note: {_PLAIN_HTTP}", file=sys.stderr)

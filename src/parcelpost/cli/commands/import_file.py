@@ -1,0 +1,82 @@
+"""`parcelpost import`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parcelpost.cli.importer.options import (
+    AllowBad,
+    CountyOfAll,
+    DryRun,
+    Errors,
+    File,
+    ImportOptions,
+    Kind,
+    Maps,
+    PlatformOfAll,
+    StateOfAll,
+)
+from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, current_settings
+
+if TYPE_CHECKING:
+    from parcelpost.cli.importer.importer import Sink
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost import parcels.csv --platform grizzly_gis --state FL --county columbia --dry-run
+  parcelpost import roll.tsv.gz --platform beacon --map parcel_id='Tax Key'
+  zcat parcels.jsonl.gz | parcelpost import - --format jsonl --errors bad.csv
+"""
+
+
+def import_(
+    file: File,
+    maps: Maps = None,
+    platform: PlatformOfAll = "",
+    state: StateOfAll = "",
+    county: CountyOfAll = "",
+    kind: Kind = None,
+    dry_run: DryRun = False,
+    errors: Errors = None,
+    allow_bad: AllowBad = False,
+    any_platform: AnyPlatform = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Store a task for every row of a file. Rows that are stored already change nothing.
+
+    Columns with clear names are found by themselves. Bad rows are listed and the others imported; the exit code is 1
+    then. The store is made if it is not there.
+    """
+    from parcelpost.cli import context
+    from parcelpost.cli.importer.import_job import import_file
+    from parcelpost.cli.platform_names import KnownPlatforms
+
+    wishes = ImportOptions(
+        file=file,
+        maps=maps or [],
+        same={"platform": platform, "state": state, "county": county},
+        kind=kind,
+        dry_run=dry_run,
+        errors=errors,
+        allow_bad=allow_bad,
+        platforms=None if any_platform else KnownPlatforms(current_settings()),
+        as_json=as_json,
+    )
+    import_file(wishes, partial(_open_sink, store), partial(context.run_async, store))
+
+
+@asynccontextmanager
+async def _open_sink(store: Path) -> AsyncIterator[Sink]:
+    from parcelpost.cli.context import CLOCK, current_store_options, open_or_create
+    from parcelpost.cli.importer.importer import StoreSink
+
+    async with open_or_create(store) as lpm:
+        yield StoreSink(lpm, current_store_options(), CLOCK)

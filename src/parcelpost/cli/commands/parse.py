@@ -1,0 +1,151 @@
+"""`parcelpost parse`: parses saved pages without fetching or storing anything."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import print_json, printable
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Target
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+
+
+STDIN = "-"
+
+_MOST_BYTES = 512 * 1024**2
+_GZIP = b"\x1f\x8b"
+_TYPES = {".json": "application/json", ".csv": "text/csv"}
+_STORED_SUFFIX = ".html.gz"
+"""How a store's pages end. Beside each lies its record, which is no page."""
+
+
+def find_pages(files: Iterable[str]) -> Iterator[str]:
+    """The files themselves, and of a folder all that are in it, by name; hidden ones and a store's records are not."""
+    for file in files:
+        if file != STDIN and Path(file).is_dir():
+            yield from _pages_in(file)
+        else:
+            yield file
+
+
+def read_page(file: str) -> Page | GiveUp:
+    """A GiveUp where the file cannot be read."""
+    try:
+        if file == STDIN:
+            body = _read_bounded(sys.stdin.buffer)
+        else:
+            with Path(file).open("rb") as opened:
+                body = _read_bounded(opened)
+    except (OSError, EOFError, zlib.error) as error:
+        return GiveUp(f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+    if len(body) > _MOST_BYTES:
+        return GiveUp("it is larger than 512 MiB: is it a page?")
+    return Page(body=body, content_type=_TYPES.get(Path(file.removesuffix(".gz")).suffix, "text/html"))
+
+
+def _pages_in(folder: str) -> Iterator[str]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        there = set(files)
+        for name in sorted(there):
+            is_record = name.endswith(".json") and name.removesuffix(".json") + _STORED_SUFFIX in there
+            if not name.startswith(".") and not is_record:
+                yield str(Path(place, name))
+
+
+def _read_bounded(opened: BinaryIO) -> bytes:
+    body = opened.read(_MOST_BYTES + 1)
+    if not body.startswith(_GZIP):
+        return body
+    with gzip.open(BytesIO(body)) as packed:
+        return packed.read(_MOST_BYTES + 1)
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost parse page.html --platform grizzly_gis --state FL --county columbia
+  parcelpost parse saved/*.html.gz --platform vgsi --state NH --county grafton > parcels.jsonl
+  parcelpost parse local_data/data/vgsi/NH --platform vgsi --state NH
+  curl -s https://example.org/parcels.csv | parcelpost parse - --platform lien_register --state CO
+"""
+
+
+def parse(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Saved pages, gzipped or not; folders of them; - is standard input.", metavar="FILE"),
+    ],
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform whose pages they are.")],
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Their state, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Their county.")] = "",
+    parcel_id: Annotated[str, typer.Option("--parcel", metavar="ID", help="The parcel that was asked for.")] = "",
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Print the records of saved pages, one JSON line each. Nothing is fetched or stored.
+
+    For a page that holds no record the reason goes to stderr, and the exit code is 1.
+    """
+    import asyncio
+
+    from parcelpost.places import normalized
+    from parcelpost.settings.sources import load, parse_set
+
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
+    target = normalized(Target(parcel_id=parcel_id, state=state, county=county))
+    bad = asyncio.run(_parse(files, platform, target, loaded.settings))
+    if bad:
+        raise typer.Exit(1)
+
+
+async def _parse(files: Sequence[str], platform: str, target: Target, settings: Settings) -> int:
+    """How many of the files gave no record."""
+    from parcelpost.cli.components import known_sites, scraper_factory
+    from parcelpost.cli.platform_names import platform_names, unknown_platform
+    from parcelpost.worker.reparse import PageReader
+
+    if platform not in (known := platform_names(settings)):
+        raise InvalidInput(unknown_platform(platform, known), hint=f"known are {', '.join(sorted(known))}")
+    parser = scraper_factory(settings, known_sites(settings)).parser
+    bad = 0
+    async with PageReader.open(parser, seconds=settings.executor.task_timeout_seconds) as reader:
+        if (unreadable := await reader.unreadable(platform)) is not None:
+            raise InvalidInput(
+                f"{platform} reads no saved pages: {unreadable.reason}",
+                hint="give it a parse function of its own: parse = in its [platforms] entry",
+            )
+        for file in find_pages(files):
+            read = read_page(file)
+            outcome = read if isinstance(read, Outcome) else await reader.read(platform, read, target)
+            bad += not _print_outcome(file, outcome)
+    return bad
+
+
+def _print_outcome(file: str, outcome: Outcome) -> bool:
+    """Whether there was a record to print."""
+    if not isinstance(outcome, Done):
+        name = "standard input" if file == "-" else file
+        print(printable(f"{name}: {outcome_reason(outcome)}"), file=sys.stderr)
+        return False
+    for record in (outcome.data, *outcome.more):
+        print_json(record)
+    return True
+
+
+def outcome_reason(outcome: Outcome) -> str:
+    kind = "not found" if isinstance(outcome, NotFound) else "blocked" if isinstance(outcome, Blocked) else "error"
+    return f"{kind}: {getattr(outcome, 'reason', '')}"

@@ -1,0 +1,217 @@
+"""The `parcelpost platforms` commands: list, pause, resume."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, ConfigPath, SetOptions, StorePath, with_settings
+from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
+from parcelpost.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from parcelpost.cli.health.platform_health import ListedPlatform, SiteSuccess, StorePlatforms
+    from parcelpost.settings import Settings
+
+
+PAUSE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost platforms pause qpublic --reason "the county asked us to wait"
+  parcelpost platforms pause vgsi --hours 12
+  parcelpost platforms resume qpublic
+"""
+
+PlatformName = Annotated[str, typer.Argument(help="The platform.", metavar="PLATFORM")]
+
+
+def pause(
+    name: PlatformName,
+    hours: Annotated[
+        float | None, typer.Option("--hours", metavar="N", min=0.01, max=8_760, help="For so long; else until resumed.")
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look.")] = "by hand",
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Let no worker on this store take tasks of a platform. What runs is ended as usual."""
+    from parcelpost.cli import context
+    from parcelpost.cli.options import current_settings
+    from parcelpost.cli.platform_names import platform_names, unknown_platform
+
+    if name not in (known := platform_names(current_settings())):
+        raise InvalidInput(unknown_platform(name, known), hint=f"known are {', '.join(sorted(known))}")
+    until = context.run_async(store, _pause(store, name, hours, reason))
+    if as_json:
+        print_json({"platform": name, "until": until, "reason": reason})
+    else:
+        print(printable(f"{name} is paused {f'until {until}' if until else 'until somebody resumes it'}: {reason}"))
+
+
+def resume(name: PlatformName, store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Let workers take tasks of a platform again that was paused, by hand or because its site blocked us."""
+    from parcelpost.cli import context
+
+    paused = context.run_async(store, _resume(store, name))
+    if name not in paused:
+        others = f"paused are {', '.join(sorted(paused))}" if paused else "no platform of this store is"
+        raise InvalidInput(f"{name!r:.60} is not paused", hint=others)
+    print_json({"platform": name, "resumed": True}) if as_json else print(f"{name} goes on.")
+
+
+async def _pause(store: Path, name: str, hours: float | None, reason: str) -> str | None:
+    from parcelpost.cli.context import CLOCK, open_for_writing
+
+    async with open_for_writing(store) as lpm:
+        await lpm.pause_platform(name, CLOCK.now() + timedelta(hours=hours) if hours is not None else None, reason)
+        return (await lpm.paused_platforms())[name][0]
+
+
+async def _resume(store: Path, name: str) -> frozenset[str]:
+    """Those that were paused before."""
+    from parcelpost.cli.context import open_for_writing
+
+    async with open_for_writing(store) as lpm:
+        paused = frozenset(await lpm.paused_platforms())
+        await lpm.resume_platform(name)
+        return paused
+
+
+LIST_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost platforms
+  parcelpost platforms grizzly_gis --json
+  parcelpost platforms --store /srv/parcelpost/parcelpost.db
+"""
+
+
+class _DefaultListGroup(TyperGroup):
+    """`parcelpost platforms vgsi --json` is `parcelpost platforms list vgsi --json`."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if not args:
+            is_list = not ctx.resilient_parsing  # a shell that completes the line wants to know the commands
+        else:
+            is_list = args[0] not in self.commands and args[0] not in ctx.help_option_names
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
+
+
+app = typer.Typer(
+    help="The platforms and how they do; without a command they are listed.",
+    cls=_DefaultListGroup,
+    epilog=LIST_EXAMPLES,
+)
+app.command("pause", epilog=PAUSE_EXAMPLES)(with_settings(pause))
+app.command("resume", epilog=PAUSE_EXAMPLES)(with_settings(resume))
+
+
+@app.command("list", epilog=LIST_EXAMPLES)
+def list_platforms(
+    only: Annotated[str, typer.Argument(help="Only this one.", metavar="PLATFORM")] = "",
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="PATH", help="The store whose tasks tell; else storage.path, if it is there."),
+    ] = None,
+    as_json: AsJson = False,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """List the platforms, the counties whose sites are known, and how each of them does.
+
+    How they do is what the store's last tasks say; without a store there is only the list. A platform without
+    counties works all the same for tasks that name a page.
+    """
+    from parcelpost.cli.health.platform_health import listed_platforms
+    from parcelpost.cli.platform_names import unknown_platform
+    from parcelpost.errors import InvalidInput
+    from parcelpost.settings.sources import load, parse_set
+
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
+    known = _known_health(store, loaded.settings)
+    found = listed_platforms(loaded.settings, known)
+    names = frozenset(one.platform for one in found)
+    if only and only not in names:
+        raise InvalidInput(unknown_platform(only, names), hint=f"known are {', '.join(sorted(names))}")
+    found = [one for one in found if only in ("", one.platform)]
+    if as_json:
+        print_json(found)
+    elif known.sites or known.paused:
+        print_lines(_with_health(found))
+    else:
+        print_lines(table(("platform", "state", "county", "site"), _rows(found)))
+
+
+def _known_health(store: Path | None, settings: Settings) -> StorePlatforms:
+    """Of a store that nobody named, only what can be had. Raises a StoreError."""
+    from parcelpost.cli import context
+    from parcelpost.cli.health.platform_health import StorePlatforms, platforms_of_store
+    from parcelpost.errors import StoreError
+
+    path = store or Path(settings.storage.path)
+    if store is None and not path.exists():
+        return StorePlatforms()
+    try:
+        return context.run_async(path, platforms_of_store(path))
+    except StoreError as error:
+        if store is not None:
+            raise
+        print(printable(f"note: how they do cannot be told: {error}"), file=sys.stderr)
+        return StorePlatforms()
+
+
+def _rows(found: list[ListedPlatform]) -> Iterator[tuple[Cell, ...]]:
+    for one in found:
+        for county in one.counties:
+            yield _platform_label(one), county.state, county.county, county.site or None
+        if not one.counties:
+            yield _platform_label(one), None, None, None
+
+
+def _with_health(found: list[ListedPlatform]) -> Iterator[str]:
+    headers = ("platform", "state", "county", "done", "failed", "success", "again", "last success", "health", "site")
+    yield from table(headers, [row for one in found for row in _health_rows(one)])
+    for one in found:
+        if one.paused is not None:
+            until = f"until {one.paused.until}" if one.paused.until else "until somebody resumes it"
+            yield printable(f"{one.platform} is paused {until}: {one.paused.reason}")
+        for county in one.counties:
+            if county.health is not None and county.health.last_error and county.health.word != "fine":
+                yield printable(f"{one.platform} {county.state}/{county.county}: {county.health.last_error}")
+
+
+def _health_rows(one: ListedPlatform) -> Iterator[tuple[Cell, ...]]:
+    for county in one.counties:
+        *numbers, word = _health_text(county.health) if county.health else (None,) * 6
+        yield _platform_label(one), county.state, county.county, *numbers, _health_word(one, word), county.site or None
+    if not one.counties:
+        yield _platform_label(one), *(None,) * 7, _health_word(one, None), None
+
+
+def _health_text(health: SiteSuccess) -> tuple[Cell, ...]:
+    from parcelpost.cli.context import CLOCK
+
+    since = None
+    if health.last_success is not None:
+        since = f"{age((CLOCK.now() - health.last_success).total_seconds())} ago"
+    rate = None if health.success_rate is None else f"{int(100 * health.success_rate)}%"
+    return health.completed, health.failed, rate, health.trying_again, since, health.word
+
+
+def _health_word(one: ListedPlatform, word: Cell) -> Cell:
+    if not one.origin:
+        return "not installed"
+    return "paused" if one.paused is not None and word in (None, "-", "fine") else word
+
+
+def _platform_label(one: ListedPlatform) -> str:
+    return f"{one.platform} (experimental)" if one.experimental else one.platform

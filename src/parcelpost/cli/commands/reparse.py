@@ -1,0 +1,92 @@
+"""`parcelpost reparse`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath, current_settings
+from parcelpost.cli.output import count, print_json, printable
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+    from parcelpost.storage.reparse import Filters
+    from parcelpost.worker.reparse import Counts
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost reparse --dry-run
+  parcelpost reparse --platform vgsi --state NH --county grafton
+  parcelpost reparse --since 2026-11-01 --json
+"""
+
+
+def reparse(
+    platform: Platform = None,
+    state: Annotated[str | None, typer.Option("--state", metavar="STATE", help="Only pages of this state.")] = None,
+    county: Annotated[str | None, typer.Option("--county", metavar="COUNTY", help="Only pages of this county.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            "--since", formats=["%Y-%m-%d"], metavar="DATE", help="Only pages fetched since then: 2026-11-01."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Read the stored pages again with the parsers and field maps of now. Nothing is fetched.
+
+    A record that has changed replaces the one before and waits to be delivered again; all others stay as they are, also
+    those whose page gives no record any more. Ctrl-C is safe: the same command goes on where it was.
+    """
+    from parcelpost.cli import context
+    from parcelpost.storage.reparse import Filters
+
+    day = since.replace(tzinfo=UTC) if since else None
+    filters = Filters(platform=platform, state=state, county=county, since=day)
+    counts = context.run_async(store, _reparse(store, filters, current_settings(), dry=dry_run))
+    if as_json:
+        print_json(counts)
+        return
+    would = "would be " if dry_run else ""
+    print(
+        f"{count(counts.pages, 'page')} read{', going on where the last run was' if counts.resumed else ''}: "
+        f"{count(counts.changed, 'record')} {would}changed, {counts.added:,} {would}added, "
+        f"{counts.unchanged:,} the same."
+    )
+    if counts.not_found:
+        print(f"{count(counts.not_found, 'record')} no longer on their page, kept as they were.")
+    for one in counts.not_readable:
+        print(printable(f"{count(one.pages, 'page')} of {one.platform} not read: {one.reason}."))
+    if counts.unreadable:
+        print(f"{count(counts.unreadable, 'page')} without a record now; what was read before is kept:")
+        for page, reason in counts.problems:
+            print(printable(f"  {page}: {reason}"))
+
+
+async def _reparse(store: Path, filters: Filters, settings: Settings, *, dry: bool) -> Counts:
+    from parcelpost.cli.components import known_sites, scraper_factory
+    from parcelpost.cli.context import CLOCK, open_for_writing
+    from parcelpost.cli.progress import Meter
+    from parcelpost.worker.reparse import Reparse
+
+    known = known_sites(settings)
+    seconds = settings.executor.task_timeout_seconds
+    async with open_for_writing(store) as lpm, Meter("reading pages again") as meter:
+        work = Reparse(lpm, scraper_factory(settings, known).parser, filters, CLOCK, dry=dry, seconds=seconds)
+        wishes = f"{filters} {_versions()} {known.field_maps.digest}"
+        return await work.run(wishes, lambda counts: meter(counts.pages, None))
+
+
+def _versions() -> dict[str, int]:
+    """A run is gone on with only by the parsers that it began with."""
+    from parcelpost.scrapers.platforms import NAMES, county_platform
+
+    return {name: found.version for name in NAMES if (found := county_platform(name))}

@@ -1,0 +1,155 @@
+"""`parcelpost run`: a worker, in one of three modes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import printable
+from parcelpost.errors import UpstreamLost
+
+if TYPE_CHECKING:
+    from parcelpost.settings import Settings
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost run --gateway https://gateway.example.org
+  parcelpost run --mode standalone --until-empty
+  parcelpost run --slots 8 --platforms qpublic,vgsi --set sync.batch_size=100
+  parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw
+  parcelpost run --config /etc/parcelpost.toml --set http.port=9100
+"""
+
+_FLAGS = {
+    "mode": "worker.mode",
+    "upstream": "worker.upstream",
+    "gateway": "gateway.url",
+    "store": "storage.path",
+    "platforms": "worker.platforms",
+    "slots": "executor.slots",
+    "give-up-after": "worker.give_up_seconds",
+}
+
+_PROGRESS_SECONDS = 60.0
+_PROGRESS_FOR_PEOPLE_SECONDS = 3.0
+
+Text = str | None
+
+
+def run(
+    mode: Annotated[
+        Text,
+        typer.Option(
+            "--mode",
+            metavar="MODE",
+            help="ondemand: tasks from an upstream; standalone: from add and import; legacy: one task after the other.",
+        ),
+    ] = None,
+    upstream: Annotated[
+        Text, typer.Option("--upstream", metavar="KIND", help="gateway or firestore: where tasks come from.")
+    ] = None,
+    gateway: Annotated[
+        Text,
+        typer.Option(
+            "--gateway", metavar="URL", help="The gateway's address; its token comes from the environment or a file."
+        ),
+    ] = None,
+    store: Annotated[
+        Text, typer.Option("--store", metavar="PATH", help="The store's file, made if it is not there.")
+    ] = None,
+    platforms: Annotated[
+        Text, typer.Option("--platforms", metavar="A,B", help="Take tasks of these platforms only.")
+    ] = None,
+    slots: Annotated[Text, typer.Option("--slots", metavar="N", help="How many tasks run at a time.")] = None,
+    until_empty: Annotated[
+        bool,
+        typer.Option("--until-empty", help="End when no task is left here or offered, and everything is delivered."),
+    ] = False,
+    give_up_after: Annotated[
+        Text,
+        typer.Option(
+            "--give-up-after",
+            metavar="SECONDS",
+            help="With --until-empty: end with exit code 3 when the upstream is away for that long. Default: 300.",
+        ),
+    ] = None,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Fetch tasks, scrape, keep every result in the store, and deliver it in the background.
+
+    Ctrl-C or SIGTERM drains: running tasks get a grace time, the rest goes back to the queue. A second one stops at
+    once. Nothing is lost either way.
+    """
+    import asyncio
+
+    from parcelpost.settings.sources import load, parse_set
+    from parcelpost.settings.validation import check_runnable
+
+    given = {
+        "mode": mode,
+        "upstream": upstream,
+        "gateway": gateway,
+        "store": store,
+        "platforms": platforms,
+        "slots": slots,
+        "give-up-after": give_up_after,
+    }
+    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
+    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
+    flags = {**parse_set(settings or []), **own}
+    loaded = load(config=config, environment=os.environ, flags=flags, named=named)
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    check_runnable(loaded.settings)
+    asyncio.run(_run(loaded.settings, until_empty=until_empty))
+
+
+async def _run(settings: Settings, *, until_empty: bool) -> None:
+    import asyncio
+
+    from parcelpost.cli.health.summary import failures_remedy, failures_text
+    from parcelpost.cli.worker_setup import open_worker
+    from parcelpost.worker.control import Control
+    from parcelpost.worker.runner import OndemandRunner, StandaloneRunner, WorkerRunner
+
+    control = Control()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, control.interrupt, signal.Signals(number).name)
+    somebody_waits = until_empty and sys.stderr.isatty()
+    progress_seconds = _PROGRESS_FOR_PEOPLE_SECONDS if somebody_waits else _PROGRESS_SECONDS
+    async with open_worker(settings, os.environ, control, progress_seconds=progress_seconds) as worker:
+        runner: OndemandRunner | WorkerRunner | StandaloneRunner
+        match settings.worker.mode:
+            case "ondemand":
+                runner = OndemandRunner(worker, until_empty=until_empty)
+            case "legacy":
+                runner = WorkerRunner(worker, until_empty=until_empty)
+            case "standalone":
+                runner = StandaloneRunner(worker, until_empty=until_empty)
+        started_at = worker.context.clock.now()
+        await runner.run()
+        worker.context.lpm.check_files()
+        if until_empty:
+            ended = await worker.context.lpm.ended_since(started_at)
+            depth = await worker.context.lpm.queue_depth()
+            statuses = ("completed", *(["not_found"] if ended.get("not_found") else []), "failed", "expired")
+            counts = ", ".join(f"{ended.get(status, 0):,} {status.replace('_', ' ')}" for status in statuses)
+            print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
+            failures = await worker.context.lpm.failures_since(started_at)
+            if failures.failed:
+                remedy = failures_remedy(worker.context.lpm.path)
+                print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))
+        if worker.until_empty is not None and (away := worker.until_empty.gave_up):
+            seconds = settings.worker.give_up_seconds
+            what = f"nothing is left to do but to wait for the upstream, and it was offline for {seconds:g} s"
+            raise UpstreamLost(f"{what}: {away.reason}", hint=away.remedy)

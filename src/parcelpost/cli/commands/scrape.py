@@ -1,0 +1,108 @@
+"""`parcelpost scrape`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.output import print_json, printable
+
+if TYPE_CHECKING:
+    from parcelpost.events import Event
+    from parcelpost.model import Outcome, Task
+    from parcelpost.scrapers.fetch.session import Session
+    from parcelpost.settings import Settings
+
+
+EXAMPLES = """
+Examples:
+
+\b
+  parcelpost scrape --platform grizzly_gis --state FL --county columbia 11-2S-15-00010-001
+  parcelpost scrape --platform arcgis --state MN --county washington --url https://gis.example.org/parcels/0 \\
+      --extra where="ZIP='55082'"
+"""
+
+
+def scrape(
+    platform: Annotated[str, typer.Option("--platform", metavar="NAME", help="The platform of the county's site.")],
+    parcel: Annotated[str, typer.Argument(help="The parcel's number.", metavar="PARCEL")] = "",
+    state: Annotated[str, typer.Option("--state", metavar="STATE", help="Its state, such as FL.")] = "",
+    county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Its county.")] = "",
+    url: Annotated[
+        str, typer.Option("--url", metavar="URL", help="Its page, where the platform cannot know the address.")
+    ] = "",
+    extra: Annotated[
+        list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform. May be repeated.")
+    ] = None,
+    config: ConfigPath = None,
+    settings: SetOptions = None,
+) -> None:
+    """Fetch one parcel's page and print its record as JSON. Nothing is stored.
+
+    What is fetched is told on stderr. With no record the reason goes there too, and the exit code is 1.
+    """
+    import asyncio
+
+    from parcelpost.cli.commands.add import parse_extra
+    from parcelpost.cli.commands.parse import outcome_reason
+    from parcelpost.model import Done, Target, Task
+    from parcelpost.places import normalized
+    from parcelpost.settings.sources import load, parse_set
+
+    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
+    for warning in loaded.warnings:
+        print(f"note: {warning}", file=sys.stderr)
+    given = Target(parcel_id=parcel, state=state, county=county, url=url, extra=parse_extra(extra or ()))
+    target = normalized(given)
+    task = Task(task_id="scrape", platform=platform, target=target)
+    outcome = asyncio.run(_scrape(task, loaded.settings))
+    if not isinstance(outcome, Done):
+        print(printable(outcome_reason(outcome)), file=sys.stderr)
+        raise typer.Exit(1)
+    for record in (outcome.data, *outcome.more):
+        print_json(record)
+
+
+async def _scrape(task: Task, settings: Settings) -> Outcome:
+    from msgspec.structs import replace
+
+    from parcelpost.cli.components import known_sites, scraper_factory
+    from parcelpost.cli.fetch_setup import browser_pool_without_store, fetch_options
+    from parcelpost.cli.platform_names import platform_names, unknown_platform
+    from parcelpost.errors import InvalidInput
+    from parcelpost.model import Retry
+    from parcelpost.scrapers.fetch.client import PageFetcher
+    from parcelpost.worker.sandbox import Sandbox
+
+    known, stage = known_sites(settings), Sandbox("scrape")
+    fetching, clock = fetch_options(settings, os.environ), known.clock
+    async with (
+        browser_pool_without_store(settings, clock, _print_event) as browsing,
+        PageFetcher.open(fetching, clock=clock, emit=_print_event, browsing=browsing) as fetcher,
+    ):
+
+        def session(pace: float, _task: Task, profile: str = "") -> Session:
+            return fetcher.session(pace, profile=profile)
+
+        scrape = scraper_factory(settings, replace(known, sessions=session)).scraper(task.platform)
+        if scrape is None:
+            there_are = platform_names(settings)
+            raise InvalidInput(
+                unknown_platform(task.platform, there_are), hint=f"known are {', '.join(sorted(there_are))}"
+            )
+        outcome = await stage.run(scrape, task, settings.executor.task_timeout_seconds)
+        await stage.close()
+        return outcome or Retry("it was interrupted")
+
+
+def _print_event(event: Event) -> None:
+    from parcelpost.events import PageFetched
+
+    if isinstance(event, PageFetched):
+        told = f"{event.method} {event.url}: {event.status}, {event.bytes:,} bytes in {event.seconds:.1f} s"
+        print(printable(told), file=sys.stderr)

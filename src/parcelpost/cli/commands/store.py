@@ -1,0 +1,377 @@
+"""The `parcelpost store` commands. Backup, restore and salvage are in `store_backup`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from parcelpost.cli.commands import results, store_backup, tasks
+from parcelpost.cli.health.summary import (
+    attention_lines,
+    failed_text,
+    opener_text,
+    outbox_text,
+    pause_lines,
+    queue_lines,
+    used_text,
+)
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath, Yes, store_command, with_settings
+from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
+from parcelpost.cli.selection import TaskIds
+from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
+from parcelpost.model import TaskStatus
+
+if TYPE_CHECKING:
+    from parcelpost.cli.health.store_status import StoreStatus
+    from parcelpost.worker.identity import MetGateway
+
+
+STATUS_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store status
+  parcelpost store status --store /srv/parcelpost/parcelpost.db
+  parcelpost store status --json | jq .queue.unsynced
+"""
+
+
+def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Show how the store is: what waits, what takes room, what needs attention.
+
+    The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
+    """
+    from parcelpost.cli import context
+    from parcelpost.cli.health import store_status
+
+    found = context.run_async(store, store_status.gather_status(store))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(_status_lines(found))
+
+
+def _status_lines(found: StoreStatus) -> Iterator[str]:
+    yield from attention_lines(found.problems)
+    yield ""
+    yield from fields(_status_facts(found))
+    yield ""
+    yield from queue_lines(found.queue, found.platforms)
+    yield from pause_lines(found.paused)
+
+
+def _status_facts(found: StoreStatus) -> Iterator[tuple[str, str | None]]:
+    usage = found.usage
+    yield "store", f"{found.path} (schema version {found.schema_version})"
+    yield "last change", found.last_change or "none yet"
+    yield "outbox", outbox_text(found.queue)
+    yield "failed", failed_text(found.failures)
+    yield "used", used_text(usage, found.used_percent)
+    parts = (
+        ("database", usage.database),
+        ("WAL", usage.wal),
+        ("raw files", usage.raw),
+        ("journal", usage.journal),
+        ("cache, within the database", found.cache_bytes),
+        ("artifacts, within the raw files", found.artifact_bytes),
+    )
+    yield "of which", ", ".join(f"{name} {size(part)}" for name, part in parts)
+    yield "disk", f"{size(usage.disk_free)} free (workers stop below {size(usage.min_free_bytes)})"
+    if usage.lacks_inodes:
+        yield "inodes", f"{usage.free_inodes:,} free (workers stop below {usage.min_free_inodes:,})"
+    if found.newest_backup is not None and found.newest_backup_age_seconds is not None:
+        yield "newest backup", f"{found.newest_backup}, {age(found.newest_backup_age_seconds)} old"
+    yield "backups", f"{len(found.backups):,}"
+    yield "open in", ", ".join(map(opener_text, found.open_in)) or "no process"
+    yield "left by the dead", ", ".join(map(opener_text, found.left_by_dead)) or None
+
+
+CHECK_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store check
+  parcelpost store check --deep
+  parcelpost store check --json | jq '.problems[].remedy'
+"""
+
+
+def check(
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also compare every index with its table, and every page with its hash.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Check that the store is whole: the file, its references, and the pages that wait to be delivered.
+
+    Exits with 1 when something is wrong, and says how to mend it. Only looks: nothing is changed.
+    """
+    from parcelpost.cli import context
+    from parcelpost.cli.health import integrity
+
+    found = context.run_async(store, integrity.check_store(store, deep=deep))
+    if as_json:
+        print_json(found)
+    else:
+        for problem in found.problems:
+            print(f"Problem: {printable(problem.what)}. What to do: {printable(problem.remedy)}.")
+        print("The store is whole." if found.ok else f"{count(len(found.problems), 'problem')} found.")
+        if found.pages:
+            how = "compared with its hash" if deep else "looked for"
+            print(f"{count(found.pages, 'page')} of undelivered results, each {how}.")
+        if found.orphans:
+            remove = store_command("clean", store)
+            print(f"{count(found.orphans, 'page')} named by no result; '{remove}' removes those older than a day.")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+CLEAN_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store clean
+  parcelpost store clean --relieve
+  parcelpost store clean --full --json
+"""
+
+MIGRATE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store migrate
+  parcelpost store migrate --store /srv/parcelpost/parcelpost.db --json
+"""
+
+
+def clean(
+    relieve: Annotated[
+        bool,
+        typer.Option(
+            "--relieve", help="Remove all that was delivered, the cache and artifacts of failures, whatever their age."
+        ),
+    ] = False,
+    full: Annotated[
+        bool,
+        typer.Option("--full", help="Then rebuild the file, if more than a quarter is free. Workers wait that long."),
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what is past its time and give the room back. What was not delivered is never touched."""
+    from parcelpost.cli import context
+
+    removed, given_back = context.run_async(store, _clean(store, relieve=relieve, full=full))
+    if as_json:
+        print_json({"removed": removed, "given_back_bytes": given_back})
+        return
+    print_lines(table(("removed", "count"), [(name.replace("_", " "), number) for name, number in removed.items()]))
+    print(f"The database file gave {size(given_back)} back to the disk.")
+
+
+def migrate(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Bring the store's schema up to this program's version, after a backup. Stop the workers first."""
+    from parcelpost.cli import context
+
+    old, new, copy = context.run_async(store, _migrate(store))
+    if as_json:
+        print_json({"from_version": old, "to_version": new, "backup": copy})
+    elif old == new:
+        print(f"Nothing to do: the store has schema version {new}, as this program needs.")
+    else:
+        print(f"Migrated from schema version {old} to {new}. The store as it was: {copy}")
+
+
+async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
+    """How many of each kind were removed, and by how many bytes the file shrank."""
+    from msgspec import structs
+
+    from parcelpost.cli.context import open_for_writing, require_store
+    from parcelpost.cli.progress import Meter
+
+    require_store(store)
+    before = store.stat().st_size
+    async with open_for_writing(store) as lpm, Meter("cleaning"):
+        cleaned = await (lpm.maintenance.relieve(full=full) if relieve else lpm.maintenance.clean(full=full))
+    return structs.asdict(cleaned), max(0, before - store.stat().st_size)
+
+
+async def _migrate(store: Path) -> tuple[int, int, str | None]:
+    """The versions before and after, and where the backup is."""
+    from parcelpost.cli.context import CLOCK, current_store_options, open_for_reading
+    from parcelpost.cli.progress import Meter
+    from parcelpost.events import Event, StoreOpened
+    from parcelpost.storage import LocalPersistenceManager, migrations
+    from parcelpost.storage.snapshot import copies
+
+    try:
+        async with open_for_reading(store) as database:
+            version = await database.read(migrations.version)
+            return version, version, None
+    except StoreOutdated:
+        events: list[Event] = []
+    async with (
+        Meter("migrating"),
+        LocalPersistenceManager.open(
+            store, options=current_store_options(), clock=CLOCK, emit=events.append, worker="cli", create=False
+        ),
+    ):
+        (opened,) = (event for event in events if isinstance(event, StoreOpened))
+    version = opened.schema_version
+    made = (store.parent / "backups").glob(f"{copies(store)}_before_v{version}_*.db")
+    newest = max(made, key=lambda copy: copy.name, default=None)
+    return version - len(opened.migrated), version, str(newest) if newest else None
+
+
+UPSTREAM_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store upstream
+  parcelpost store upstream --worker-id hartford-2
+  parcelpost store upstream --accept-gateway
+"""
+
+
+class UpstreamIdentity(Struct, frozen=True, kw_only=True):
+    """Who the store is upstream."""
+
+    worker_id: str | None
+    """None: no worker has run yet."""
+    gateways: list[MetGateway]
+    """By address: which one was met there first."""
+
+
+def upstream(
+    worker_id: Annotated[
+        str | None,
+        typer.Option("--worker-id", metavar="ID", help="Be this worker upstream, whatever the store still holds."),
+    ] = None,
+    accept_gateway: Annotated[
+        bool,
+        typer.Option("--accept-gateway", help="Work with the gateway that answers next, though it is another."),
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show which worker this store is upstream, and which gateways it works with, or change that.
+
+    Every process on the store collects, delivers and beats under one worker id. Tasks collected under another id may
+    stay in that one's list at the gateway: change it only if the gateway no longer knows the old one. Another gateway
+    than the one that the store met first at an address gets nothing, until it is accepted.
+    """
+    from parcelpost.cli import context
+
+    if worker_id is None and not accept_gateway:
+        found = context.run_async(store, _read_identity(store))
+    else:
+        found = context.run_async(store, _change_identity(store, worker_id, accept_gateway=accept_gateway))
+    if as_json:
+        print_json(found)
+    else:
+        print_lines(fields(_identity_lines(found)))
+
+
+def _identity_lines(found: UpstreamIdentity) -> Iterator[tuple[str, str]]:
+    from parcelpost.protocol.payloads import ledger_name
+
+    yield "worker id", printable(found.worker_id or "none yet: the first worker decides")
+    for one in found.gateways:
+        yield "gateway", printable(f"{one.address}, {ledger_name(one.ledger_id)}, since {one.since:%Y-%m-%d %H:%M} UTC")
+    if not found.gateways:
+        yield "gateway", "none met yet: the one that answers next is taken"
+
+
+async def _read_identity(store: Path) -> UpstreamIdentity:
+    from parcelpost.cli.context import CLOCK, open_for_reading
+    from parcelpost.storage.state import WorkerState
+    from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
+
+    async with open_for_reading(store) as database:
+        state = WorkerState(database, CLOCK)
+        kept = await state.get(WORKER_ID_STATE, WorkerId)
+        gateways = await state.list(GATEWAY_STATE, MetGateway)
+    return UpstreamIdentity(worker_id=kept.worker_id if kept else None, gateways=gateways)
+
+
+async def _change_identity(store: Path, worker_id: str | None, *, accept_gateway: bool) -> UpstreamIdentity:
+    from parcelpost.cli.context import open_for_writing
+    from parcelpost.settings.validation import is_worker_id
+    from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, WorkerId
+
+    if worker_id is not None and not (worker_id and is_worker_id(worker_id)):
+        raise InvalidInput("a worker id is at most 200 visible ASCII characters without spaces")
+    async with open_for_writing(store) as lpm:
+        if worker_id is not None:
+            if peers := lpm.peers():
+                raise StoreInUse(f"{store} is open in {', '.join(peers)}")
+            await lpm.state.put(WORKER_ID_STATE, WorkerId(worker_id))
+        if accept_gateway:
+            await lpm.state.delete_prefix(GATEWAY_STATE)
+    return await _read_identity(store)
+
+
+REQUEUE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store requeue 7f3a9c 81b2d0
+  parcelpost store requeue --failed --platform vgsi
+  parcelpost store requeue --failed --expired --yes
+"""
+
+
+def requeue(
+    task_ids: TaskIds = None,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed tasks.")] = False,
+    expired: Annotated[bool, typer.Option("--expired", help="All expired tasks.")] = False,
+    completed: Annotated[
+        bool, typer.Option("--completed", help="All completed tasks whose result was delivered; or, with ids, those.")
+    ] = False,
+    platform: Platform = None,
+    yes: Yes = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Let ended tasks start anew, as `parcelpost tasks retry` does. Asks first when more than one would change."""
+    from parcelpost.cli.commands import tasks
+    from parcelpost.storage.admin import Selection
+
+    flags = {TaskStatus.FAILED: failed, TaskStatus.EXPIRED: expired, TaskStatus.COMPLETED: completed and not task_ids}
+    flags[TaskStatus.NOT_FOUND] = flags[TaskStatus.COMPLETED]
+    statuses = tuple(status for status, is_wanted in flags.items() if is_wanted)
+    if not task_ids and not statuses:
+        raise InvalidInput("which tasks?", hint="name task ids, or add --failed, --expired or --completed")
+    which = Selection(statuses=statuses, platform=platform)
+    tasks.retry_tasks(which, task_ids, completed=completed, yes=yes, store=store, as_json=as_json)
+
+
+app = typer.Typer(
+    help="Look at and care for the local store.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="""
+    Examples:
+
+    \b
+      parcelpost store status
+      parcelpost store check --deep
+      parcelpost store backup
+    """,
+)
+app.command("status", epilog=STATUS_EXAMPLES)(with_settings(status))
+app.command("check", epilog=CHECK_EXAMPLES)(with_settings(check))
+app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_backup.backup))
+app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
+app.command("salvage", epilog=store_backup.SALVAGE_EXAMPLES)(with_settings(store_backup.salvage))
+app.command("clean", epilog=CLEAN_EXAMPLES)(with_settings(clean))
+app.command("migrate", epilog=MIGRATE_EXAMPLES)(with_settings(migrate))
+app.command("upstream", epilog=UPSTREAM_EXAMPLES)(with_settings(upstream))
+app.command("requeue", epilog=REQUEUE_EXAMPLES, hidden=True)(with_settings(requeue))
+app.add_typer(tasks.app, name="tasks", hidden=True)
+app.add_typer(results.app, name="results", hidden=True)

@@ -1,0 +1,265 @@
+"""`parcelpost store backup`, `restore` and `salvage`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec import Struct
+
+from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, store_command
+from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size
+from parcelpost.errors import InvalidInput, StoreInUse, StoreNotFound
+
+if TYPE_CHECKING:
+    from parcelpost.storage.backup import Backup, Restored
+    from parcelpost.storage.salvage import Salvaged
+
+
+BACKUP_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store backup
+  parcelpost store backup --store /srv/parcelpost/parcelpost.db --json
+"""
+
+RESTORE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store restore --latest
+  parcelpost store restore local_data/backups/parcelpost_20261115T020000.db
+  parcelpost store restore --latest --force
+"""
+
+
+def backup(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """Make a verified backup now, beside the store in backups/. Workers may go on meanwhile.
+
+    Seven are kept; older ones are removed once the new one is verified. Raw files are not part of it.
+    """
+    from parcelpost.cli import context
+
+    made = context.run_async(store, _backup(store))
+    if as_json:
+        print_json(made)
+    else:
+        print(f"Backup made: {made.path} ({size(made.bytes)}). {count(made.removed, 'older one')} removed.")
+
+
+def restore(
+    source: Annotated[Path | None, typer.Argument(help="The backup's file.", metavar="BACKUP")] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="Take the newest backup in backups/.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also replace a store that is in use, newer than the backup, or damaged.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Put a backup in the store's place. The previous store is kept in backups/, never deleted.
+
+    Refuses a backup that is damaged. Without --force also refuses while a worker has the store open, and when the
+    store has changes that the backup lacks.
+    """
+    from parcelpost.cli import context
+
+    if (source is None) is not latest:
+        raise InvalidInput("which backup?", hint="name the backup's file, or add --latest for the newest")
+    done = context.run_async(store, _restore(store, source, force=force))
+    if as_json:
+        print_json(done)
+        return
+    print(f"Restored {done.path}.")
+    print_lines(
+        fields(
+            (
+                ("tasks", done.contents.tasks),
+                ("results", f"{done.contents.results:,}, {done.contents.unsynced:,} not delivered"),
+                ("last change", done.contents.last_change or "none"),
+                ("schema version", done.contents.schema_version),
+                ("previous store", done.previous or "nothing: there was no store"),
+            )
+        )
+    )
+    print(f"Next: '{store_command('check', store)}' says whether every raw file it names is there.")
+
+
+async def _backup(store: Path) -> Backup:
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK, current_store_options, require_store
+    from parcelpost.cli.progress import Meter
+    from parcelpost.storage import backup as backups
+
+    require_store(store)
+    async with Meter("copying pages") as meter:
+        return await asyncio.to_thread(backups.make, store, CLOCK.now(), current_store_options().keep_backups, meter)
+
+
+async def _restore(store: Path, source: Path | None, *, force: bool) -> Restored:
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK, current_store_options
+    from parcelpost.cli.progress import Meter
+    from parcelpost.storage import backup as backups
+    from parcelpost.storage import durable_files, locks
+
+    chosen = _newest_backup(store) if source is None else _named_backup(store, source)
+    live = locks.live_folder(store)
+    await asyncio.to_thread(durable_files.make_folder, live)
+    async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds), Meter("copying pages") as meter:
+        return await asyncio.to_thread(backups.restore, chosen, store, live, CLOCK.now(), force=force, progress=meter)
+
+
+def _newest_backup(store: Path) -> Path:
+    from parcelpost.storage import backup as backups
+
+    found = backups.list_backups(store)
+    if not found:
+        raise StoreNotFound(f"there is no backup in {store.parent / 'backups'}", hint="name the backup's file")
+    return found[-1]
+
+
+def _named_backup(store: Path, source: Path) -> Path:
+    """As given, or, for a bare file name, in the store's own backups."""
+    beside = store.parent / "backups" / source.name
+    chosen = beside if source.name == str(source) and not source.exists() else source
+    if not chosen.is_file():
+        raise StoreNotFound(
+            f"there is no backup at {chosen}", hint=f"'{store_command('status', store)}' names the newest"
+        )
+    return chosen
+
+
+_SHOWN = 20
+
+SALVAGE_EXAMPLES = """
+Examples:
+
+\b
+  parcelpost store salvage
+  parcelpost store salvage --replace
+  parcelpost store salvage --to /mnt/other/salvaged.db --json
+"""
+
+
+class SalvageOutcome(Struct, frozen=True, kw_only=True):
+    salvaged: Salvaged
+    replaced: bool
+    previous: str | None
+    """Where the damaged store is kept."""
+
+
+def salvage(
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Write the new store to this file (default: in backups/)."),
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is kept in backups/.")
+    ] = False,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Copy what can be read of a damaged store into a new one, and list what cannot.
+
+    Stop the workers first. The damaged store is only read. Records are also taken from the files beside their raw
+    pages, and tasks and results that cannot be read from the newest backup; a task whose result is lost is done again.
+    Ctrl-C leaves everything as it was.
+    """
+    from parcelpost.cli import context
+
+    outcome = context.run_async(store, _salvage(store, to, replace=replace))
+    if as_json:
+        print_json(outcome)
+        return
+    found = outcome.salvaged
+    print(f"Salvaged {count(sum(found.rows.values()), 'row')} into {outcome.salvaged.path}.")
+    print_lines(
+        fields(
+            (
+                ("tasks", found.rows.get("tasks", 0)),
+                ("results", f"{found.rows.get('results', 0):,}, {found.undelivered:,} to be delivered"),
+                ("records", f"{found.records_from_files:,} taken from files beside their pages"),
+                ("from backup", _salvaged_counts(found)),
+                ("made again", f"{count(found.tasks_from_results, 'task')} of results whose task was damaged"),
+                ("done again", f"{count(found.tasks_again, 'task')} whose result was damaged"),
+                ("lost", count(found.lost_rows, "row")),
+            )
+        )
+    )
+    for row in found.lost[:_SHOWN]:
+        print(printable(f"  {row.table}: {row.row}: {row.reason}"))
+    if found.lost_rows > _SHOWN:
+        print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
+    if outcome.replaced:
+        print(f"It is in the place of {store}; the damaged one is {outcome.previous}.")
+        print(f"Next: '{store_command('check', store)}', then start the worker: delivery goes on.")
+    else:
+        restore = store_command(f"restore {found.path} --force", store)
+        print(f"Next: '{restore}' puts it in the store's place; the damaged one is kept in backups/.")
+
+
+def _salvaged_counts(found: Salvaged) -> str:
+    if found.backup is None:
+        return "nothing: there is no backup that is whole" if found.lost_rows else "nothing was missing"
+    filled = [
+        count(found.from_backup.get(table, 0), what) for table, what in (("tasks", "task"), ("results", "result"))
+    ]
+    return f"{' and '.join(filled)}, of {found.backup}"
+
+
+async def _salvage(store: Path, to: Path | None, *, replace: bool) -> SalvageOutcome:
+    import asyncio
+
+    from parcelpost.cli.context import CLOCK, current_store_options, openers
+    from parcelpost.cli.progress import Meter
+    from parcelpost.clock import iso
+    from parcelpost.errors import StoreNotFound
+    from parcelpost.storage import backup, durable_files, locks, raw_files, salvage
+    from parcelpost.storage.snapshot import copies
+
+    store = store.resolve()
+    if not store.is_file():
+        raise StoreNotFound(f"there is no store at {store}")
+    now = CLOCK.now()
+    path = to or store.parent / "backups" / f"{copies(store)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
+    if path.exists():
+        raise InvalidInput(f"{path} is there already", hint="name another file with --to")
+    alive, _ = await openers(store)
+    if alive:
+        raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
+    live, raw_root = locks.live_folder(store), raw_files.raw_folder(store)
+    await asyncio.to_thread(durable_files.make_folder, live)
+    cancelled = False
+
+    async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds), Meter("copying rows") as meter:
+        copying = asyncio.create_task(
+            asyncio.to_thread(
+                salvage.salvage,
+                store,
+                path,
+                raw_root,
+                iso(now),
+                backups=backup.list_backups(store)[::-1],
+                progress=meter,
+                is_cancelled=lambda: cancelled,
+            )
+        )
+        try:
+            found = await asyncio.shield(copying)
+        except asyncio.CancelledError:
+            cancelled = True
+            await asyncio.wait([copying])
+            if copying.exception() is None:  # it was done a moment before
+                path.unlink()
+            raise
+        previous = None
+        if replace:
+            restored = await asyncio.to_thread(backup.restore, path, store, live, now, force=True)
+            previous = restored.previous
+            if to is None:
+                path.unlink(missing_ok=True)
+    return SalvageOutcome(salvaged=found, replaced=replace, previous=previous)

@@ -1,0 +1,263 @@
+"""What a command works on: the event loop, the local store (for reading or writing) and the gateway's ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from parcelpost.cli.options import current_settings, store_command
+from parcelpost.cli.output import count
+from parcelpost.clock import SystemClock
+from parcelpost.errors import (
+    LedgerError,
+    NotAStore,
+    ParcelpostError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreNotFound,
+    extra_hint,
+)
+from parcelpost.events import Event, OwnerCrashed
+from parcelpost.settings import Settings
+from parcelpost.storage import backup, db, locks, recovery
+from parcelpost.storage.db import LocalDatabase
+from parcelpost.storage.errors import os_error
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.storage.options import StoreOptions
+
+if TYPE_CHECKING:
+    from parcelpost.gateway.ledger.base import Ledger
+    from parcelpost.storage.lpm import LocalPersistenceManager
+
+
+def store_options(settings: Settings) -> StoreOptions:
+    storage, executor = settings.storage, settings.executor
+    return StoreOptions(
+        synchronous=storage.synchronous,
+        busy_timeout_seconds=storage.busy_timeout_seconds,
+        hung_after_seconds=storage.hung_after_seconds,
+        max_bytes=storage.max_bytes,
+        min_free_bytes=storage.min_free_bytes,
+        min_free_inodes=storage.min_free_inodes,
+        max_target_bytes=storage.max_target_bytes,
+        max_result_bytes=storage.max_result_bytes,
+        max_page_bytes=storage.max_page_bytes,
+        cache_max_bytes=storage.cache_max_bytes,
+        cache_ttl=timedelta(hours=storage.cache_ttl_hours),
+        keep_tasks=timedelta(days=storage.keep_tasks_days),
+        keep_results=timedelta(days=storage.keep_results_days),
+        keep_metrics=timedelta(days=storage.keep_metrics_days),
+        keep_sync_log=timedelta(days=storage.keep_sync_log_days),
+        keep_signals=timedelta(days=storage.keep_signals_days),
+        keep_artifacts=timedelta(days=storage.keep_artifacts_days),
+        keep_backups=storage.keep_backups,
+        retry_min=timedelta(seconds=executor.retry_min_seconds),
+        retry_max=timedelta(seconds=executor.retry_max_seconds),
+    )
+
+
+T = TypeVar("T")
+
+CLOCK = SystemClock()
+
+_ONE_MORE_BEAT_SECONDS = 2.5
+
+
+def current_store_options() -> StoreOptions:
+    """As the settings say. Raises InvalidSettings."""
+    return store_options(current_settings())
+
+
+class Opener(Struct, frozen=True, kw_only=True):
+    """A process that has the store open, or had it and died."""
+
+    id: str
+    pid: int | None
+    since: str | None
+    silent_seconds: float = 0.0
+    """How long a process that is alive has given no sign of it; 0 while it does."""
+
+
+def run_async(store: Path, work: Coroutine[Any, Any, T]) -> T:
+    """Raises what the work raises; an error of the operating system as the StoreError it means."""
+    try:
+        return asyncio.run(work)
+    except BrokenPipeError:
+        raise
+    except StoreError as error:
+        with_store_name(error, store)
+        raise
+    except OSError as error:
+        raise os_error(error, Path(error.filename or store)) from error
+
+
+def with_store_name(error: StoreError, store: Path) -> StoreError:
+    """With the store's name in what to do about damage: it is told where other stores may be meant."""
+    if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
+        check = store_command("check", store)
+        error.hint = f"run '{check}': it says whether to salvage what can be read, or to restore a backup"
+    return error
+
+
+@asynccontextmanager
+async def open_for_reading(store: Path, *, patience: float | None = None) -> AsyncIterator[LocalDatabase]:
+    """The store as it is, for `read`: nothing is created, migrated or recovered.
+
+    `patience`: seconds to wait for another program's lock, where that is less than the settings say.
+    Also on a full disk, as long as no other process has it open: then one that has makes room for both.
+    """
+    require_store(store)
+    opts = current_store_options()
+    if patience is not None:
+        opts = replace(opts, busy_timeout_seconds=min(patience, opts.busy_timeout_seconds))
+    async with AsyncExitStack() as stack:
+        try:
+            database = await stack.enter_async_context(
+                LocalDatabase.open(store, opts, CLOCK, create=False, migrate=False)
+            )
+        except StoreFull:
+            if (await openers(store))[0]:
+                raise
+            database = await stack.enter_async_context(LocalDatabase.open_frozen(store, opts))
+        yield database
+
+
+@asynccontextmanager
+async def open_for_writing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
+    """The store opened as a worker does, with crashed processes recovered. Never created, never migrated."""
+    from parcelpost.storage.lpm import LocalPersistenceManager
+
+    require_store(store)
+    async with LocalPersistenceManager.open(
+        store,
+        options=current_store_options(),
+        clock=CLOCK,
+        emit=_print_recovery,
+        worker="cli",
+        create=False,
+        migrate=False,
+    ) as lpm:
+        yield lpm
+
+
+def require_store(store: Path) -> None:
+    """Looks at the file's first bytes only, so that another program's file is never touched.
+
+    Raises StoreNotFound, NotAStore, StoreGone where a process has it open, or StoreCorrupt where backups say that a
+    store was here.
+    """
+    if not store.exists():
+        recovery.check_not_moved(store)
+        raise StoreNotFound(f"there is no store at {store}")
+    if store.is_dir():
+        raise NotAStore(f"{store} is a folder", hint="give --store the path of the store's file")
+    if problem := db.file_problem(store) or ("" if store.stat().st_size else "is empty"):
+        if backup.list_backups(store):
+            raise StoreCorrupt(f"{store} {problem}, but there are backups of a store beside it")
+        raise NotAStore(f"{store} {problem}")
+
+
+async def openers(store: Path, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
+    """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
+    live = locks.live_folder(store)
+    if not live.is_dir():
+        return [], []
+    try:
+        async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds):
+            alive, dead = locks.owners(live)
+    except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
+        alive, dead = locks.owners(live)
+    silent = await _silent_seconds(live, alive) if with_silence else {}
+    return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
+
+
+async def _silent_seconds(live: Path, alive: list[str]) -> dict[str, float]:
+    """Those that give no sign of life, and for how long, in seconds by the machine's clock.
+
+    As that may have been set, or the machine may have slept, they are given the time for one more.
+    """
+    now, longest = CLOCK.now().timestamp(), current_store_options().hung_after_seconds
+    beats = {one: beat for one in alive if (beat := locks.last_beat(live, one)) is not None}
+    late = {one: beat for one, beat in beats.items() if abs(now - beat) > longest}
+    if late:
+        await CLOCK.sleep(_ONE_MORE_BEAT_SECONDS)
+    return {one: max(now - beat, longest) for one, beat in late.items() if locks.last_beat(live, one) == beat}
+
+
+def _opener(live: Path, owner_id: str, silent_seconds: float = 0.0) -> Opener:
+    facts = locks.owner_info(live, owner_id)
+    return Opener(
+        id=owner_id,
+        pid=facts.pid if facts else None,
+        since=facts.since if facts else None,
+        silent_seconds=silent_seconds,
+    )
+
+
+def _print_recovery(event: Event) -> None:
+    if isinstance(event, OwnerCrashed) and (event.tasks_recovered or event.tasks_given_up or event.raw_files_restored):
+        print(
+            f"note: {event.owner} crashed with the store open: {count(event.tasks_recovered, 'task')} recovered, "
+            f"{event.tasks_given_up:,} given up, {count(event.raw_files_restored, 'raw file')} restored",
+            file=sys.stderr,
+        )
+
+
+@asynccontextmanager
+async def open_or_create(store: Path) -> AsyncIterator[LocalPersistenceManager]:
+    """As `changing`, but a store that is not there is made first."""
+    if not store.exists():
+        async with LocalPersistenceManager.open(store, options=current_store_options(), clock=CLOCK, worker="cli"):
+            pass
+    async with open_for_writing(store) as lpm:
+        yield lpm
+
+
+_POSTGRES = ("postgresql://", "postgres://")
+_IN_EXTRA = {"asyncpg": "postgres"}
+
+
+@contextmanager
+def needed_packages() -> Iterator[None]:
+    """Raises ParcelpostError that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("parcelpost"):
+            raise
+        extras = ",".join(dict.fromkeys(("gateway", _IN_EXTRA.get(error.name or "", "gateway"))))
+        raise ParcelpostError(
+            f"the gateway needs the package {error.name}, which is not installed",
+            hint=extra_hint(extras),
+        ) from error
+
+
+@asynccontextmanager
+async def connect_ledger(database: str | None, *, make: bool = False) -> AsyncIterator[Ledger]:
+    """The ledger that was named, else the settings'. An SQLite file that is not there is made only if `make` is set.
+
+    Raises LedgerError, LedgerUnavailable and InvalidSettings.
+    """
+
+    server = current_settings().server
+    where = database or server.database
+    if not make and not where.startswith(_POSTGRES) and not Path(where).exists():
+        raise LedgerError(
+            f"there is no ledger at {where}",
+            hint="name the one that is meant with --database or server.database",
+        )
+    with needed_packages():
+        from parcelpost.gateway.ledger.factory import open_ledger
+
+        async with open_ledger(where, server.max_attempts, CLOCK) as opened:
+            yield opened

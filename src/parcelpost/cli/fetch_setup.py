@@ -1,0 +1,92 @@
+"""Builds fetch options, browser options and the browser pool from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+
+from msgspec import structs
+
+from parcelpost import __version__
+from parcelpost.cli.options import profiles_folder
+from parcelpost.clock import Clock
+from parcelpost.events import Emit
+from parcelpost.model import BrowserState
+from parcelpost.scrapers.browser.base import BrowserOptions, RenderContext
+from parcelpost.scrapers.browser.pool import BrowserPool
+from parcelpost.scrapers.fetch.exchange import FetchOptions
+from parcelpost.settings import Settings
+from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
+from parcelpost.storage.lpm import LocalPersistenceManager
+
+
+def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOptions:
+    fetch = settings.fetch
+    contact = f" (+{fetch.contact})" if fetch.contact else ""
+    return FetchOptions(
+        user_agent=fetch.user_agent or f"parcelpost/{__version__}{contact}",
+        pace_seconds=fetch.pace_seconds,
+        concurrency_per_host=fetch.concurrency_per_host,
+        timeout_seconds=fetch.timeout_seconds,
+        max_page_bytes=min(fetch.max_page_bytes, settings.storage.max_page_bytes),
+        proxy=fetch.proxy,
+        proxy_login=environment.get(PROXY_LOGIN_VARIABLE, ""),
+        allow_private=fetch.allow_private,
+        obey_robots=fetch.obey_robots,
+    )
+
+
+def browser_options(settings: Settings) -> BrowserOptions:
+    """The settings have the options' names."""
+    return BrowserOptions(**structs.asdict(settings.browser))
+
+
+@asynccontextmanager
+async def browser_pool(
+    settings: Settings, lpm: LocalPersistenceManager, clock: Clock, emit: Emit
+) -> AsyncIterator[tuple[BrowserPool, RenderContext]]:
+    """Nothing is started before a task needs it."""
+    options = browser_options(settings)
+    async with BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=clock, emit=emit) as pool:
+        yield (
+            pool,
+            RenderContext(lender=pool, options=options, profiles=profiles_folder(lpm.path), artifacts=lpm.artifacts),
+        )
+
+
+@asynccontextmanager
+async def browser_pool_without_store(settings: Settings, clock: Clock, emit: Emit) -> AsyncIterator[RenderContext]:
+    """For a command that ends soon. Profiles are those of the store that the settings name."""
+    options = browser_options(settings)
+    async with BrowserPool.open(options, _NullBrowserLedger(), owner="", clock=clock, emit=emit) as pool:
+        yield RenderContext(lender=pool, options=options, profiles=profiles_folder(Path(settings.storage.path)))
+
+
+class _NullBrowserLedger:
+    """A BrowserLedger that nobody reads."""
+
+    def __init__(self) -> None:
+        self._ids = count(1)
+
+    async def add(self, state: BrowserState) -> int:
+        return next(self._ids)
+
+    async def put(self, state: BrowserState) -> None:
+        pass
+
+    async def all(self) -> list[BrowserState]:
+        return []
+
+    async def orphans(self) -> list[BrowserState]:
+        return []
+
+    async def remove(self, browser_id: int) -> bool:
+        return True
+
+    async def reap(self, state: BrowserState) -> bool:
+        return True
+
+    async def assign(self, task_id: str, browser_id: int | None) -> None:
+        pass

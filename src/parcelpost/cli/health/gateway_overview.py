@@ -1,0 +1,162 @@
+"""The health of a gateway: queue, workers, recent activity and problems."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from parcelpost.cli.health.store_status import Problem
+from parcelpost.cli.output import age, count
+from parcelpost.gateway.ledger.base import Ledger
+from parcelpost.gateway.models import ActivityRow, QueueRow, TaskState, WorkerRow, WorkerState
+
+_LOOK_BACK = timedelta(minutes=60)
+_RECENT_MINUTES = 5
+
+
+class PlatformQueue(Struct, frozen=True, kw_only=True):
+    platform: str
+    priority: int
+    queued: int
+    leased: int
+    done: int
+    not_found: int
+    failed: int
+    dead: int
+    oldest_queued_seconds: float
+
+
+class WorkerSummary(Struct, frozen=True, kw_only=True):
+    worker_id: str
+    state: WorkerState
+    alive: bool
+    last_seen_seconds: float
+    leases: int
+    active_tasks: int
+    completed_last_minute: int
+    failed_last_minute: int
+    unsynced: int
+    oldest_unsynced_seconds: float
+    version: str
+    paused: bool
+    platforms: tuple[str, ...]
+    pending_commands: tuple[str, ...]
+
+
+class GatewayOverview(Struct, frozen=True, kw_only=True):
+    well: bool
+    problems: list[Problem]
+    workers: list[WorkerSummary]
+    queue: list[PlatformQueue]
+    totals: dict[str, int]
+    """Tasks by state."""
+    last_minutes: dict[str, int]
+    """What happened in the last whole five minutes and since, by outcome."""
+    last_hour: dict[str, int]
+    counts: dict[str, int]
+    """parcels, liens, results."""
+
+
+async def gather_gateway(ledger: Ledger, now: datetime) -> GatewayOverview:
+    """Only looks. Raises LedgerUnavailable."""
+    rows = await ledger.queue()
+    workers = [_worker(row, now) for row in await ledger.workers()]
+    activity = await ledger.activity(now - _LOOK_BACK)
+    totals = Counter[str]()
+    for row in rows:
+        totals[row.state] += row.tasks
+    problems = [*_problems(totals, workers), *_unwanted_platforms(rows, workers)]
+    return GatewayOverview(
+        well=not problems,
+        problems=problems,
+        workers=workers,
+        queue=_queue(rows, now),
+        totals={state: totals[state] for state in TaskState},
+        last_minutes=_outcomes(activity, now - timedelta(minutes=_RECENT_MINUTES)),
+        last_hour=_outcomes(activity, now - _LOOK_BACK),
+        counts=dict(await ledger.counts()),
+    )
+
+
+def _problems(totals: Counter[str], workers: Sequence[WorkerSummary]) -> Iterator[Problem]:
+    alive = [one for one in workers if one.alive]
+    if totals[TaskState.QUEUED] and not alive:
+        what = f"{count(totals[TaskState.QUEUED], 'task')} to do and no worker is alive"
+        yield Problem(what, "start one with 'parcelpost run --gateway URL'")
+    elif totals[TaskState.QUEUED] and all(one.paused for one in alive):
+        yield Problem("every worker is paused", "run 'parcelpost gateway order resume --all'")
+    for state, why in ((TaskState.DEAD, "no worker came back with"), (TaskState.FAILED, "workers gave up")):
+        if totals[state]:
+            what = f"{why} {count(totals[state], 'task')}"
+            yield Problem(what, f"look into it, then 'parcelpost gateway requeue --state {state.value}'")
+    if gone := [one for one in workers if not one.alive and one.leases]:
+        names = ", ".join(f"{one.worker_id} ({age(one.last_seen_seconds)})" for one in gone[:5])
+        yield Problem(f"silent with tasks in hand: {names}", "nothing to do: their tasks come back when leases end")
+
+
+def _unwanted_platforms(rows: Sequence[QueueRow], workers: Sequence[WorkerSummary]) -> Iterator[Problem]:
+    """Platforms with tasks to do that nobody asks for. A worker that names no platforms may take any."""
+    alive = [one for one in workers if one.alive]
+    if not alive or not all(one.platforms for one in alive):
+        return
+    wanted = {name for one in alive for name in one.platforms}
+    waiting = Counter[str]()
+    for row in rows:
+        if row.state == TaskState.QUEUED and row.platform not in wanted:
+            waiting[row.platform] += row.tasks
+    for platform, tasks in sorted(waiting.items()):
+        verb = "waits" if tasks == 1 else "wait"
+        what = f"{count(tasks, 'task')} of {platform} {verb}, and no worker that is alive works on that platform"
+        yield Problem(what, "check its name, or start a worker that has the platform")
+
+
+def _worker(row: WorkerRow, now: datetime) -> WorkerSummary:
+    beat = row.beat
+    queue = beat.queue or {}
+    silent = now - row.last_seen_at
+    return WorkerSummary(
+        worker_id=beat.worker_id,
+        state=row.state(now),
+        alive=row.is_alive(now),
+        last_seen_seconds=max(silent.total_seconds(), 0.0),
+        leases=row.leases,
+        active_tasks=beat.active_tasks,
+        completed_last_minute=beat.completed_last_minute,
+        failed_last_minute=beat.failed_last_minute,
+        unsynced=queue.get("unsynced", 0),
+        oldest_unsynced_seconds=beat.oldest_unsynced_seconds,
+        version=beat.version,
+        paused=beat.paused,
+        platforms=beat.platforms,
+        pending_commands=row.awaited_commands(now),
+    )
+
+
+def _queue(rows: Sequence[QueueRow], now: datetime) -> list[PlatformQueue]:
+    tasks: dict[tuple[str, int], Counter[str]] = {}
+    oldest: dict[tuple[str, int], datetime] = {}
+    for row in rows:
+        key = row.platform, row.priority
+        tasks.setdefault(key, Counter())[row.state] += row.tasks
+        if row.oldest_at is not None:
+            oldest[key] = row.oldest_at
+    return [
+        PlatformQueue(
+            platform=platform,
+            priority=priority,
+            oldest_queued_seconds=max((now - oldest.get((platform, priority), now)).total_seconds(), 0.0),
+            **{state.value: found[state] for state in TaskState},
+        )
+        for (platform, priority), found in sorted(tasks.items())
+    ]
+
+
+def _outcomes(activity: Sequence[ActivityRow], since: datetime) -> dict[str, int]:
+    found = Counter[str]()
+    for row in activity:
+        if row.minute >= since:
+            found[row.outcome] += row.count
+    return dict(found)

@@ -1,0 +1,273 @@
+"""Maps the columns of a file to task fields and makes a task of each row."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.cli.importer.readers import BadRow, Row
+from parcelpost.cli.platform_names import KnownPlatforms
+from parcelpost.errors import InvalidInput
+from parcelpost.model import Json, Priority, Source, Target, Task
+from parcelpost.places import normalized
+
+NEEDED = ("platform", "parcel_id")
+EXPECTED = ("state", "county")
+
+# The clearer name goes first: of two columns that could be meant, it wins.
+_COLUMN_NAMES: dict[str, tuple[str, ...]] = {
+    "platform": ("platform", "platformname"),
+    "parcel_id": (
+        "parcelid", "parcel", "parcelnumber", "parcelno", "parcelnum", "parcelnbr", "apn", "assessorparcelnumber",
+        "pin", "pinnumber", "ain", "folio", "folionumber", "foliono", "account", "accountnumber", "accountno",
+        "acct", "acctno",
+    ),
+    "state": ("state", "statecode", "stateabbr"),
+    "county": ("county", "countyname"),
+    "url": ("url", "link", "pageurl", "parcelurl", "propertyurl", "href"),
+    "priority": ("priority",),
+    "max_retries": ("maxretries",),
+    "task_id": ("taskid", "id"),
+}  # fmt: skip
+FIELDS = tuple(_COLUMN_NAMES)
+
+
+class ColumnPlan(Struct, frozen=True, kw_only=True):
+    """What becomes of every column."""
+
+    fields: dict[str, str]
+    """Field -> its column."""
+    extra: dict[str, str]
+    """Other column -> its name in target.extra."""
+    unused: tuple[str, ...] = ()
+    """Columns of fields that an option gives for all rows."""
+
+    def missing(self, constants: Mapping[str, str], of: Sequence[str] = NEEDED) -> list[str]:
+        return [field for field in of if field not in self.fields and field not in constants]
+
+
+class Columns:
+    """Plans for rows, by what the operator said (`mapped`: field -> column) and by clear names."""
+
+    def __init__(
+        self, mapped: Mapping[str, str], constants: Mapping[str, str], platforms: KnownPlatforms | None = None
+    ) -> None:
+        """`platforms`: those that are known, with their counties; None: any will do."""
+        self._mapped = mapped
+        self.platforms = platforms
+        self.constants = constants
+        """Field -> its value in all rows."""
+        self._last: tuple[tuple[str, ...], ColumnPlan] = ((), ColumnPlan(fields={}, extra={}))
+
+    def plan(self, columns: tuple[str, ...]) -> ColumnPlan:
+        """Rows nearly always have the columns of the row before."""
+        if self._last[0] != columns:
+            self._last = (columns, self._new_plan(columns))
+        return self._last[1]
+
+    def checked_plan(self, columns: tuple[str, ...], where: str) -> ColumnPlan:
+        """For the first rows. Raises InvalidInput where a needed column, or one that was named, is not there."""
+        plan = self.plan(columns)
+        found = ", ".join(map(repr, columns))
+        for field, column in self._mapped.items():
+            if field not in plan.fields:
+                raise InvalidInput(f"{where} has no column {column!r}", hint=f"its columns are {found}")
+        if missing := plan.missing(self.constants):
+            words = " ".join(_example(field, plan) for field in missing)
+            raise InvalidInput(
+                f"{where} has no column that is clearly the {' or the '.join(missing)}; its columns are {found}",
+                hint=f"say which it is, such as: {words}",
+            )
+        return plan
+
+    def _new_plan(self, columns: tuple[str, ...]) -> ColumnPlan:
+        plain = {column: _plain_name(column) for column in columns}
+        found = {field: self._find(field, plain) for field in FIELDS}
+        fields = {field: column for field, column in found.items() if column and field not in self.constants}
+        taken = set(fields.values())
+        unused = tuple(c for f, c in found.items() if c and f in self.constants and c not in taken)
+        rest = [column for column in columns if column not in taken and column not in unused]
+        return ColumnPlan(fields=fields, extra={column: _extra_name(column) for column in rest}, unused=unused)
+
+    def _find(self, field: str, plain: Mapping[str, str]) -> str | None:
+        """The field's column: as the operator wrote it, or one whose plain name is that."""
+        named = self._mapped.get(field)
+        if named is None:
+            return _first_match(plain, _COLUMN_NAMES[field])
+        return named if named in plain else _first_match(plain, (_plain_name(named),))
+
+
+def parse_map(pairs: Sequence[str]) -> dict[str, str]:
+    """`--map FIELD=COLUMN` as given. Raises InvalidInput."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        field, sign, column = pair.partition("=")
+        if not sign or field not in FIELDS or not column:
+            raise InvalidInput(
+                f"--map {pair!r} is not FIELD=COLUMN",
+                hint=f"such as --map parcel_id='Tax Key'; the fields are {', '.join(FIELDS)}",
+            )
+        found[field] = column
+    return found
+
+
+def _plain_name(name: str) -> str:
+    """`Parcel ID`, `PARCEL_ID` and `parcel-id` are one name."""
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+def _first_match(plain: Mapping[str, str], names: Sequence[str]) -> str | None:
+    for name in names:
+        for column, found in plain.items():
+            if found == name:
+                return column
+    return None
+
+
+def _extra_name(column: str) -> str:
+    """Names of the target's own fields are not free: such a column, passed over for another, says what it is."""
+    return f"column {column}" if column in FIELDS else column
+
+
+def _example(field: str, plan: ColumnPlan) -> str:
+    if field == "platform":
+        return "--platform NAME"
+    column = next(iter(plan.extra), "COLUMN")
+    return f"--map {field}={shlex.quote(column)}"
+
+
+_PRIORITIES = {str(int(one)): one for one in Priority} | {one.name.lower(): one for one in Priority}
+_PRIORITIES["low"] = Priority.BATCH  # as the gateway calls it
+_ID_PARCEL_CHARS = 32
+_ID_DIGITS = 16
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9._-]")
+_ROUNDED = re.compile(r"\d(\.\d+)?E\+\d+", re.IGNORECASE)
+_AS_FORMULA = re.compile(r'="(.*)"')
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def task_or_bad(row: Row | BadRow, columns: Columns) -> Task | BadRow:
+    if isinstance(row, BadRow):
+        return row
+    try:
+        return task_from_row(row.values, columns)
+    except InvalidInput as error:
+        return BadRow(row.number, str(error))
+
+
+def task_from_row(values: Mapping[str, Json], columns: Columns) -> Task:
+    """Raises InvalidInput that names the field at fault."""
+    values = flatten(values)
+    plan = columns.plan(tuple(values))
+    fields = {field: field_text(field, values[column]) for field, column in plan.fields.items()}
+    extra = {name: values[column] for column, name in plan.extra.items() if values[column] not in ("", None)}
+    fields |= columns.constants
+    if columns.platforms is not None and fields.get("platform"):
+        fields["platform"] = columns.platforms.spelled(fields["platform"])
+    task = make_task(fields, extra, Source.LOCAL_FILE)
+    if columns.platforms is not None:
+        columns.platforms.check(task)
+    return task
+
+
+def make_task(fields: Mapping[str, str], extra: Mapping[str, Json], source: Source) -> Task:
+    """A task of these fields, by their names in `columns.FIELDS`; '' and absent are the same."""
+    get = fields.get
+    for field in ("platform", "parcel_id"):
+        if not get(field):
+            raise InvalidInput(f"{field} is empty")
+    target = normalized(
+        Target(
+            parcel_id=_parcel_id(fields["parcel_id"]),
+            state=get("state", ""),
+            county=get("county", ""),
+            url=get("url", ""),
+            extra=extra,
+        )
+    )
+    options: dict[str, Any] = {}
+    if priority := get("priority"):
+        options["priority"] = _priority(priority)
+    if retries := get("max_retries"):
+        options["max_retries"] = _whole_number("max_retries", retries)
+    platform = fields["platform"]
+    task_id = get("task_id") or derived_id(platform, target)
+    return Task(task_id=task_id, platform=platform, target=target, source=source, **options)
+
+
+def derived_id(platform: str, target: Target) -> str:
+    """The same for the same parcel of the same platform, however often and from wherever it is added.
+
+    It begins with the parcel: a person recognizes it, and a sorted file goes into the store's index in that order. It
+    does not begin with `-`, which a command line takes for an option.
+    """
+    try:
+        content = _encode((*_id_key(platform, target), target.parcel_id, target.url, target.extra))
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"target is not JSON: {error}") from None
+    parcel = _NOT_PLAIN.sub("-", target.parcel_id[:_ID_PARCEL_CHARS])
+    return f"{parcel}-{hashlib.sha256(content).hexdigest()[:_ID_DIGITS]}".lstrip("-")
+
+
+def is_same_parcel(one: Task, other: Task) -> bool:
+    """Whether both order the same parcel of the same platform: a task id means one parcel only."""
+    return _parcel_key(one) == _parcel_key(other)
+
+
+def _parcel_key(task: Task) -> tuple[str, ...]:
+    return *_id_key(task.platform, task.target), task.target.parcel_id
+
+
+def _id_key(platform: str, target: Target) -> tuple[str, ...]:
+    return platform.lower(), target.state, target.county
+
+
+def flatten(values: Mapping[str, Json]) -> Mapping[str, Json]:
+    """An entry may be written as the gateway does, with its `target` inside, and with what else there is in `extra`."""
+    for name in ("target", "extra"):
+        inner = values.get(name)
+        if isinstance(inner, dict):
+            values = {column: value for column, value in values.items() if column != name} | inner
+    return values
+
+
+def field_text(field: str, value: Json) -> str:
+    if type(value) is int:
+        value = str(value)
+    elif value is None:
+        return ""
+    elif type(value) is not str:
+        raise InvalidInput(f"{field} must be text, not {value!r:.60}")
+    text: str = value.replace("\N{NO-BREAK SPACE}", " ").strip()
+    if not text.isprintable():
+        what = "a line break: is a quote missing?" if "\n" in text else "a sign that cannot be printed"
+        raise InvalidInput(f"{field} holds {what}")
+    return text
+
+
+def _parcel_id(text: str) -> str:
+    if formula := _AS_FORMULA.fullmatch(text):  # how spreadsheets keep zeros at the front
+        text = formula[1]
+    if _ROUNDED.fullmatch(text):
+        raise InvalidInput(f"parcel_id {text} was rounded by a spreadsheet: save that column as text")
+    return text
+
+
+def _priority(text: str) -> Priority:
+    found = _PRIORITIES.get(text.lower())
+    if found is None:
+        raise InvalidInput(f"priority {text!r:.60} is not one of urgent, high, normal, batch or 1 to 4")
+    return found
+
+
+def _whole_number(field: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput(f"{field} must be a whole number, not {text!r:.60}")
+    return int(text)

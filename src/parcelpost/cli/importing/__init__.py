@@ -1,1 +1,0 @@
-"""Parcels from a file: bytes -> rows -> tasks -> the store."""

@@ -1,1 +1,0 @@
-"""What `parcelpost tasks` and `parcelpost results` share: filters, lists, and a person's operation on many at once."""

@@ -1,0 +1,97 @@
+"""The history of one task, from its arrival to the receipt of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from parcelpost.cli.context import open_for_reading
+from parcelpost.cli.health.integrity import page_sha256
+from parcelpost.cli.output import Cell, size
+from parcelpost.errors import InvalidInput
+from parcelpost.model import OutboxEntry, TaskInfo
+from parcelpost.storage import artifacts, outbox, results, tasks
+from parcelpost.storage.artifacts import StoredArtifacts
+from parcelpost.storage.raw_files import inside, raw_folder
+
+
+class HistoryStep(Struct, frozen=True):
+    at: datetime
+    what: str
+
+
+class RawPage(Struct, frozen=True, kw_only=True):
+    """The raw file of a result."""
+
+    path: str
+    bytes: int
+    """On disk, packed."""
+    state: str
+    """whole, missing or damaged."""
+
+
+class TaskHistory(Struct, frozen=True, kw_only=True):
+    task: TaskInfo
+    result: OutboxEntry | None
+    artifacts: StoredArtifacts | None
+    page: RawPage | None
+    children: int
+    """Tasks that stand for further records of its page."""
+    history: list[HistoryStep]
+
+
+async def task_history(store: Path, task_id: str, hint: str) -> TaskHistory:
+    """Raises InvalidInput where there is no such task."""
+    async with open_for_reading(store) as database:
+        task = await database.read(tasks.get, task_id)
+        if task is None:
+            raise InvalidInput(f"there is no task {task_id!r}", hint=hint)
+        result = await database.read(outbox.get, task_id)
+        kept = await database.read(artifacts.get, task_id)
+        children = await database.read(results.count_children, task_id)
+    page = _raw_page(store, result) if result else None
+    steps = sorted(_steps(task, result, kept), key=lambda step: step.at)
+    return TaskHistory(task=task, result=result, artifacts=kept, page=page, children=children, history=steps)
+
+
+def page_facts(page: RawPage | None) -> Iterator[tuple[str, Cell]]:
+    if page is not None:
+        yield "page", page.path
+        yield "page is", f"{page.state}{f', {size(page.bytes)}' if page.bytes else ''}"
+
+
+def artifact_text(store: Path, path: str | None) -> str | None:
+    """Where the file is; a path that a record brought itself may lead anywhere, and is shown as it is."""
+    return str(raw_folder(store) / path) if path and path.startswith("artifacts/") else path
+
+
+def _raw_page(store: Path, entry: OutboxEntry) -> RawPage | None:
+    if entry.html_path is None:
+        return None
+    path = inside(raw_folder(store), entry.html_path)
+    if not path.is_file():
+        return RawPage(path=str(path), bytes=0, state="missing")
+    state = "whole" if page_sha256(path) == entry.raw_sha256 else "damaged"
+    return RawPage(path=str(path), bytes=path.stat().st_size, state=state)
+
+
+def _steps(task: TaskInfo, result: OutboxEntry | None, kept: StoredArtifacts | None) -> Iterator[HistoryStep]:
+    known = [(task.created_at, f"stored, from {task.task.source}"), (task.started_at, "last started")]
+    if kept:
+        known.append((kept.created_at, "an attempt in a browser failed"))
+    if task.available_at:
+        known.append((task.available_at, f"next try, after {task.retries:,} that failed"))
+    if task.completed_at:
+        known.append((task.completed_at, f"ended: {task.status.label}{f', {task.error_text}' if task.error else ''}"))
+    if result:
+        known += [
+            (result.scraped_at if result.data is not None else None, "page scraped"),
+            (result.created_at, "record stored" if result.data is not None else "report stored"),
+            (result.raw_synced_at, "page delivered"),
+            (result.synced_at, "delivered"),
+            (result.rejected_at, f"rejected: {result.last_error_text or 'no reason was given'}"),
+        ]
+    return (HistoryStep(at, what) for at, what in known if at is not None)

@@ -1,0 +1,135 @@
+"""Builds a worker from the settings: the composition root of `parcelpost run`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from parcelpost.cli.components import known_sites, open_upstream, scraper_factory, secret_warnings
+from parcelpost.cli.context import store_options
+from parcelpost.cli.fetch_setup import browser_pool, fetch_options
+from parcelpost.cli.health.readiness import check_ready
+from parcelpost.cli.health.summary import failures_text
+from parcelpost.cli.systemd import Service
+from parcelpost.clock import SystemClock
+from parcelpost.events import Emit, Event
+from parcelpost.log import make_log
+from parcelpost.scrapers.fetch.client import PageFetcher
+from parcelpost.settings import Settings
+from parcelpost.storage.lpm import LocalPersistenceManager
+from parcelpost.worker import probes
+from parcelpost.worker.context import Context
+from parcelpost.worker.control import Control
+from parcelpost.worker.identity import process_name, settle_worker_id
+from parcelpost.worker.worker import Tools, Worker
+
+if TYPE_CHECKING:
+    from parcelpost.telemetry import Telemetry
+
+
+@asynccontextmanager
+async def open_worker(
+    settings: Settings, environment: Mapping[str, str], control: Control, *, progress_seconds: float
+) -> AsyncIterator[Worker]:
+    """Opens everything that a worker needs, and closes it. Raises InvalidSettings and StoreError."""
+    if settings.worker.mode == "legacy":  # one task after the other
+        settings = replace(settings, executor=replace(settings.executor, slots=1))
+    clock = SystemClock()
+    telemetry = _telemetry(settings)
+    service = Service(environment)
+    log = make_log(settings.log.level, settings.log.format, sys.stderr)
+    emit = _broadcast(log, service.emit, *([telemetry.emit] if telemetry else []))
+    check_ready(settings, environment)
+    for warning in secret_warnings(settings, environment):
+        print(f"note: {warning}", file=sys.stderr)
+    known = replace(known_sites(settings), clock=clock)
+    async with AsyncExitStack() as stack:
+        lpm = await stack.enter_async_context(
+            LocalPersistenceManager.open(
+                Path(settings.storage.path),
+                options=store_options(settings),
+                clock=clock,
+                emit=emit,
+                worker="worker",
+                waits=True,
+            )
+        )
+        pool, browsing = await stack.enter_async_context(browser_pool(settings, lpm, clock, emit))
+        fetching = fetch_options(settings, environment)
+        fetcher = await stack.enter_async_context(
+            PageFetcher.open(fetching, cache=lpm.cache, clock=clock, emit=emit, browsing=browsing)
+        )
+        worker_id = await settle_worker_id(lpm, settings.worker.id, emit)
+        name = process_name(lpm, worker_id)
+        upstream = await stack.enter_async_context(open_upstream(settings, environment, worker_id, clock, lpm))
+        context = Context(
+            lpm,
+            upstream,
+            scraper_factory(settings, replace(known, sessions=fetcher.session)),
+            settings,
+            control=control,
+            clock=clock,
+            emit=emit,
+            worker_id=worker_id,
+            name=name,
+        )
+        tools = Tools(
+            progress_seconds=progress_seconds,
+            ranking=known.ranking,
+            turns=fetcher.turns,
+            browsers=pool,
+            most_browsers=settings.browser.most,
+            emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),
+            observe=telemetry.observe if telemetry else None,
+        )
+        worker = Worker(context, tools)
+        if service.is_watched:
+            service.stuck, service.problems = worker.stuck, worker.problems
+            worker.supervisor.add("service", service.step)
+        if telemetry:
+            await stack.enter_async_context(probes.served(settings.http, _pages(worker, telemetry), emit))
+        yield worker
+
+
+def _telemetry(settings: Settings) -> Telemetry | None:
+    """None where nobody could read its page."""
+    if not settings.http.port:
+        return None
+    from parcelpost.telemetry import Telemetry
+
+    return Telemetry()
+
+
+def _pages(worker: Worker, telemetry: Telemetry) -> dict[str, probes.Page]:
+    from parcelpost.telemetry import CONTENT_TYPE
+
+    def metrics() -> probes.Answer:
+        return probes.Answer(200, telemetry.page(), CONTENT_TYPE)
+
+    return {
+        "/healthz": lambda: probes.state([f"{name} does not turn" for name in worker.stuck()]),
+        "/readyz": lambda: probes.state(
+            worker.problems(), {"warnings": _warnings(worker), "broken_fields": worker.learning.broken}
+        ),
+        "/metrics": metrics,
+    }
+
+
+def _warnings(worker: Worker) -> list[str]:
+    """What a person should look at though the worker does its work."""
+    failures = worker.janitor.failures
+    lately = [failures_text(failures, "in the last 24 h")] if failures and failures.are_many else []
+    return worker.warnings() + lately
+
+
+def _broadcast(*listeners: Emit) -> Emit:
+    def emit(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return emit

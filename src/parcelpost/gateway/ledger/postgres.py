@@ -1,0 +1,411 @@
+"""The ledger in PostgreSQL, for any number of gateway processes. Needs the extra `postgres`.
+
+A task's row is always locked before its lease's row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+
+from parcelpost.clock import iso
+from parcelpost.errors import InvalidInput, InvalidSettings, LedgerError, LedgerUnavailable, ParcelpostError
+from parcelpost.gateway.ledger import rows, sql
+from parcelpost.gateway.ledger.base import EXPIRED_ERROR, BatchEntry, DedupedBatch, dedupe, lease_ending
+from parcelpost.gateway.ledger.queries import numbered, search_text
+from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.ledger.sql import (
+    CLAIM_WORKER_ID,
+    COUNT_WORKER_IDS,
+    DELETE_WORKER,
+    IDLE_WORKER_ID,
+    RELEASE_WORKER_ID,
+    WORKER_ID_OWNER,
+    SqlLedger,
+    prune_statements,
+)
+from parcelpost.gateway.models import (
+    OFFLINE_AFTER,
+    AddCounts,
+    ExpiredLeases,
+    Grant,
+    IngestedResult,
+    StoreOutcome,
+    TaskOutcome,
+    TaskState,
+    WorkerHeartbeat,
+)
+from parcelpost.model import Task
+
+_CONNECT_SECONDS = 10.0
+_STATEMENT_SECONDS = 60.0
+_STEP_SECONDS = 3_600.0  # an index of a large table takes its time, and others wait for whoever makes it
+_MAX_CONNECTIONS = 10
+
+_SERVER_SETTINGS = {
+    "application_name": "parcelpost gateway",
+    "jit": "off",  # its statements are short: compiling them takes longer than they do
+    "lock_timeout": "30s",
+    "statement_timeout": "55s",
+    "idle_in_transaction_session_timeout": "60s",
+    "timezone": "UTC",
+}
+
+_SCHEMA = Path(__file__).parent / "schema" / "postgres"
+_SCHEMA_LOCK = 0x7061_7263_656C  # "parcel": one process at a time changes the schema
+
+_UNAVAILABLE_CLASSES = {
+    "08",  # the connection
+    "40",  # rolled back: a deadlock, a failed serialization
+    "53",  # no room, no memory, no connection left
+    "55",  # a lock not available
+    "57",  # shutting down, starting up, cancelled
+    "58",  # an I/O error of the server
+}
+_FAILURES = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # used between the server's last word and the end of its connection
+    OSError,
+    TimeoutError,
+    UnicodeEncodeError,
+)
+_READ_ONLY = "25006"  # a standby, for as long as another server takes over
+
+
+@asynccontextmanager
+async def connect(url: str, now: datetime) -> AsyncIterator[asyncpg.Pool[asyncpg.Record]]:
+    """A pool that connects anew by itself, to a database whose schema is up to date."""
+    with translate_errors():
+        pool = await _pool(url)
+    try:
+        with translate_errors():
+            await _bring_up_to_date(pool, now)
+        yield pool
+    finally:
+        pool.terminate()  # every call is one transaction: there is nothing to wait for
+
+
+async def _pool(url: str) -> asyncpg.Pool[asyncpg.Record]:
+    logging.getLogger("asyncpg").setLevel(logging.CRITICAL)  # its tracebacks while the database is away; events say so
+    try:
+        return await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=_MAX_CONNECTIONS,
+            timeout=_CONNECT_SECONDS,
+            command_timeout=_STATEMENT_SECONDS,
+            server_settings=_SERVER_SETTINGS,
+        )
+    except ValueError as error:  # the driver's own words about an address that it cannot read
+        raise InvalidSettings(f"server.database: {error}") from error
+
+
+async def _bring_up_to_date(pool: asyncpg.Pool[asyncpg.Record], now: datetime) -> None:
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _SCHEMA_LOCK, timeout=_STEP_SECONDS)
+        await connection.execute(sql.VERSION_TABLE)
+        version = await connection.fetchval(sql.SCHEMA_VERSION)
+        for step in sql.migrations_after(version, _SCHEMA):
+            await connection.execute(step.sql, timeout=_STEP_SECONDS)
+            await connection.execute(numbered(sql.RECORD_VERSION), step.version, iso(now))
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except ParcelpostError:
+        raise
+    except _FAILURES as error:
+        translation = _translate(error)
+        if translation is error:
+            raise
+        raise translation from error
+
+
+def _translate(error: Exception) -> Exception:
+    what = f"PostgreSQL: {str(error) or type(error).__name__}"
+    if isinstance(error, asyncpg.PostgresError):
+        return _of_state(error, error.sqlstate or "", what)
+    if isinstance(error, ValueError):  # found by the driver: half a character, a number beyond 64 bits
+        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+    return LedgerUnavailable(what)
+
+
+def _of_state(error: Exception, state: str, what: str) -> Exception:
+    if state[:2] in _UNAVAILABLE_CLASSES or state == _READ_ONLY:
+        return LedgerUnavailable(what)
+    if state[:2] in ("22", "54"):  # no such text or number; too long for an index
+        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+    if state[:2] in ("28", "3D", "3F") or state == "42501":
+        return LedgerError(what, hint="check the user, its rights and the database's name in server.database")
+    return error
+
+
+_ADD_TASKS = """
+INSERT INTO tasks (task_id, platform, type, priority, target, max_retries, max_attempts, created_at, state)
+SELECT t.task_id, t.platform, t.type, t.priority, t.target, t.max_retries, $7, $8, 'queued'
+FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::integer[])
+     AS t (task_id, platform, type, priority, target, max_retries)
+ON CONFLICT (task_id) DO NOTHING
+"""
+
+_GRANT_TASKS = f"SELECT {TASK_COLUMNS} FROM grant_tasks($1, $2, $3, $4, $5) ORDER BY priority, seq"
+
+_EXPIRE_LEASES = """
+WITH over AS MATERIALIZED (
+    SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
+    WHERE l.ended_at IS NULL AND l.expires_at <= $1
+    ORDER BY l.expires_at LIMIT $2 FOR UPDATE OF t SKIP LOCKED
+), ended AS (
+    UPDATE leases l SET ended_at = $1, ended_as = 'expired' FROM over
+    WHERE l.lease_id = over.lease_id AND l.ended_at IS NULL AND l.expires_at <= $1 RETURNING l.task_id
+)
+UPDATE tasks t
+SET state = CASE WHEN t.attempts < t.max_attempts THEN 'queued' ELSE 'dead' END,
+    ended_at = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $1 END,
+    error = CASE WHEN t.attempts < t.max_attempts THEN NULL ELSE $3 END
+FROM ended WHERE t.task_id = ended.task_id RETURNING t.platform, t.state
+"""
+
+# $3: how the lease ends, $4: the task's state, $5: its state if it may not be tried again.
+_END_TASK = """
+WITH held AS MATERIALIZED (
+    SELECT l.lease_id FROM leases l JOIN tasks t ON t.task_id = l.task_id
+    WHERE t.task_id = $1 AND t.state = 'leased' AND l.worker_id = $2 AND l.ended_at IS NULL FOR UPDATE OF t
+), ended AS (
+    UPDATE leases l SET ended_at = $7, ended_as = $3 FROM held
+    WHERE l.lease_id = held.lease_id AND l.ended_at IS NULL RETURNING l.task_id
+), decided AS (
+    SELECT t.seq, CASE WHEN t.attempts < t.max_attempts THEN $4 ELSE $5 END AS state
+    FROM ended JOIN tasks t ON t.task_id = ended.task_id
+)
+UPDATE tasks t
+SET state = decided.state, error = $6, ended_at = CASE WHEN decided.state = 'queued' THEN NULL ELSE $7 END
+FROM decided WHERE t.seq = decided.seq RETURNING t.platform, t.state
+"""
+
+_REQUEUE_TASKS = """
+UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
+WHERE ended_at IS NOT NULL AND state = ANY ($1::text[]) AND ($2 = '' OR platform = $2)
+"""
+
+
+# Leases that somebody ends just now are not waited for. $6: whether to extend any, $7: whether it leaves, $8: commands
+# that were ordered before then are dropped.
+_RECORD_HEARTBEAT = """
+WITH known AS (
+    INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES ($1, $2, $7, $3, $3)
+    ON CONFLICT (worker_id) DO UPDATE
+    SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
+), held AS MATERIALIZED (
+    SELECT lease_id FROM leases
+    WHERE $6 AND worker_id = $1 AND ended_at IS NULL AND granted_at > $5 AND expires_at < $4 FOR UPDATE SKIP LOCKED
+), extended AS (
+    UPDATE leases l SET expires_at = $4 FROM held WHERE l.lease_id = held.lease_id
+), taken AS (
+    DELETE FROM commands WHERE worker_id = $1 RETURNING command_id, command, ordered_at
+)
+SELECT command FROM taken WHERE ordered_at >= $8 AND NOT $7 ORDER BY command_id
+"""
+
+_ADD_COMMANDS = """
+INSERT INTO commands (worker_id, command, ordered_at)
+SELECT worker_id, $1, $2 FROM workers WHERE $3 IN (worker_id, '') AND last_seen_at >= $4 AND NOT leaving
+"""
+
+# Large tables are estimated, as their last vacuum saw them.
+_COUNTS = """
+WITH estimates AS (
+    SELECT relname, reltuples::bigint AS rows FROM pg_class
+    WHERE oid IN ('parcels'::regclass, 'liens'::regclass, 'results'::regclass)
+)
+SELECT relname, CASE
+    WHEN rows > 100000 THEN rows
+    WHEN relname = 'parcels' THEN (SELECT count(*) FROM parcels)
+    WHEN relname = 'liens' THEN (SELECT count(*) FROM liens)
+    ELSE (SELECT count(*) FROM results)
+END
+FROM estimates
+"""
+
+
+_ENTRY_ARRAYS = 19
+_LIEN_ARRAYS = 10
+
+_STORE_RESULTS = (
+    f"SELECT answer FROM store_results({', '.join(f'${n}' for n in range(1, 3 + _ENTRY_ARRAYS + _LIEN_ARRAYS))})"
+)
+
+
+def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
+    """By column: all entries, then the liens of those that are their parcel's newest."""
+    entries = [_entry_values(entry, _is_newest(batch, entry)) for entry in batch.entries]
+    liens = [
+        (place, position, *rows.lien_values(lien))
+        for place, entry in enumerate(batch.entries, 1)
+        if _is_newest(batch, entry)
+        for position, lien in enumerate(entry.arrival.facts.liens)
+    ]
+    return [*zip(*entries, strict=True), *(zip(*liens, strict=True) if liens else [()] * _LIEN_ARRAYS)]
+
+
+def _is_newest(batch: DedupedBatch, entry: BatchEntry) -> bool:
+    return batch.newest[entry.arrival.parcel] is entry
+
+
+def _entry_values(entry: BatchEntry, is_newest: bool) -> tuple[Any, ...]:
+    arrival, key, facts = entry.arrival, entry.arrival.parcel, entry.arrival.facts
+    return (
+        key.platform,
+        key.state,
+        key.county,
+        key.parcel_id,
+        arrival.task_id,
+        is_newest,
+        entry.scraped_at,
+        arrival.late,
+        arrival.parse_duration_ms,
+        arrival.idempotency_key,
+        arrival.raw_sha256,
+        arrival.raw_file,
+        arrival.data.decode(),
+        facts.owner,
+        facts.situs,
+        facts.delinquent,
+        facts.tax_due_cents,
+        len(facts.liens),
+        search_text(key.parcel_id, facts.owner, facts.situs),
+    )
+
+
+T = TypeVar("T")
+
+_TRIES = 5
+_WORKER_IDS_LOCK = 0x776F_726B_6572  # "worker": one at a time takes an id
+
+
+class PostgresLedger(SqlLedger):
+    """Each call is one statement, or a few in one transaction."""
+
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], max_attempts: int) -> None:
+        self._pool = pool
+        self._max_attempts = max_attempts
+
+    async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
+        with translate_errors():
+            columns = list(zip(*map(rows.task_values, added), strict=True))
+        new = await self._change(_ADD_TASKS, *columns, self._max_attempts, now) if added else 0
+        return AddCounts(new, len(added) - new)
+
+    async def grant(
+        self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
+    ) -> Sequence[Grant]:
+        found = await self._fetch(_GRANT_TASKS, worker_id, sorted(set(platforms)), capacity, now, until)
+        return [rows.grant(row, row[6], until) for row in found]
+
+    async def bring_back(self, now: datetime, most: int) -> ExpiredLeases:
+        over = await self._fetch(_EXPIRE_LEASES, now, most, EXPIRED_ERROR)
+        queued = [platform for platform, state in over if state == TaskState.QUEUED]
+        return ExpiredLeases(queued, [platform for platform, state in over if state == TaskState.DEAD])
+
+    async def end_task(
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
+    ) -> TaskOutcome | None:
+        how = lease_ending(error, again, not_found)
+        found = await self._fetch(_END_TASK, task_id, worker_id, *how, error, now)
+        return TaskOutcome(found[0][0], TaskState(found[0][1])) if found else None
+
+    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
+        return await self._change(_REQUEUE_TASKS, states, platform)
+
+    async def store(self, arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
+        answers = [StoreOutcome.DUPLICATE] * len(arrivals)
+        batch = dedupe(arrivals)
+        if batch.entries:
+            found = await self._fetch(_STORE_RESULTS, worker_id, now, *result_arrays(batch))
+            for entry, (answer,) in zip(batch.entries, found, strict=True):
+                answers[entry.place] = StoreOutcome(answer)
+        return answers
+
+    async def claim_worker_id(
+        self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
+    ) -> str | None:
+        async def claim() -> str | None:
+            async with self._pool.acquire() as connection, connection.transaction():
+                await connection.execute("SELECT pg_advisory_xact_lock($1)", _WORKER_IDS_LOCK)
+                owner = await connection.fetchval(numbered(WORKER_ID_OWNER), worker_id)
+                if owner is not None and owner != token and owner in names:
+                    return str(owner)
+                if owner != token and await connection.fetchval(numbered(COUNT_WORKER_IDS), token) >= most:
+                    idle = await connection.fetchval(numbered(IDLE_WORKER_ID), token, idle_before)
+                    if idle is None:
+                        return None
+                    for statement in DELETE_WORKER:
+                        await connection.execute(numbered(statement), idle)
+                await connection.execute(numbered(CLAIM_WORKER_ID), worker_id, token, now)
+                return token
+
+        return await _with_retries(claim)
+
+    async def release_worker_id(self, worker_id: str) -> str | None:
+        released = await self._fetch(numbered(RELEASE_WORKER_ID), worker_id)
+        return str(released[0][0]) if released else None
+
+    async def beat(
+        self, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    ) -> Sequence[str]:
+        text = rows.encode(beat).decode()
+        holds = (until, oldest_grant, not beat.holds_nothing)
+        found = await self._fetch(
+            _RECORD_HEARTBEAT, beat.worker_id, text, now, *holds, beat.leaving, now - OFFLINE_AFTER
+        )
+        return [command for (command,) in found]
+
+    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+        return await self._change(_ADD_COMMANDS, command, now, worker_id, alive_since)
+
+    async def counts(self) -> Mapping[str, int]:
+        return dict(await self._fetch(_COUNTS))
+
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
+        removed = 0
+        for statement, before in prune_statements(ended_before, silent_before):
+            if removed < most:
+                removed += await self._change(numbered(statement), before, most - removed)
+        return removed
+
+    async def check(self) -> None:
+        await self._fetch("SELECT 1")
+
+    async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
+        return await self._fetch(numbered(sql), *args)
+
+    async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        await _with_retries(lambda: self._pool.executemany(numbered(sql), values))
+
+    async def _fetch(self, sql: str, *args: Any) -> list[Any]:
+        return await _with_retries(lambda: self._pool.fetch(sql, *args))
+
+    async def _change(self, sql: str, *args: Any) -> int:
+        """How many rows it changed: the last word of `INSERT 0 5`."""
+        return int((await _with_retries(lambda: self._pool.execute(sql, *args))).split()[-1])
+
+
+async def _with_retries(run: Callable[[], Awaitable[T]]) -> T:
+    """Again at once where PostgreSQL chose this transaction to end a deadlock: it has changed nothing."""
+    with translate_errors():
+        for _ in range(_TRIES - 1):
+            try:
+                return await run()
+            except (asyncpg.DeadlockDetectedError, asyncpg.SerializationError):
+                continue
+        return await run()

@@ -1,0 +1,227 @@
+"""Converts database rows to models and back. A row is a tuple, or unpacks like one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec.json import Decoder, Encoder
+
+from parcelpost.clock import from_iso
+from parcelpost.gateway.models import (
+    ActivityRow,
+    Grant,
+    KnownTask,
+    LeaseEnd,
+    LeaseRow,
+    Lien,
+    LienRow,
+    ParcelKey,
+    ParcelRecord,
+    ParcelRow,
+    QueueRow,
+    RecordVersion,
+    TaskRow,
+    TaskState,
+    WorkerHeartbeat,
+    WorkerRow,
+)
+from parcelpost.model import Json, Priority, Target, Task
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+
+Row = Sequence[Any]
+
+encode = Encoder().encode
+_read_target = Decoder(Target).decode
+_read_beat = Decoder(WorkerHeartbeat).decode
+_read_figures = Decoder(dict[str, Json]).decode
+
+
+def timestamp(value: datetime | str) -> datetime:
+    """PostgreSQL gives moments, SQLite their text."""
+    return from_iso(value) if isinstance(value, str) else value
+
+
+def timestamp_or_none(value: datetime | str | None) -> datetime | None:
+    return None if value is None else timestamp(value)
+
+
+TASK_COLUMNS = "task_id, platform, type, priority, target, max_retries, attempts, created_at"
+
+
+def task_values(task: Task) -> tuple[str, str, str, int, str, int]:
+    """task_id, platform, type, priority, target, max_retries."""
+    target = encode(task.target).decode()
+    return task.task_id, task.platform, task.type, int(task.priority), target, task.max_retries
+
+
+def grant(row: Row, attempt: int, until: datetime) -> Grant:
+    """From TASK_COLUMNS."""
+    return Grant(task=task(row, until), attempt=attempt, created_at=timestamp(row[7]))
+
+
+def task(row: Row, lease_expires_at: datetime | None) -> Task:
+    return Task(
+        task_id=row[0],
+        platform=row[1],
+        type=row[2],
+        priority=Priority(row[3]),
+        target=_read_target(row[4]),
+        max_retries=row[5],
+        lease_expires_at=lease_expires_at,
+    )
+
+
+def known_task(row: Row) -> KnownTask:
+    """From task_id, platform, target, and whether a lease of the worker's is there."""
+    return KnownTask(row[1], _read_target(row[2]), bool(row[3]))
+
+
+def task_row(row: Row, leases: Sequence[LeaseRow]) -> TaskRow:
+    """From TASK_COLUMNS, state, max_attempts, ended_at, error."""
+    until = leases[-1].expires_at if leases and leases[-1].ended_at is None else None
+    return TaskRow(
+        task=task(row, until),
+        attempts=row[6],
+        created_at=timestamp(row[7]),
+        state=TaskState(row[8]),
+        max_attempts=row[9],
+        ended_at=timestamp_or_none(row[10]),
+        error=row[11],
+        leases=leases,
+    )
+
+
+def lease(row: Row) -> LeaseRow:
+    lease_id, task_id, worker_id, granted_at, expires_at, ended_at, ended_as = row
+    return LeaseRow(
+        lease_id=lease_id,
+        task_id=task_id,
+        worker_id=worker_id,
+        granted_at=timestamp(granted_at),
+        expires_at=timestamp(expires_at),
+        ended_at=timestamp_or_none(ended_at),
+        end=None if ended_as is None else LeaseEnd(ended_as),
+    )
+
+
+def queue(row: Row) -> QueueRow:
+    platform, priority, state, tasks, oldest_at = row
+    return QueueRow(
+        platform=platform,
+        priority=priority,
+        state=TaskState(state),
+        tasks=tasks,
+        oldest_at=timestamp_or_none(oldest_at),
+    )
+
+
+def parcel(row: Row) -> ParcelRow:
+    *key, owner, situs, delinquent, tax_due, liens, scraped_at, first_seen_at, received_at = row[:12]
+    task_id, raw_sha256, parcel_no = row[12:]
+    return ParcelRow(
+        parcel=ParcelKey(*key),
+        owner=owner,
+        situs=situs,
+        delinquent=None if delinquent is None else bool(delinquent),
+        tax_due_cents=tax_due,
+        lien_count=liens,
+        scraped_at=timestamp(scraped_at),
+        first_seen_at=timestamp(first_seen_at),
+        received_at=timestamp(received_at),
+        task_id=task_id,
+        raw_sha256=raw_sha256,
+        parcel_no=parcel_no,
+    )
+
+
+def record(row: Row) -> ParcelRecord:
+    """A parcel's columns, then its data."""
+    *columns, data = row
+    return ParcelRecord(parcel(columns), data.encode())
+
+
+def version(row: Row) -> RecordVersion:
+    task_id, worker_id, scraped_at, received_at, late, duration_ms, sha256, raw_file, data = row
+    return RecordVersion(
+        task_id=task_id,
+        worker_id=worker_id,
+        scraped_at=timestamp(scraped_at),
+        received_at=timestamp(received_at),
+        late=bool(late),
+        parse_duration_ms=duration_ms,
+        raw_sha256=sha256,
+        raw_file=raw_file,
+        data=data.encode(),
+    )
+
+
+def lien(row: Row) -> LienRow:
+    *key, position, owner, scraped_at, received_at, parcel_no = row[:9]
+    *facts, json = row[9:]
+    number, certificate_year, tax_year, status, holder, amount, sale_date = facts
+    return LienRow(
+        parcel=ParcelKey(*key),
+        position=position,
+        owner=owner,
+        scraped_at=timestamp(scraped_at),
+        received_at=timestamp(received_at),
+        parcel_no=parcel_no,
+        lien=Lien(
+            certificate_number=number,
+            certificate_year=certificate_year,
+            tax_year=tax_year,
+            status=status,
+            holder_name=holder,
+            amount_cents=amount,
+            sale_date=sale_date,
+            json=json.encode(),
+        ),
+    )
+
+
+def lien_values(lien: Lien) -> tuple[Any, ...]:
+    return (
+        lien.certificate_number,
+        lien.certificate_year,
+        lien.tax_year,
+        lien.status,
+        lien.holder_name,
+        lien.amount_cents,
+        lien.sale_date,
+        lien.json.decode(),
+    )
+
+
+def worker(row: Row, commands: Iterable[str]) -> WorkerRow:
+    beat, first_seen_at, last_seen_at, leases = row
+    return WorkerRow(
+        beat=_read_beat(beat),
+        first_seen_at=timestamp(first_seen_at),
+        last_seen_at=timestamp(last_seen_at),
+        leases=leases,
+        pending_commands=tuple(commands),
+    )
+
+
+def activity(row: Row) -> ActivityRow:
+    minute, platform, outcome, count = row
+    return ActivityRow(minute=timestamp(minute), platform=platform, outcome=outcome, count=count)
+
+
+def selector(row: Row) -> RankedSelector:
+    platform, field, name, kind, successes, samples = row
+    return RankedSelector(
+        platform=platform,
+        field=field,
+        selector=name,
+        selector_type=kind,
+        success_rate=int(successes) / int(samples),
+        samples=int(samples),
+    )
+
+
+def sample(row: Row) -> MetricsSample:
+    at, figures = row
+    return MetricsSample(at=timestamp(at), values=_read_figures(figures))

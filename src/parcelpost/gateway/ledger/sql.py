@@ -1,0 +1,224 @@
+"""The part of the ledger that SQLite and PostgreSQL share: schema versions, pruning, workers, selectors and metrics.
+
+Schema files are numbered: `0001.sql` is version 1. They are applied in order and never edited once released.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from parcelpost.errors import LedgerError
+from parcelpost.gateway.ledger import rows
+from parcelpost.gateway.ledger.queries import Queries, is_matchable
+from parcelpost.gateway.models import ActivityRow, WorkerRow
+from parcelpost.model import Signal
+from parcelpost.protocol.payloads import MetricsSample, RankedSelector
+
+VERSION_TABLE = "CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, applied_at TEXT NOT NULL)"
+SCHEMA_VERSION = "SELECT coalesce(max(version), 0) FROM schema_version"
+RECORD_VERSION = "INSERT INTO schema_version (version, applied_at) VALUES (?, ?)"
+
+
+class Migration(Struct, frozen=True):
+    version: int
+    sql: str
+
+
+def load_migrations(folder: Path) -> list[Migration]:
+    return [Migration(int(file.stem), file.read_text(encoding="utf-8")) for file in sorted(folder.glob("[0-9]*.sql"))]
+
+
+def migrations_after(version: int, folder: Path) -> list[Migration]:
+    """Returns what brings that version up to date. Raises LedgerError for one newer than this program knows."""
+    steps = load_migrations(folder)
+    newest = steps[-1].version
+    if version > newest:
+        raise LedgerError(
+            f"the ledger has schema version {version}, this program knows {newest}", hint="upgrade this program"
+        )
+    return steps[version:]
+
+
+_PRUNE_TASKS = "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE ended_at < ? ORDER BY ended_at LIMIT ?)"
+_PRUNE_ACTIVITY = """
+DELETE FROM activity WHERE (minute, platform, outcome) IN
+    (SELECT minute, platform, outcome FROM activity WHERE minute < ? LIMIT ?)
+"""
+_PRUNE_METRICS = "DELETE FROM metrics WHERE (worker_id, at) IN (SELECT worker_id, at FROM metrics WHERE at < ? LIMIT ?)"
+_PRUNE_SELECTORS = """
+DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type) IN
+    (SELECT day, platform, field, selector, selector_type FROM selector_stats WHERE day < ? LIMIT ?)
+"""
+
+
+_PRUNE_COMMANDS = """
+DELETE FROM commands WHERE command_id IN (SELECT command_id FROM commands WHERE ordered_at < ? LIMIT ?)
+"""
+_PRUNE_WORKERS = """
+DELETE FROM workers WHERE worker_id IN (
+    SELECT w.worker_id FROM workers w WHERE w.last_seen_at < ?
+    AND NOT EXISTS (SELECT 1 FROM commands c WHERE c.worker_id = w.worker_id)
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
+    LIMIT ?)
+"""
+
+
+_PRUNE_WORKER_IDS = """
+DELETE FROM worker_ids WHERE worker_id IN (
+    SELECT i.worker_id FROM worker_ids i WHERE i.used_at < ?
+    AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = i.worker_id AND l.ended_at IS NULL)
+    LIMIT ?)
+"""
+
+
+def prune_statements(before: datetime, silent_before: datetime) -> Sequence[tuple[str, Any]]:
+    """Statements, each with its first parameter. A task's leases go with it; a command that was delivered is gone."""
+    day = before.date().isoformat()
+    return (
+        (_PRUNE_TASKS, before),
+        (_PRUNE_ACTIVITY, before),
+        (_PRUNE_METRICS, before),
+        (_PRUNE_SELECTORS, day),
+        (_PRUNE_COMMANDS, before),
+        (_PRUNE_WORKERS, silent_before),
+        (_PRUNE_WORKER_IDS, silent_before),
+    )
+
+
+UPSERT_WORKER = """
+INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (worker_id) DO UPDATE
+SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
+"""
+
+WORKER_ID_OWNER = "SELECT token FROM worker_ids WHERE worker_id = ?"
+COUNT_WORKER_IDS = "SELECT count(*) FROM worker_ids WHERE token = ?"
+IDLE_WORKER_ID = """
+SELECT i.worker_id FROM worker_ids i WHERE i.token = ? AND i.used_at < ?
+AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.worker_id = i.worker_id AND l.ended_at IS NULL)
+ORDER BY i.used_at LIMIT 1
+"""
+DELETE_WORKER = tuple(f"DELETE FROM {table} WHERE worker_id = ?" for table in ("commands", "workers", "worker_ids"))
+CLAIM_WORKER_ID = """
+INSERT INTO worker_ids (worker_id, token, used_at) VALUES (?, ?, ?)
+ON CONFLICT (worker_id) DO UPDATE SET token = excluded.token, used_at = excluded.used_at
+"""
+
+RELEASE_WORKER_ID = "DELETE FROM worker_ids WHERE worker_id = ? RETURNING token"
+
+_RELEASE_LEASES = """
+UPDATE leases SET expires_at = ?
+WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
+"""
+
+_WORKERS = """
+SELECT w.beat, w.first_seen_at, w.last_seen_at,
+       (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
+FROM (SELECT * FROM workers ORDER BY last_seen_at DESC LIMIT ?) w ORDER BY w.worker_id
+"""
+
+_COMMANDS = "SELECT worker_id, command FROM commands ORDER BY command_id"
+
+_COUNT_SIGNALS = """
+INSERT INTO selector_stats (day, platform, field, selector, selector_type, successes, samples, last_seen_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (day, platform, field, selector, selector_type) DO UPDATE
+SET successes = selector_stats.successes + excluded.successes,
+    samples = selector_stats.samples + excluded.samples,
+    last_seen_at = excluded.last_seen_at
+"""
+
+_SELECTORS = """
+SELECT platform, field, selector, selector_type, sum(successes), sum(samples)
+FROM selector_stats WHERE day >= ?"""
+_BEST_FIRST = """
+GROUP BY platform, field, selector, selector_type
+ORDER BY platform, field, 1.0 * sum(successes) / sum(samples) DESC, sum(samples) DESC, selector LIMIT ?
+"""
+
+_ADD_METRICS = "INSERT INTO metrics (worker_id, at, figures) VALUES (?, ?, ?) ON CONFLICT (worker_id, at) DO NOTHING"
+_METRICS = "SELECT at, figures FROM metrics WHERE worker_id = ? AND at >= ? ORDER BY at DESC LIMIT ?"
+
+_ADD_ACTIVITY = """
+INSERT INTO activity (minute, platform, outcome, count) VALUES (?, ?, ?, ?)
+ON CONFLICT (minute, platform, outcome) DO UPDATE SET count = activity.count + excluded.count
+"""
+_ACTIVITY = "SELECT minute, platform, outcome, count FROM activity WHERE minute >= ? ORDER BY 1, 2, 3"
+
+_MAX_SELECTOR_BYTES = 1_500
+_MAX_FIELD_BYTES = 300
+
+
+class SqlLedger(Queries, Protocol):
+    """What is known of the workers, and what they have seen."""
+
+    async def ledger_id(self) -> str:
+        ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
+        return str(ledger_id)
+
+    async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
+        await self._run_all(_RELEASE_LEASES, [(now, worker_id, granted_before, now)])
+
+    async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
+        waiting = defaultdict(list)
+        for worker_id, command in await self._find(_COMMANDS):
+            waiting[worker_id].append(command)
+        found = [rows.worker(row, ()) for row in await self._find(_WORKERS, most)]
+        return [_with_commands(row, waiting.get(row.beat.worker_id, [])) for row in found]
+
+    async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
+        samples: Counter[tuple[str, str, str, str]] = Counter()
+        successes: Counter[tuple[str, str, str, str]] = Counter()
+        for signal in filter(_is_countable, signals):
+            key = (signal.platform, signal.field, signal.selector, signal.selector_type)
+            samples[key] += 1
+            successes[key] += signal.success
+        day = now.date().isoformat()
+        await self._run_all(
+            _COUNT_SIGNALS, [(day, *key, successes[key], count, now) for key, count in sorted(samples.items())]
+        )
+
+    async def selectors(self, platform: str, since: datetime, most: int) -> Sequence[RankedSelector]:
+        sql = f"{_SELECTORS}{' AND platform = ?' if platform else ''}{_BEST_FIRST}"
+        args = [since.date().isoformat(), *([platform] if platform else []), most]
+        return [rows.selector(row) for row in await self._find(sql, *args)]
+
+    async def add_metrics(self, worker_id: str, samples: Sequence[MetricsSample]) -> None:
+        values = {sample.at: rows.encode(sample.values).decode() for sample in samples}
+        await self._run_all(_ADD_METRICS, [(worker_id, at, figures) for at, figures in sorted(values.items())])
+
+    async def metrics(self, worker_id: str, since: datetime, most: int) -> Sequence[MetricsSample]:
+        found = await self._find(_METRICS, worker_id, since, most)
+        return [rows.sample(row) for row in reversed(found)]
+
+    async def add_activity(self, counts: Mapping[tuple[str, str], int], minute: datetime) -> None:
+        await self._run_all(_ADD_ACTIVITY, [(minute, *key, count) for key, count in sorted(counts.items())])
+
+    async def activity(self, since: datetime) -> Sequence[ActivityRow]:
+        return [rows.activity(row) for row in await self._find(_ACTIVITY, since)]
+
+
+def _with_commands(row: WorkerRow, commands: Sequence[str]) -> WorkerRow:
+    return WorkerRow(
+        beat=row.beat,
+        first_seen_at=row.first_seen_at,
+        last_seen_at=row.last_seen_at,
+        leases=row.leases,
+        pending_commands=tuple(commands),
+    )
+
+
+def _is_countable(signal: Signal) -> bool:
+    """What does not fit into an index, or is no text, is no selector either."""
+    names = (signal.platform, signal.field, signal.selector_type)
+    return (
+        all(map(is_matchable, (*names, signal.selector)))
+        and len(signal.selector.encode()) <= _MAX_SELECTOR_BYTES
+        and len("".join(names).encode()) <= _MAX_FIELD_BYTES
+    )

@@ -1,0 +1,272 @@
+"""The ledger in one SQLite file, for one machine. Each module-level function is one change, run by the writer."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parcelpost.clock import iso
+from parcelpost.gateway.ledger import rows, sqlite_results
+from parcelpost.gateway.ledger.base import EXPIRED_ERROR, LeaseEnding, lease_ending
+from parcelpost.gateway.ledger.rows import TASK_COLUMNS, Row
+from parcelpost.gateway.ledger.sql import (
+    CLAIM_WORKER_ID,
+    COUNT_WORKER_IDS,
+    DELETE_WORKER,
+    IDLE_WORKER_ID,
+    RELEASE_WORKER_ID,
+    UPSERT_WORKER,
+    WORKER_ID_OWNER,
+    SqlLedger,
+    prune_statements,
+)
+from parcelpost.gateway.ledger.sqlite_connections import BUSY_SECONDS, Readers, Writer, bind_values, translate_errors
+from parcelpost.gateway.models import (
+    OFFLINE_AFTER,
+    AddCounts,
+    ExpiredLeases,
+    Grant,
+    IngestedResult,
+    LeaseEnd,
+    StoreOutcome,
+    TaskOutcome,
+    TaskState,
+    WorkerHeartbeat,
+)
+from parcelpost.model import Task
+
+_ADD_TASK = """
+INSERT INTO tasks (task_id, platform, type, priority, target, max_retries, max_attempts, created_at, state)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'queued') ON CONFLICT (task_id) DO NOTHING
+"""
+
+_NEXT_TASKS = f"""
+SELECT {TASK_COLUMNS}, seq FROM tasks
+WHERE state = 'queued' AND platform = ? ORDER BY priority, seq LIMIT ?
+"""
+_MARK_LEASED = "UPDATE tasks SET state = 'leased', attempts = attempts + 1 WHERE seq = ?"
+_OPEN_LEASE = "INSERT INTO leases (task_id, worker_id, granted_at, expires_at) VALUES (?, ?, ?, ?)"
+
+_EXPIRED = """
+SELECT l.lease_id, l.task_id, t.platform, t.attempts < t.max_attempts
+FROM leases l JOIN tasks t ON t.task_id = l.task_id
+WHERE l.ended_at IS NULL AND l.expires_at <= ? ORDER BY l.expires_at LIMIT ?
+"""
+_OPEN_LEASE_OF = """
+SELECT l.lease_id, t.platform, t.attempts < t.max_attempts FROM leases l JOIN tasks t ON t.task_id = l.task_id
+WHERE l.ended_at IS NULL AND l.task_id = ? AND l.worker_id = ?
+"""
+_END_LEASE = "UPDATE leases SET ended_at = ?, ended_as = ? WHERE lease_id = ?"
+_QUEUE_AGAIN = "UPDATE tasks SET state = 'queued', error = ? WHERE task_id = ?"
+_END_TASK = "UPDATE tasks SET state = ?, ended_at = ?, error = ? WHERE task_id = ?"
+
+_REQUEUE = """
+UPDATE tasks SET state = 'queued', attempts = 0, ended_at = NULL, error = NULL
+WHERE ended_at IS NOT NULL AND state = ? AND (? = '' OR platform = ?)
+"""
+
+
+def add_tasks(db: sqlite3.Connection, tasks: Sequence[Task], max_attempts: int, now: datetime) -> AddCounts:
+    at = iso(now)
+    new = db.executemany(_ADD_TASK, [(*rows.task_values(task), max_attempts, at) for task in tasks]).rowcount
+    return AddCounts(new, len(tasks) - new)
+
+
+def grant_tasks(
+    db: sqlite3.Connection, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
+) -> list[Grant]:
+    found = [row for platform in set(platforms) for row in db.execute(_NEXT_TASKS, (platform, capacity))]
+    found.sort(key=lambda row: (row[3], row[-1]))
+    taken = found[:capacity]
+    granted_at, expires_at = iso(now), iso(until)
+    db.executemany(_MARK_LEASED, [(row[-1],) for row in taken])
+    db.executemany(_OPEN_LEASE, [(row[0], worker_id, granted_at, expires_at) for row in taken])
+    return [rows.grant(row, row[6] + 1, until) for row in taken]
+
+
+def expire_leases(db: sqlite3.Connection, now: datetime, most: int) -> ExpiredLeases:
+    at = iso(now)
+    over = db.execute(_EXPIRED, (at, most)).fetchall()
+    again = [(task_id, platform) for _, task_id, platform, may_try in over if may_try]
+    dead = [(task_id, platform) for _, task_id, platform, may_try in over if not may_try]
+    db.executemany(_END_LEASE, [(at, LeaseEnd.EXPIRED, lease_id) for lease_id, *_ in over])
+    db.executemany(_QUEUE_AGAIN, [(None, task_id) for task_id, _ in again])
+    db.executemany(_END_TASK, [(TaskState.DEAD, at, EXPIRED_ERROR, task_id) for task_id, _ in dead])
+    return ExpiredLeases([platform for _, platform in again], [platform for _, platform in dead])
+
+
+def end_task(
+    db: sqlite3.Connection, task_id: str, worker_id: str, error: str | None, how: LeaseEnding, now: datetime
+) -> TaskOutcome | None:
+    held = db.execute(_OPEN_LEASE_OF, (task_id, worker_id)).fetchone()
+    if held is None:
+        return None
+    at = iso(now)
+    lease_id, platform, may_try = held
+    state = how.task if may_try else how.last_task
+    db.execute(_END_LEASE, (at, how.lease, lease_id))
+    if state is TaskState.QUEUED:
+        db.execute(_QUEUE_AGAIN, (error, task_id))
+    else:
+        db.execute(_END_TASK, (state, at, error, task_id))
+    return TaskOutcome(platform, state)
+
+
+def requeue_tasks(db: sqlite3.Connection, states: Sequence[str], platform: str) -> int:
+    return sum(db.execute(_REQUEUE, (state, platform, platform)).rowcount for state in sorted(set(states)))
+
+
+_EXTEND_LEASES = """
+UPDATE leases SET expires_at = ?
+WHERE worker_id = ? AND ended_at IS NULL AND granted_at > ? AND expires_at < ?
+"""
+_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command, ordered_at"
+
+_ADD_COMMANDS = """
+INSERT INTO commands (worker_id, command, ordered_at)
+SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
+"""
+
+
+def claim_worker_id(
+    db: sqlite3.Connection,
+    worker_id: str,
+    token: str,
+    names: Collection[str],
+    most: int,
+    now: datetime,
+    idle_before: datetime,
+) -> str | None:
+    found = db.execute(WORKER_ID_OWNER, (worker_id,)).fetchone()
+    if found is not None and found[0] != token and found[0] in names:
+        return str(found[0])
+    if found is None or found[0] != token:
+        (ids,) = db.execute(COUNT_WORKER_IDS, (token,)).fetchone()
+        if ids >= most:
+            idle = db.execute(IDLE_WORKER_ID, (token, iso(idle_before))).fetchone()
+            if idle is None:
+                return None
+            for statement in DELETE_WORKER:
+                db.execute(statement, idle)
+    db.execute(CLAIM_WORKER_ID, (worker_id, token, iso(now)))
+    return token
+
+
+def release_worker_id(db: sqlite3.Connection, worker_id: str) -> str | None:
+    released = db.execute(RELEASE_WORKER_ID, (worker_id,)).fetchall()
+    return str(released[0][0]) if released else None
+
+
+def record_heartbeat(
+    db: sqlite3.Connection, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+) -> list[str]:
+    at, end = iso(now), iso(until)
+    db.execute(UPSERT_WORKER, (beat.worker_id, rows.encode(beat).decode(), int(beat.leaving), at, at))
+    if not beat.holds_nothing:
+        db.execute(_EXTEND_LEASES, (end, beat.worker_id, iso(oldest_grant), end))
+    taken, oldest_order = sorted(db.execute(_TAKE_COMMANDS, (beat.worker_id,))), iso(now - OFFLINE_AFTER)
+    return [command for _, command, ordered_at in taken if ordered_at >= oldest_order and not beat.leaving]
+
+
+def add_commands(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+    return db.execute(_ADD_COMMANDS, (command, iso(now), worker_id, iso(alive_since))).rowcount
+
+
+def prune_rows(db: sqlite3.Connection, ended_before: datetime, silent_before: datetime, most: int) -> int:
+    removed = 0
+    for statement, before in prune_statements(ended_before, silent_before):
+        if removed < most:
+            removed += db.execute(statement, bind_values((before, most - removed))).rowcount
+    return removed
+
+
+_COUNTS = """
+SELECT (SELECT coalesce(max(parcel_no), 0) FROM parcels),
+       (SELECT coalesce(max(lien_no), 0) FROM liens),
+       (SELECT coalesce(max(result_no), 0) FROM results)
+"""
+
+
+class SqliteLedger(SqlLedger):
+    """Writes go through one thread, reads through a few others. Several processes may use one file."""
+
+    def __init__(self, path: Path, max_attempts: int, busy_seconds: float = BUSY_SECONDS) -> None:
+        self._path = path
+        self._max_attempts = max_attempts
+        self._readers = Readers(path)
+        self._writer = Writer(path, busy_seconds)
+
+    async def close(self) -> None:
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._readers.close)
+            stack.push_async_callback(self._writer.close)
+
+    async def add_tasks(self, added: Sequence[Task], now: datetime) -> AddCounts:
+        return await self._writer.run(add_tasks, added, self._max_attempts, now)
+
+    async def grant(
+        self, worker_id: str, platforms: Sequence[str], capacity: int, now: datetime, until: datetime
+    ) -> Sequence[Grant]:
+        return await self._writer.run(grant_tasks, worker_id, platforms, capacity, now, until)
+
+    async def bring_back(self, now: datetime, most: int) -> ExpiredLeases:
+        return await self._writer.run(expire_leases, now, most)
+
+    async def end_task(
+        self, task_id: str, worker_id: str, *, error: str | None, again: bool, now: datetime, not_found: bool = False
+    ) -> TaskOutcome | None:
+        return await self._writer.run(end_task, task_id, worker_id, error, lease_ending(error, again, not_found), now)
+
+    async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
+        return await self._writer.run(requeue_tasks, states, platform)
+
+    async def store(self, arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
+        with translate_errors(self._path):
+            batch = sqlite_results.prepare_batch(arrivals, worker_id, now)
+        return await self._writer.run(sqlite_results.store_results, batch)
+
+    async def claim_worker_id(
+        self, worker_id: str, token: str, names: Collection[str], most: int, now: datetime, idle_before: datetime
+    ) -> str | None:
+        return await self._writer.run(claim_worker_id, worker_id, token, names, most, now, idle_before)
+
+    async def release_worker_id(self, worker_id: str) -> str | None:
+        return await self._writer.run(release_worker_id, worker_id)
+
+    async def beat(
+        self, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    ) -> Sequence[str]:
+        return await self._writer.run(record_heartbeat, beat, now, until, oldest_grant)
+
+    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+        return await self._writer.run(add_commands, command, worker_id, now, alive_since)
+
+    async def counts(self) -> Mapping[str, int]:
+        ((parcels, liens, stored),) = await self._rows(_COUNTS, ())
+        return {"parcels": parcels, "liens": liens, "results": stored}
+
+    async def prune(self, ended_before: datetime, silent_before: datetime, most: int) -> int:
+        return await self._writer.run(prune_rows, ended_before, silent_before, most)
+
+    async def check(self) -> None:
+        await self._writer.run(_check_writable)
+
+    async def _rows(self, sql: str, args: Sequence[Any]) -> Sequence[Row]:
+        return await self._readers.run(lambda db: db.execute(sql, bind_values(args)).fetchall())
+
+    async def _run_all(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        await self._writer.run(_execute_many, sql, values)
+
+
+def _check_writable(db: sqlite3.Connection) -> None:
+    """A page, with what it says already: a database that can be read only takes no results."""
+    (number,) = db.execute("PRAGMA user_version").fetchone()
+    db.execute(f"PRAGMA user_version = {number}")
+
+
+def _execute_many(db: sqlite3.Connection, sql: str, values: Sequence[Sequence[Any]]) -> None:
+    db.executemany(sql, map(bind_values, values))

@@ -1,0 +1,313 @@
+"""SQLite connections: schema, error translation, reader threads and the writer thread with group commit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+from queue import Empty, LifoQueue, SimpleQueue
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from msgspec import Struct
+
+from parcelpost.clock import iso
+from parcelpost.errors import InvalidInput, LedgerError, LedgerUnavailable
+from parcelpost.gateway.ledger import sql
+from parcelpost.system import make_private
+
+BUSY_SECONDS = 10.0
+"""How long a lock of another process is waited for."""
+
+_CACHED_STATEMENTS = 512  # kept prepared: bulk writes have one for each number of rows
+_APPLICATION_ID = 0x50504C47  # "PPLG": whose file it is
+_IDENTITY = "SELECT (SELECT application_id FROM pragma_application_id), (SELECT count(*) FROM sqlite_schema)"
+
+_PRAGMAS = (
+    "PRAGMA page_size = 8192",  # of a new file: three records of 2 KB to a page instead of one
+    "PRAGMA journal_mode = WAL",  # readers and the writer do not wait for each other
+    "PRAGMA synchronous = FULL",  # what was answered survives power loss
+    "PRAGMA fullfsync = ON",  # macOS: fsync alone leaves the bytes in the drive's cache
+    "PRAGMA checkpoint_fullfsync = ON",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA secure_delete = OFF",  # Debian's default writes zeros over everything deleted
+    "PRAGMA trusted_schema = OFF",  # a file from elsewhere runs no functions of its own
+    "PRAGMA cache_size = -32000",
+    "PRAGMA journal_size_limit = 67108864",
+)
+
+_SCHEMA = Path(__file__).parent / "schema" / "sqlite"
+
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_INTERRUPT,
+}
+
+
+def connect(path: Path, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    db = sqlite3.connect(
+        path, timeout=busy_seconds, isolation_level=None, cached_statements=_CACHED_STATEMENTS, check_same_thread=False
+    )
+    try:
+        for pragma in _PRAGMAS:
+            db.execute(pragma)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def prepare(path: Path, now: datetime) -> None:
+    """Makes the folder (mode 700) and the file (600), and brings its schema up to date, whoever else does the same."""
+    try:
+        make_private(path.parent)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise LedgerError(f"{path}: {error.strerror}", hint="name another file with server.database") from error
+    with translate_errors(path):
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as db:
+            _refuse_others(db, path)  # before any pragma has written to it
+        with closing(connect(path)) as db:
+            _bring_up_to_date(db, now)
+
+
+def _refuse_others(db: sqlite3.Connection, path: Path) -> None:
+    mark, tables = db.execute(_IDENTITY).fetchone()
+    if mark != _APPLICATION_ID and tables:
+        raise LedgerError(
+            f"{path} is a database of another program",
+            hint="name another file with server.database; it was not touched",
+        )
+
+
+def _bring_up_to_date(db: sqlite3.Connection, now: datetime) -> None:
+    if _is_up_to_date(db):
+        return
+    db.execute("BEGIN EXCLUSIVE")
+    try:
+        db.execute(sql.VERSION_TABLE)
+        (version,) = db.execute(sql.SCHEMA_VERSION).fetchone()
+        for step in sql.migrations_after(version, _SCHEMA):
+            for statement in _split_statements(step.sql):
+                db.execute(statement)
+            db.execute(sql.RECORD_VERSION, (step.version, iso(now)))
+        db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _is_up_to_date(db: sqlite3.Connection) -> bool:
+    """Looks only: who wants to read can do so while another writes, and where there is no room to write."""
+    (mark, _) = db.execute(_IDENTITY).fetchone()
+    if mark != _APPLICATION_ID:
+        return False
+    (version,) = db.execute(sql.SCHEMA_VERSION).fetchone()
+    return not sql.migrations_after(version, _SCHEMA)
+
+
+def _split_statements(sql: str) -> Iterator[str]:
+    """Not executescript: it commits what is under way."""
+    statement = ""
+    for line in sql.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def bind_values(args: Sequence[Any]) -> list[Any]:
+    """With moments as the file keeps them."""
+    return [iso(value) if isinstance(value, datetime) else value for value in args]
+
+
+def translate(error: Exception, path: Path) -> Exception:
+    """A failure of the database as one of ours; a mistake of the program stays what it is."""
+    if isinstance(error, UnicodeEncodeError | OverflowError | sqlite3.DataError):
+        return InvalidInput(f"a value that the ledger cannot hold: {error}")
+    if isinstance(error, sqlite3.DatabaseError):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _UNAVAILABLE:
+            return LedgerUnavailable(f"{path}: {error}")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_PERM):
+            return LedgerError(f"{path}: {error}")
+    return error
+
+
+@contextmanager
+def translate_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
+        translation = translate(error, path)
+        if translation is error:
+            raise
+        raise translation from error
+
+
+T = TypeVar("T")
+
+_READERS = 3
+
+
+class Readers:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="ledger reader")
+        self._idle: LifoQueue[sqlite3.Connection] = LifoQueue()
+
+    async def run(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._look, look)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._threads.shutdown)
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def _look(self, look: Callable[[sqlite3.Connection], T]) -> T:
+        with translate_errors(self._path):
+            db = self._connection()
+            try:
+                return look(db)
+            finally:
+                self._idle.put(db)
+
+    def _connection(self) -> sqlite3.Connection:
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            pass
+        db = connect(self._path)
+        db.execute("PRAGMA query_only = ON")
+        return db
+
+
+P = ParamSpec("P")
+
+_MAX_GROUP = 64
+
+
+class _Job(Struct):
+    change: Callable[..., Any]
+    args: tuple[Any, ...]
+    future: asyncio.Future[Any]
+    answer: Any = None
+
+
+class Writer:
+    """Group commit: one transaction and one fsync for all that wait. A change that fails fails alone."""
+
+    def __init__(self, path: Path, busy_seconds: float) -> None:
+        self._path = path
+        self._busy_seconds = busy_seconds
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._db: sqlite3.Connection | None = None
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._serve, name="ledger writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, change: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **_: P.kwargs) -> T:
+        """What `change(db, ...)` returned, once that is on disk. A cancelled caller leaves all of its change or none.
+
+        The change touches nothing but the database.
+        """
+        if self._closed:
+            raise LedgerUnavailable("the ledger is closed")
+        job = _Job(change, args, self._loop.create_future())
+        self._jobs.put(job)
+        return cast(T, await job.future)
+
+    async def close(self) -> None:
+        """Writes what waits, then ends."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _serve(self) -> None:
+        while group := self._next_group():
+            self._write(group)
+            self._loop.call_soon_threadsafe(_deliver, group)
+        if self._db is not None:
+            self._db.close()
+
+    def _next_group(self) -> list[_Job]:
+        group: list[_Job] = []
+        job = self._jobs.get()
+        while job is not None:
+            group.append(job)
+            if len(group) == _MAX_GROUP or self._jobs.empty():  # nobody else takes from it
+                return group
+            job = self._jobs.get()
+        if group:
+            self._jobs.put(None)
+        return group
+
+    def _write(self, group: list[_Job]) -> None:
+        try:
+            db = self._db = self._db or connect(self._path, self._busy_seconds)
+            if not self._write_all(db, group):
+                self._write_each(db, group)
+        except Exception as error:  # noqa: BLE001 - nothing of the group was written: each of its callers is told
+            self._drop_connection()
+            for job in group:
+                job.answer = translate(error, self._path)
+
+    def _write_all(self, db: sqlite3.Connection, group: list[_Job]) -> bool:
+        """False, and nothing was written, where a change fails."""
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for job in group:
+                job.answer = job.change(db, *job.args)
+        except Exception:
+            if not db.in_transaction:  # SQLite has rolled back everything by itself: a full or failing disk
+                raise
+            db.execute("ROLLBACK")
+            return False
+        db.execute("COMMIT")
+        return True
+
+    def _write_each(self, db: sqlite3.Connection, group: list[_Job]) -> None:
+        """The same once more, and what fails is left out. Savepoints all along would cost every job two statements."""
+        db.execute("BEGIN IMMEDIATE")
+        for job in group:
+            db.execute("SAVEPOINT job")
+            try:
+                job.answer = job.change(db, *job.args)
+            except Exception as error:
+                if not db.in_transaction:
+                    raise
+                db.execute("ROLLBACK TO job")
+                job.answer = translate(error, self._path)
+            db.execute("RELEASE job")
+        db.execute("COMMIT")
+
+    def _drop_connection(self) -> None:
+        """After a failed commit nothing of this connection's state is trusted: the next group opens another."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+
+def _deliver(group: list[_Job]) -> None:
+    for job in group:
+        if job.future.done():
+            continue  # its caller was cancelled
+        if isinstance(job.answer, BaseException):
+            job.future.set_exception(job.answer)
+        else:
+            job.future.set_result(job.answer)

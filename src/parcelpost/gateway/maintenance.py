@@ -1,0 +1,128 @@
+"""The gateway's background loop: expires leases, prunes old rows and writes counters to the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from parcelpost.errors import LedgerError
+from parcelpost.events import LeasesEnded, LedgerFound, LedgerLost, LedgerPruned, LoopFailed
+from parcelpost.gateway.context import Context
+
+_STEP_SECONDS = 2.0
+_LONGEST_PAUSE = 10.0  # after failures: leases must not wait long
+_PRUNE_SECONDS = 60.0
+_LONGEST_STEP_SECONDS = 1_800.0  # beyond every timeout of a ledger
+_BATCH = 1_000
+_MOST_ROUNDS = 20
+
+
+class Maintenance:
+    """One turn every few seconds until told to stop. A ledger that is away is waited for; what else fails is told and
+    tried again, as nobody else would do it.
+    """
+
+    def __init__(self, parts: Context) -> None:
+        self._parts = parts
+        self._away_since: float | None = None
+        self._failures = 0
+        self._prune_at = 0.0
+        self._began: float | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its turn should long have ended."""
+        return self._began is not None and self._parts.clock.monotonic() - self._began > _LONGEST_STEP_SECONDS
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not await self._parts.clock.wait(stop, await self.step()):
+            pass
+
+    async def finish(self) -> None:
+        """What was counted last, once nothing more is."""
+        await self._do(self._flush)
+
+    async def step(self) -> float:
+        """Answers the seconds until the next turn."""
+        self._began = self._parts.clock.monotonic()
+        try:
+            return await self._do(self._bring_back, self._flush, self._prune)
+        finally:
+            self._began = None
+
+    async def _do(self, *duties: Callable[[], Awaitable[None]]) -> float:
+        """One that fails does not keep the others from their turn."""
+        away: LedgerError | None = None
+        failure: Exception | None = None
+        for duty in duties:
+            try:
+                await duty()
+            except LedgerError as error:
+                away = error
+            except Exception as error:  # noqa: BLE001 - the door of this loop
+                failure = error
+        if away:
+            self._lost(away)
+        else:
+            self._found()
+        return self._failed(failure) if failure else self._well()
+
+    async def _bring_back(self) -> None:
+        queued, dead = Counter[str](), Counter[str]()
+        for _ in range(_MOST_ROUNDS):
+            ended = await self._parts.ledger.bring_back(self._parts.clock.now(), _BATCH)
+            queued.update(ended.queued)
+            dead.update(ended.dead)
+            if len(ended.queued) + len(ended.dead) < _BATCH:
+                break
+        for outcome, platforms in (("expired", queued), ("dead", dead)):
+            for platform, number in platforms.items():
+                self._parts.tally.count(platform, outcome, number)
+        if queued or dead:
+            self._parts.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
+
+    async def _flush(self) -> None:
+        taken = dict(self._parts.tally.take())
+        try:
+            for minute in list(taken):
+                await self._parts.ledger.add_activity(taken[minute], minute)
+                del taken[minute]
+        finally:
+            for minute, counts in taken.items():
+                self._parts.tally.put_back(minute, counts)
+
+    async def _prune(self) -> None:
+        """A little at a time, so that nobody waits long for the ledger."""
+        if self._parts.clock.monotonic() < self._prune_at:
+            return
+        now, settings = self._parts.clock.now(), self._parts.settings
+        ended_before = now - timedelta(days=settings.keep_days)
+        silent_before = now - timedelta(days=settings.keep_workers_days)
+        removed = await self._parts.ledger.prune(ended_before, silent_before, _BATCH)
+        if removed:
+            self._parts.emit(LedgerPruned(removed=removed))
+        else:
+            self._prune_at = self._parts.clock.monotonic() + _PRUNE_SECONDS
+
+    def _failed(self, error: Exception) -> float:
+        self._failures += 1
+        pause = min(_LONGEST_PAUSE, _STEP_SECONDS * self._failures)
+        said = f"{type(error).__name__}: {error}"
+        self._parts.emit(LoopFailed(loop="sweeper", error=said, in_a_row=self._failures, next_in_seconds=pause))
+        return pause
+
+    def _well(self) -> float:
+        self._failures = 0
+        return _STEP_SECONDS
+
+    def _lost(self, error: LedgerError) -> None:
+        if self._away_since is None:
+            self._away_since = self._parts.clock.monotonic()
+            self._parts.emit(LedgerLost(reason=str(error)))
+
+    def _found(self) -> None:
+        if self._away_since is not None:
+            self._parts.emit(LedgerFound(offline_seconds=self._parts.clock.monotonic() - self._away_since))
+            self._away_since = None

@@ -1,0 +1,264 @@
+"""Request bodies and raw-file uploads, read within limits of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import tempfile
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import IO, Concatenate, ParamSpec, TypeVar
+
+import zstandard
+from msgspec import Struct
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from parcelpost.errors import InvalidInput, RawStoreUnavailable
+from parcelpost.gateway.errors import ApiError
+from parcelpost.protocol import server
+from parcelpost.protocol.payloads import RawMetadata, is_too_dense
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_GZIP_MEMBERS = 100
+
+_ENCODINGS = {"Accept-Encoding": "gzip, zstd"}
+_INLINE_BYTES = 128 * 1024
+_INLINE_PACKED_BYTES = 16 * 1024
+_THREADS = ThreadPoolExecutor(2, "bodies")  # what is read at the same time is in memory at the same time
+_LARGEST_WINDOW = 8 * 1024 * 1024
+
+
+class BodyTimeout(Struct, frozen=True, kw_only=True):
+    """How long a client may take. A body gets `seconds`, and one more for every `bytes_per_second` that came."""
+
+    seconds: float = 10.0
+    bytes_per_second: int = 16 * 1024
+
+
+async def read_body(request: Request, most_bytes: int, patience: BodyTimeout) -> bytes:
+    """The body, unpacked: JSON that can be read in at most ten times `most_bytes` of memory, all in all.
+
+    Raises ApiError: 408 too slow, 413 too large or too many values, 415 packed in an unknown way, 400 badly.
+    """
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _UNPACK:
+        raise ApiError(
+            415, f"bodies come as they are, or as gzip or zstd, not as {encoding[:40]!r}", headers=_ENCODINGS
+        )
+    body = b"".join([chunk async for chunk in body_chunks(request, most_bytes, patience)])
+    if len(body) <= _INLINE_BYTES and not _UNPACK[encoding]:
+        return _checked_body(body, most_bytes)
+    if len(body) <= _INLINE_PACKED_BYTES:
+        with suppress(_TooLarge):
+            return _checked_body(_unpacked_body(body, encoding, min(most_bytes, _INLINE_BYTES)), most_bytes)
+    return await run_in_thread(lambda: _checked_body(_unpacked_body(body, encoding, most_bytes), most_bytes))
+
+
+async def parse_body(read: Callable[Concatenate[bytes, P], T], body: bytes, *args: P.args, **more: P.kwargs) -> T:
+    """What `read(body, ...)` returns; called beside the event loop if that may take a while."""
+    if len(body) <= _INLINE_BYTES:
+        return read(body, *args, **more)
+    return await run_in_thread(read, body, *args, **more)
+
+
+async def run_in_thread(work: Callable[P, T], *args: P.args, **more: P.kwargs) -> T:
+    """What `work(...)` returns, called beside the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **more))
+
+
+async def body_chunks(request: Request, most_bytes: int, patience: BodyTimeout) -> AsyncIterator[bytes]:
+    """The body as it comes, packed or not. Raises ApiError: 408 too slow, 413 too large, 400 cut off."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most_bytes:
+        raise _TooLarge(most_bytes, close=True)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience.seconds
+    received = 0
+    stream = request.stream()
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline + received / patience.bytes_per_second):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise ApiError(408, "the body came too slowly", close=True) from None
+        except ClientDisconnect:
+            raise ApiError(400, "the body was cut off", close=True) from None
+        if chunk is None:
+            return
+        received += len(chunk)
+        if received > most_bytes:
+            raise _TooLarge(most_bytes, close=True)
+        yield chunk
+
+
+class _TooLarge(ApiError):
+    def __init__(self, most_bytes: int, *, close: bool = False) -> None:
+        super().__init__(413, f"the body is too large; at most {most_bytes:,} bytes are taken", close=close)
+
+
+def _unpacked_body(body: bytes, encoding: str, most_bytes: int) -> bytes:
+    unpack = _UNPACK[encoding]
+    return unpack(body, most_bytes) if unpack else body
+
+
+def _checked_body(body: bytes, most_bytes: int) -> bytes:
+    if is_too_dense(body, most_bytes):
+        raise ApiError(413, "the body holds too many values for its size; send it in parts")
+    return body
+
+
+def _from_gzip(body: bytes, most_bytes: int) -> bytes:
+    """One member or a few, one after the other: what is left after each is copied."""
+    unpacked = bytearray()
+    for _ in range(MOST_GZIP_MEMBERS):
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            unpacked += unpacker.decompress(body, most_bytes + 1 - len(unpacked))
+        except zlib.error:
+            raise ApiError(400, "the body is not gzip, or damaged") from None
+        if len(unpacked) > most_bytes:
+            raise _TooLarge(most_bytes)
+        if not unpacker.eof:
+            raise ApiError(400, "the body's gzip is cut off")
+        body = unpacker.unused_data
+        if not body:
+            return bytes(unpacked)
+    raise ApiError(400, f"the body's gzip has more than {MOST_GZIP_MEMBERS} members")
+
+
+def _from_zstd(body: bytes, most_bytes: int) -> bytes:
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
+    try:
+        with unpacker.stream_reader(body, read_across_frames=True) as reader:
+            unpacked = reader.read(most_bytes + 1)
+    except zstandard.ZstdError:
+        raise ApiError(400, "the body is not zstd, or damaged") from None
+    if len(unpacked) > most_bytes:
+        raise _TooLarge(most_bytes)
+    return bytes(unpacked)
+
+
+_UNPACK = {"": None, "identity": None, "gzip": _from_gzip, "x-gzip": _from_gzip, "zstd": _from_zstd}
+
+
+_STEP_BYTES = 256 * 1024
+_MOST_METADATA_BYTES = 64 * 1024
+_FORM_BYTES = _MOST_METADATA_BYTES + 16 * 1024
+_SPOOL_BYTES = 1024 * 1024
+
+
+class RawUpload(Struct, frozen=True, kw_only=True):
+    name: str
+    metadata: RawMetadata
+    told: bytes
+    """The metadata as sent."""
+    file: IO[bytes]
+
+
+async def receive_raw_file(request: Request, most_bytes: int, patience: BodyTimeout) -> RawUpload:
+    """The form's file and metadata. Raises ApiError. The file is to be closed by the caller."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise ApiError(400, "a raw file comes as multipart/form-data")
+    body = body_chunks(request, most_bytes + _FORM_BYTES, patience)
+    parser = MultiPartParser(
+        request.headers,
+        body,  # type: ignore[arg-type]  # an async generator
+        max_files=1,
+        max_fields=8,
+        max_part_size=_MOST_METADATA_BYTES,
+    )
+    try:
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise ApiError(400, error.message) from None
+    except ValueError:  # a charset that is none
+        raise ApiError(400, "the form cannot be read") from None
+    except OSError as error:
+        raise _spool_error(error) from error
+    file, told = form.get("file"), form.get("metadata")
+    if isinstance(file, UploadFile) and isinstance(told, str):
+        try:
+            metadata = server.read_raw_metadata(told)
+        except InvalidInput as error:
+            await form.close()
+            raise ApiError(422, str(error)) from None
+        return RawUpload(name=file.filename or metadata.sha256, metadata=metadata, told=told.encode(), file=file.file)
+    await form.close()
+    raise ApiError(422, "the form needs a file 'file' and a field 'metadata'")
+
+
+async def verified_page(upload: RawUpload, most_bytes: int) -> IO[bytes]:
+    """The page, compressed with gzip, at its start. Raises ApiError: 413 too large, 422 not what the hash says."""
+    try:
+        return await asyncio.to_thread(_verified, upload, most_bytes)
+    except OSError as error:
+        raise _spool_error(error) from error
+
+
+def _spool_error(error: OSError) -> RawStoreUnavailable:
+    return RawStoreUnavailable(f"a raw file could not be spooled: {error.strerror}")
+
+
+def _verified(upload: RawUpload, most_bytes: int) -> IO[bytes]:
+    upload.file.seek(0)
+    if upload.metadata.content_encoding == "gzip":
+        _check_hash(_unpacked_file(upload.file), upload.metadata.sha256, most_bytes)
+        upload.file.seek(0)
+        return upload.file
+    _check_hash(_file_chunks(upload.file), upload.metadata.sha256, most_bytes)
+    upload.file.seek(0)
+    return _packed_file(upload.file)
+
+
+def _check_hash(page: Iterator[bytes], sha256: str, most_bytes: int) -> None:
+    digest, size = hashlib.sha256(), 0
+    for step in page:
+        size += len(step)
+        if size > most_bytes:
+            raise ApiError(413, f"the page is too large; at most {most_bytes:,} bytes are taken")
+        digest.update(step)
+    if digest.hexdigest() != sha256:
+        raise ApiError(422, "the page's SHA-256 is not the one in the metadata: it was damaged on its way")
+
+
+def _file_chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while step := file.read(_STEP_BYTES):
+        yield step
+
+
+def _unpacked_file(file: IO[bytes]) -> Iterator[bytes]:
+    """In bounded steps, whatever the file unpacks to."""
+    unpacker = zlib.decompressobj(wbits=31)
+    begun, members = False, 1
+    try:
+        for step in _file_chunks(file):
+            rest = step
+            while rest:
+                if unpacker.eof:
+                    unpacker, begun, members = zlib.decompressobj(wbits=31), False, members + 1
+                if members > MOST_GZIP_MEMBERS:
+                    raise ApiError(422, f"the file's gzip has more than {MOST_GZIP_MEMBERS} members")
+                yield unpacker.decompress(rest, _STEP_BYTES)
+                begun = True
+                rest = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+    except zlib.error:
+        raise ApiError(422, "the file is not gzip, or damaged") from None
+    if not begun or not unpacker.eof:
+        raise ApiError(422, "the file's gzip is cut off")
+
+
+def _packed_file(file: IO[bytes]) -> IO[bytes]:
+    packer = zlib.compressobj(6, wbits=31)
+    packed = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115 - the caller closes it
+    for step in _file_chunks(file):
+        packed.write(packer.compress(step))
+    packed.write(packer.flush())
+    packed.seek(0)
+    return packed

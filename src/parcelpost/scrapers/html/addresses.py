@@ -1,0 +1,140 @@
+"""Owner names and mailing addresses, as pages print them in one block."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from parcelpost.scrapers.html.values import CityStateZip, city_state_zip, clean
+
+_STREET = re.compile(
+    r"(P\.?\s?O\.?\s*(?:BOX|BX|DRAWER)\b|P\.?O\.?B\.?\s+\d|POST OFFICE (?:BOX|DRAWER)\b|P?BOX\s+\d|PMB\s+\d"
+    r"|\d+[A-Z]?(-\d+)?\s+\S|#\s*\d|R[RT]\s*#?\d|R\.?F\.?D\.?\s*#?\d|ROUTE\s+\d|RURAL ROUTE\b|STAR ROUTE\b|HCR?\s*\d"
+    r"|PSC\s+\d|CMR\s+\d|GENERAL DELIVERY\b|(?:STATE|COUNTY|US)\s+(?:HWY|HIGHWAY|ROAD|RD|ROUTE|RTE)\b"
+    r"|(?:HWY|HIGHWAY|CR|SR)\s+\d"
+    r"|ONE\s+\w|(?:APT|UNIT|STE|SUITE|FLOOR|LOT)\b\s*#?\S|[NSEW]\d+\s?[NSEW]?\d*\s+\S|[NS]?[EW]?(?<=[NSEW])\s+\d)",
+    re.IGNORECASE,
+)
+_FIRM = re.compile(
+    r"\b(LLC|L\.?L\.?C\.?|INC|CORP|CORPORATION|TRUST|TRUSTEES?|LP|LLP|LTD|LLLP|CO|COMPANY|HOLDINGS|PROPERTIES|ESTATE|BANK|ASSOC(?:IATION|IATES)?"
+    r"|PARTNERS(?:HIP)?|INVESTMENTS?|REV|ET\s?AL|CHURCH|FOUNDATION)\b\.?(?:\s*&)?$",
+    re.IGNORECASE,
+)
+"""How a name ends that may begin with digits: `123 MAIN LLC`."""
+_CARE_OF = re.compile(r"(?:C/O|%|ATTN|ATTENTION|CARE OF)\b|C/O|%", re.IGNORECASE)
+_CARED_FOR = re.compile(r"(\S.*?\S)\s+((?:%|C/O)\s*\S.*)", re.IGNORECASE)
+_ZIP = re.compile(r"\d{5}(?:-?\d{4})?$", re.ASCII)
+_WHOLE = re.compile(r"([^,]{3,80}),\s*([^,\d]{2,40},\s*[A-Z]{2}[,\s]+\d{5}(?:-?\d{4})?)", re.ASCII | re.IGNORECASE)
+"""Street, place and zip in one line, with commas between."""
+_COUNTRIES = frozenset(
+    {
+        *("ARGENTINA", "AUSTRALIA", "AUSTRIA", "BAHAMAS", "BELGIUM", "BERMUDA", "BRAZIL", "CANADA", "CHILE", "CHINA"),
+        *("COLOMBIA", "COSTA RICA", "DENMARK", "DOMINICAN REPUBLIC", "ECUADOR", "ENGLAND", "FINLAND", "FRANCE"),
+        *("GERMANY", "GREAT BRITAIN", "INDIA", "IRELAND", "ISRAEL", "ITALY", "JAMAICA", "JAPAN", "MEXICO"),
+        *("NETHERLANDS", "NEW ZEALAND", "NORWAY", "PANAMA", "PERU", "SCOTLAND", "SOUTH AFRICA", "SOUTH KOREA", "SPAIN"),
+        *("SWEDEN", "SWITZERLAND", "UK", "UNITED KINGDOM", "VENEZUELA"),
+    }
+)
+_DOMESTIC = frozenset({"USA", "US", "U.S.A", "UNITED STATES", "UNITED STATES OF AMERICA"})
+_FEWEST_LINES = 3
+"""Name, street and place."""
+_OPEN_END = ("&", " AND", " OR", ",")
+
+
+def owners_and_mailing(
+    lines: Sequence[str], names: int | None = None, at_least: int = 1
+) -> tuple[list[str], list[str], CityStateZip | None]:
+    """Names, the lines of the address between them and its last one, and what that last one says.
+
+    `names`: how many lines at the top are known to be names; else those before the first that begins like a street or
+    a box, and `at_least` so many. A name that ends in `&` goes on in the next line; who takes the mail is no owner. A
+    foreign country's name ends an address that has no state.
+    """
+    rest = [line for line in map(clean, lines) if line.strip(".,- ")]
+    if rest and rest[-1].strip(" .").upper() in _DOMESTIC:
+        rest = rest[:-1]
+    rest, last = _without_place(rest, are_names_known=names is not None)
+    count = names if names is not None else _names(rest, at_least)
+    owners, carers = _parted(joined_names(rest[:count]))
+    return owners, carers + rest[count:], last
+
+
+def _without_place(lines: list[str], *, are_names_known: bool) -> tuple[list[str], CityStateZip | None]:
+    """The place may stand in the last line, in the last two or three, or behind the street."""
+    last = city_state_zip(lines[-1], is_last=_is_street(lines[-2:-1])) if lines else None
+    if last is not None and last.zip is None and not are_names_known and len(lines) < _FEWEST_LINES:
+        last = last if is_last_of_address(lines) else None
+    if last is not None:
+        return lines[:-1], last
+    for count in (2, 3):
+        found = city_state_zip(" ".join(lines[-count:])) if len(lines) > count - 1 else None
+        if (
+            found is not None
+            and found.zip is not None
+            and _ZIP.search(lines[-1])
+            and city_state_zip(lines[-count]) != found
+        ):
+            return lines[:-count], found
+    found_in = _WHOLE.fullmatch(lines[-1]) if lines else None
+    if found_in and _is_street([found_in[1]]) and (found := city_state_zip(found_in[2])) is not None:
+        return [*lines[:-1], found_in[1]], found
+    return lines, None
+
+
+def _is_street(lines: Sequence[str]) -> bool:
+    return any(_STREET.match(clean(line)) for line in lines)
+
+
+def _parted(names: list[str]) -> tuple[list[str], list[str]]:
+    """`SMITH JOHN % JANE DOE`: the owner, and behind the sign who takes the mail."""
+    owners, carers = [], []
+    for name in names:
+        found = _CARED_FOR.fullmatch(name)
+        owners.append(found[1] if found else name)
+        carers += [found[2]] if found else []
+    return owners, carers
+
+
+def is_last_of_address(lines: Sequence[str]) -> bool:
+    """Whether the last one says the place. Without a zip it does only below a street: `JONES ROBERT, MD` is a name."""
+    found = city_state_zip(lines[-1]) if lines else None
+    return found is not None and (found.zip is not None or any(_STREET.match(clean(one)) for one in lines[:-1]))
+
+
+def country_of(lines: Sequence[str]) -> str | None:
+    """The foreign country that an address ends in, as written. None: it names none."""
+    last = clean(lines[-1]) if lines else ""
+    words = last.upper().strip(" .").split()
+    for count in (1, 2):
+        if " ".join(words[-count:]) in _COUNTRIES:
+            return " ".join(last.strip(" .").split()[-count:])
+    return None
+
+
+def _names(lines: Sequence[str], at_least: int) -> int:
+    """How many of them are names, if there are so many lines."""
+    is_foreign = country_of(lines) is not None
+    for number, line in enumerate(lines):
+        if number < at_least:
+            continue
+        if is_foreign and any(sign.isdigit() for sign in line):
+            return number  # abroad, a house's number stands behind the street
+        if _CARE_OF.match(line) or (_STREET.match(line) and not _is_firm(line, lines[number + 1 :])):
+            return number
+    return min(len(lines), max(at_least, len(lines) - 1))
+
+
+def _is_firm(line: str, after: Sequence[str]) -> bool:
+    """A firm's name that begins as a street does, with a street still to come."""
+    return _FIRM.search(line) is not None and any(_STREET.match(one) or _CARE_OF.match(one) for one in after)
+
+
+def joined_names(lines: Sequence[str]) -> list[str]:
+    """One that ends in `&` goes on in the next line."""
+    joined: list[str] = []
+    for line in lines:
+        if joined and joined[-1].upper().endswith(_OPEN_END):
+            joined[-1] = f"{joined[-1]} {line}"
+        else:
+            joined.append(line)
+    return [name.rstrip(" &,") for name in joined]

@@ -1,0 +1,414 @@
+"""A parsed page that can be searched by label, id and text. Any bytes give a Document or None, never an error."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import cached_property, lru_cache
+from itertools import islice
+
+from lxml import etree
+
+from parcelpost.model import Page
+from parcelpost.scrapers.html.encoding import as_utf8, without_controls
+from parcelpost.scrapers.html.values import clean
+
+_NEVER_VALUES = frozenset(
+    {
+        *("account", "account #", "account number", "acct", "acct#", "acreage", "acres", "actual year built"),
+        *("address", "alternate id", "amount", "appraised value", "area", "assessed value", "assessment year"),
+        *("bathrooms", "bedrooms", "bill #", "bill number", "book & page", "book/page", "building value", "co-owner"),
+        *("date", "deed acres", "deed book", "deed date", "deed type", "desc", "description"),
+        *("effective year", "exempt value", "exemptions", "folio", "folio number", "grantee", "grantor"),
+        *("gross acres", "gross living area", "heated area", "improvement value", "instrument"),
+        *("instrument type", "just value", "land area", "land use", "land use code", "land value", "legal"),
+        *("legal description", "legal reference", "living area", "location", "location address", "mail to"),
+        *("mailing address", "map/parcel", "market value", "mblu", "name", "neighborhood", "notes"),
+        *("number of units", "or book/page", "owner", "owner address", "owner information", "owner name"),
+        *("owner name & address", "owner's", "owners", "parcel", "parcel #", "parcel id", "parcel id number"),
+        *("parcel no", "parcel number", "physical address", "pid", "pin", "price", "prop id", "property address"),
+        *("property class", "property id", "property type", "property use", "property use code", "qualification"),
+        *("qualified", "remarks", "s/t/r", "sale amount", "sale date", "sale price", "sales history", "sec/twp/rng"),
+        *("section", "section/township/range", "site", "site address", "site location", "situs", "situs address"),
+        *("square feet", "subdivision", "tax amount", "tax class", "tax code", "tax district", "tax id", "tax year"),
+        *("taxable value", "taxes", "total acres", "total assessed value", "total market value", "total value"),
+        *("unit of measure", "use", "use code", "use code description", "value", "vacant/improved", "year"),
+        *("year blt", "year built", "zip", "zip code", "zone", "zoning", "zoning code"),
+    }
+)
+_SELDOM_VALUES = frozenset(
+    {
+        *("building", "buildings", "city", "class", "code", "country", "county", "improvement", "improvements"),
+        *("land", "range", "state", "total", "township", "type", "units"),
+    }
+)
+"""A district may be that of the city, and a use that of land: beside each other they are headings."""
+
+
+def is_label_text(text: str, beside: str) -> bool:
+    """Whether what stands beside that label is another one. Both are written as labels are compared."""
+    return text in _NEVER_VALUES or (text in _SELDOM_VALUES and beside in _SELDOM_VALUES)
+
+
+Element = etree._Element
+MOST_BYTES = 16 * 1024**2
+"""A county's page of one parcel has a tenth of a megabyte."""
+
+_MOST_LABEL_CHARS = 80
+_MOST_TEXT_CHARS = 4 * _MOST_LABEL_CHARS
+"""Of a label, with its decoration and its blanks."""
+_MOST_ANCESTORS = 4
+_MOST_LABEL_PARTS = 6
+_MOST_PARTS_AROUND = 40
+"""Of text, in what is around a label and holds nothing else: the rest would be blanks."""
+_HIDDEN = ("script", "style", "noscript", "template", "option", "textarea")
+_BLOCKS = frozenset(
+    {"p", "div", "tr", "td", "th", "li", "dd", "dt", "table", "h1", "h2", "h3", "h4", "h5", "h6"},
+)
+BREAK = "\N{LINE SEPARATOR}"
+"""Stands wherever the page breaks a line: in the tree in each `br`, and in what is read of it around blocks."""
+_CELLS = frozenset({"td", "th"})
+_NAMES = _CELLS | {"dt"}
+"""What is a label as a whole: its value stands beside it, not beside what is around it."""
+_SET_OFF = frozenset({"b", "strong", "label", "th", "dt", "h1", "h2", "h3", "h4", "h5", "h6"})
+_ADORNING = frozenset({"a", "button", "i", "img", "script", "style", "sup", "svg", "wbr"})
+_DECORATION_BEFORE, _DECORATION_BEHIND = " *\u2022", " :*?#\u2022"
+
+
+class Piece:
+    """Something found on a page: an element, or the text behind one."""
+
+    __slots__ = ("_text", "element")
+
+    def __init__(self, element: Element | None, text: str | None = None) -> None:
+        self.element = element
+        self._text = text
+
+    @property
+    def text(self) -> str:
+        """One line."""
+        if self._text is None:
+            self._text = text_of(self.element) if self.element is not None else ""
+        return self._text
+
+    @property
+    def lines(self) -> list[str]:
+        """As they stand below each other, empty ones left out."""
+        if self.element is None:
+            return [self.text] if self.text else []
+        return lines_of(self.element)
+
+
+class Document:
+    """`scripts` are the texts of its scripts, which are no text of the page."""
+
+    def __init__(self, root: Element) -> None:
+        self.root = root
+        self.scripts = _take_scripts(root)
+        for line_end in root.iter("br"):
+            line_end.text = BREAK
+
+    @classmethod
+    def of(cls, page: Page) -> Document | None:
+        """None: it is too large, empty, or holds no element."""
+        if len(page.body) > MOST_BYTES:
+            return None
+        try:
+            root = etree.fromstring(without_controls(as_utf8(page.body, page.content_type)), _parser())
+        except (etree.LxmlError, ValueError):
+            return None
+        return cls(root) if root is not None else None
+
+    @cached_property
+    def _ids(self) -> Mapping[str, Element]:
+        found: dict[str, Element] = {}
+        for element in self.root.iter():
+            name = element.get("id")
+            if name and name not in found:
+                found[name] = element
+        return found
+
+    @cached_property
+    def _id_ends(self) -> Mapping[str, list[Element]]:
+        found: dict[str, list[Element]] = {}
+        for name, element in self._ids.items():
+            end = name.rpartition("_")[2].rpartition("$")[2].rpartition(":")[2]
+            found.setdefault(end.lower(), []).append(element)
+        return found
+
+    @cached_property
+    def _labels(self) -> Mapping[str, list[Element]]:
+        found: dict[str, list[Element]] = {}
+        for element in self.root.iter():
+            text = element.text
+            if not text or text.isspace() or len(text) > _MOST_TEXT_CHARS or not (own := _label(text)):
+                continue
+            if len(own) <= _MOST_LABEL_CHARS:
+                if own in found:
+                    found[own].append(element)
+                else:
+                    found[own] = [element]
+            if len(element) and (whole := _whole_label(element)) not in ("", own):
+                found.setdefault(whole, []).append(element)
+        return found
+
+    @cached_property
+    def classed(self) -> Sequence[tuple[Element, str]]:
+        """What has a class, and which, in the page's order."""
+        return [(one, kinds) for one in self.root.iter() if (kinds := one.get("class"))]
+
+    @cached_property
+    def sections(self) -> Mapping[str, Element]:
+        """Each `section` that has a title, by it; of several with the same one the second is `title (2)`."""
+        found: dict[str, Element] = {}
+        counts: Counter[str] = Counter()
+        for section in self.root.iter("section"):
+            header = next(section.iter("header"), section)
+            title = next((one for one in header.iter("div", "h2", "h3", "span") if _is_title(one)), None)
+            if title is not None and (name := label(text_of(title))):
+                counts[name] += 1
+                found[f"{name} ({counts[name]})" if counts[name] > 1 else name] = section
+        return found
+
+    @cached_property
+    def words(self) -> Set[str]:
+        """All that its labels have."""
+        return set(" ".join(self._labels).split())
+
+    @cached_property
+    def _places_of_words(self) -> Mapping[str, list[int]]:
+        """Which labels have a word, by their places among all labels."""
+        found: dict[str, list[int]] = {}
+        for place, text in enumerate(self._labels):
+            for word in text.split():
+                found.setdefault(word, []).append(place)
+        return found
+
+    def by_id(self, name: str) -> Element | None:
+        return self._ids.get(name)
+
+    def by_id_end(self, name: str) -> Sequence[Element]:
+        """Elements whose id ends in that part: ASP.NET puts numbers before it that differ from county to county."""
+        return self._id_ends.get(name.lower(), ())
+
+    def labelled(self, text: str) -> Sequence[Element]:
+        """Elements that read as that label, in the page's order; case, colons and asterisks do not matter."""
+        return self._labels.get(label(text), ())
+
+    def labels(self) -> Iterator[str]:
+        """Every text short enough to be one."""
+        return iter(self._labels)
+
+    def labels_with(self, words: Iterable[str]) -> Sequence[str]:
+        """Those that have one of these words, in the page's order."""
+        places = {place for word in words for place in self._places_of_words.get(word, ())}
+        if not places:
+            return ()
+        texts = list(self._labels)
+        return [texts[place] for place in sorted(places)]
+
+
+def label(text: str) -> str:
+    """Text as labels are compared; empty if it is too long to be one."""
+    if len(text) > _MOST_TEXT_CHARS and len(text := clean(text)) > _MOST_TEXT_CHARS:
+        return ""  # what is remembered stays small
+    return _label(text)
+
+
+@lru_cache(maxsize=8_192)
+def _label(text: str) -> str:
+    return clean(text).rstrip(_DECORATION_BEHIND).lstrip(_DECORATION_BEFORE).lower()
+
+
+def _is_title(element: Element) -> bool:
+    return "title" in (element.get("class") or "").split() or (element.get("id") or "").endswith("_lblName")
+
+
+def text_of(element: Element) -> str:
+    """All of its text in one line."""
+    inside = len(element)
+    if not inside:
+        return clean(element.text)
+    if inside == 1 and not len(child := element[0]):
+        edge = " " if child.tag in _BLOCKS else ""
+        return clean(f"{element.text or ''}{edge}{child.text or ''}{edge}{child.tail or ''}")
+    return clean("".join(_texts(element)))
+
+
+def lines_of(element: Element) -> list[str]:
+    """Its text, broken where the page breaks it."""
+    lines = (clean(line) for line in "".join(_texts(element)).split(BREAK))
+    return [line for line in lines if line]
+
+
+def is_in(element: Element, within: Element | None) -> bool:
+    """Whether it is that one or a part of it; everything is in None."""
+    if within is None:
+        return True
+    node: Element | None = element
+    while node is not None:
+        if node is within:
+            return True
+        node = node.getparent()
+    return False
+
+
+def beside(element: Element, document: Document | None = None) -> Piece | None:
+    """What a label labels: the next cell, the `dd` of a `dt`, the next element, the text behind.
+
+    With the document, also the field that a `label` names. None also where another label stands in the value's place.
+    """
+    node = element
+    for _ in range(_MOST_ANCESTORS):
+        piece = (_named(node, document) if document is not None else None) or _next(node)
+        if piece is not None:
+            return None if _is_label_too(element, node, piece) else piece
+        parent = node.getparent()
+        if parent is None or node.tag in _NAMES or not _reads_as(parent, node):
+            return None
+        node = parent
+    return None
+
+
+def _is_label_too(element: Element, node: Element, piece: Piece) -> bool:
+    """Whether what was found beside a label, or beside what is around it, is the next label."""
+    own = label(text_of(element))
+    if is_label_text(label(piece.text), own):
+        return True
+    if piece.element is None:
+        return False
+    if node.tag in _CELLS:
+        return _is_in_heading(node, own, piece.element)
+    return node is not element and _is_marked_alike(element, piece, node.tag == "li")
+
+
+def _is_in_heading(cell: Element, own: str, value: Element) -> bool:
+    """Whether a label stands before it, or two of them behind what would be its value: as in a row of headings."""
+    before = next(cell.itersiblings(*_CELLS, preceding=True), None)
+    if before is not None and is_label_text(label(text_of(before)), own):
+        return True
+    behind = [label(text_of(one)) for one in islice(value.itersiblings(*_CELLS), 2)]
+    return len(behind) == 2 and all(is_label_text(one, other) for one, other in (behind, behind[::-1]))
+
+
+def _is_marked_alike(element: Element, piece: Piece, is_item: bool) -> bool:
+    """Whether it is set off from other text as the label is: `<div><b>Label</b></div><div><b>Next</b></div>`.
+
+    All of it, or in a list's item its beginning: an item has its own label.
+    """
+    if element.tag not in _SET_OFF or piece.element is None:
+        return False
+    same = next((one for one in piece.element.iter(element.tag) if one.get("class") == element.get("class")), None)
+    return same is not None and (is_item or _reads_as(piece.element, same))
+
+
+def _named(node: Element, document: Document) -> Piece | None:
+    name = node.get("for") if node.tag == "label" else None
+    found = document.by_id(name) if name else None
+    return Piece(found) if found is not None else None
+
+
+def _next(node: Element) -> Piece | None:
+    if node.tag not in _NAMES and (tail := clean(node.tail)).strip(": "):
+        return Piece(None, tail.lstrip(": "))
+    for sibling in node.itersiblings(etree.Element):
+        if node.tag in _CELLS and sibling.tag not in _CELLS:
+            continue
+        if sibling.tag == "br" or (sibling.tag == node.tag and node.tag in ("dt", "th")):
+            return None  # a heading beside a heading
+        text = text_of(sibling)
+        if text.strip(": "):
+            return Piece(sibling, text)
+        if node.tag in _NAMES or not (text or sibling.tag in _ADORNING or _is_all_of_a_name(node)):
+            return Piece(sibling)  # the page does not say
+    return None
+
+
+def _is_all_of_a_name(node: Element) -> bool:
+    """Whether a cell or a `dt` holds it and no other text."""
+    around = next(node.iterancestors(*_NAMES), None)
+    return around is not None and _reads_as(around, node)
+
+
+def _reads_as(around: Element, node: Element) -> bool:
+    """Whether it holds no other text than that."""
+    own, parts = label(text_of(node)), list(islice(_texts(around), _MOST_PARTS_AROUND))
+    return own != "" and len(parts) < _MOST_PARTS_AROUND and label("".join(parts)) == own
+
+
+def _texts(element: Element) -> Iterator[str]:
+    """Its text and that of all that is in it, in the page's order, with a BREAK where a block begins and ends."""
+    yield element.text or ""
+    above: list[tuple[Iterator[Element], str]] = []
+    inside: Iterator[Element] = iter(element)
+    behind = ""
+    while True:
+        for child in inside:
+            edge = BREAK if child.tag in _BLOCKS else ""
+            yield edge + (child.text or "")
+            tail = edge + (child.tail or "")
+            if len(child):
+                above.append((inside, behind))
+                inside, behind = iter(child), tail
+                break
+            yield tail
+        else:
+            yield behind
+            if not above:
+                return
+            inside, behind = above.pop()
+
+
+def _whole_label(element: Element) -> str:
+    """Its text and that of what is in it, if that is short enough to be a label."""
+    parts = list(islice(filter(None, _texts(element)), _MOST_LABEL_PARTS))
+    whole = label("".join(parts)) if len(parts) < _MOST_LABEL_PARTS else ""
+    return whole if len(whole) <= _MOST_LABEL_CHARS else ""
+
+
+def _take_scripts(root: Element) -> list[str]:
+    scripts = []
+    for element in root.iter(*_HIDDEN):
+        if element.tag == "script" and element.text:
+            scripts.append(element.text)
+        element.text = None
+    return scripts
+
+
+def _parser() -> etree.HTMLParser:
+    return etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=False, collect_ids=False)
+
+
+_MOST_SHELL_CHARS = 300
+"""Of text in a page that says no more than that it is being loaded."""
+
+
+def is_shell(page: Page) -> bool:
+    """Whether it is a page with scripts and next to no text."""
+    document = Document.of(page)
+    if document is None or next(document.root.iter("script"), None) is None:
+        return False
+    hidden = sum(len(text_of(one)) for one in document.root.iter("noscript", "title"))
+    return len(text_of(document.root)) - hidden <= _MOST_SHELL_CHARS
+
+
+_MOST_LINES, _MOST_LINE_CHARS = 2_000, 1_000
+_PARCEL_NOUN = r"(?:records?|results?|parcels?|propert(?:y|ies)|accounts?|folios?|straps?|pins?|pids?)"
+_NO_PARCEL = re.compile(
+    rf"\bno (?:such|matching) {_PARCEL_NOUN}\b|\bno match(?:es|ing)?\b|(?<![,.\d])\b0 (?:{_PARCEL_NOUN}|matches)\b"
+    rf"|\binvalid {_PARCEL_NOUN}\b"
+    rf"|\bno (?:\w+ )?{_PARCEL_NOUN}(?: (?:that|which|was|were|is|are|has|have|been|could|be|to))*"
+    r" (?:found|match\w*|met|exist\w*|available|returned|display|displayed|located|fits?)\b"
+    rf"|\bno data (?:\w+ )?for th(?:is|at) {_PARCEL_NOUN}\b"
+    rf"|\b{_PARCEL_NOUN}\b[^.!?]{{0,60}} (?:not|cannot|can't|doesn't|no longer)(?: be)?(?: an?)?"
+    r" (?:found|exists?|located|valid)\b",
+    re.IGNORECASE,
+)
+_AMOUNT = re.compile(r"\$\s?\d|\b\d{1,3},\d{3}\b", re.ASCII)
+
+
+def says_no_parcel(document: Document) -> bool:
+    """In one line. Not where amounts are shown: that is a record, one of whose sections has nothing."""
+    lines = [line[:_MOST_LINE_CHARS] for line in lines_of(document.root)[:_MOST_LINES]]
+    return any(map(_NO_PARCEL.search, lines)) and not any(map(_AMOUNT.search, lines))

@@ -1,0 +1,285 @@
+"""Text and JSON values from pages -> typed values. None if there is no such value; never a guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from msgspec import Struct
+
+from parcelpost.model import Json
+
+_UNSEEN = re.compile("[\x00-\x08\x0e-\x1f\x7f\u200b\ud800-\udfff\ufeff\ufffe\uffff]")
+_MONEY = re.compile(r"(\()?\s*(-)?\s*\$?\s*(-)?\s*(\d{1,3}(?:,\d{3})+|\d+)?(\.\d*)?\s*(\))?", re.ASCII)
+_MINUS = str.maketrans("\u2212\u2013", "--")
+_NUMBER = re.compile(r"-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?", re.ASCII)
+_MOST_DIGITS = 18
+_MOST_PLACE_CHARS = 200
+_LEADING_NUMBER = re.compile(r"\s*(-?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?)(?![\d/]|[.,]\d|\s+\d+/\d)", re.ASCII)
+_FRACTION = re.compile(r"(?:(\d{1,6})[\s-])?\s*(\d{1,3})/(\d{1,3})(?=$|\D)(.*)", re.ASCII)
+_ACRES = re.compile(r"\s*(?:\+\s*/?\s*-|\u00b1)?\s*(?:ac(?:re)?s?\b\.?.*|\(.*)?", re.IGNORECASE | re.ASCII)
+_NO_DAYS = frozenset({"1899-12-30", "1899-12-31", "1900-01-01"})
+"""Where databases begin to count: a date that nobody entered."""
+_LAST_SHORT_YEAR = 2040
+_NOTHING = frozenset(
+    {
+        *("", "-", "--", "---", "\u2013", "\u2014", "n/a", "n.a.", "na", "none", "null", "unknown"),
+        *("not available", "not applicable", "no data"),
+    }
+)
+
+_SLASHED = re.compile(r"(\d{1,2})[/-](\d{1,2})[/-](\d{4}|\d{2})(?:[ T].*)?", re.ASCII)
+_ISO = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})(?:[ T].*)?", re.ASCII)
+_COMPACT = re.compile(r"(\d{4})(\d{2})(\d{2})", re.ASCII)
+_MONTH_FIRST = re.compile(r"([A-Za-z]{3,9})\.? (\d{1,2})(?:st|nd|rd|th)?,? (\d{4})(?: .*)?", re.ASCII)
+_DAY_FIRST = re.compile(r"(\d{1,2})[ -]([A-Za-z]{3,9})\.?[ -](\d{4}|\d{2})(?: .*)?", re.ASCII)
+_EPOCH_MS = re.compile(r"/Date\((-?\d{1,15})(?:[+-]\d{4})?\)/", re.ASCII)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_FIRST_YEAR, _LAST_YEAR = 1600, 2100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_STATES = (
+    " AL AK AZ AR CA CO CT DE DC FL GA HI ID IL IN IA KS KY LA ME MD MA MI MN MS MO MT NE NV NH NJ NM NY NC ND OH OK "
+    "OR PA RI SC SD TN TX UT VT VA WA WV WI WY PR VI GU AS MP AA AE AP "
+)
+_PLACE = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?[,\s]+(\d{5})(?:[-\s]?(\d{4}))?-?[,\s]*(?:USA?)?", re.ASCII)
+_PLACE_NO_ZIP = re.compile(r"(.*?)[,\s]+([A-Za-z]{2})\.?", re.ASCII)
+
+
+class CityStateZip(Struct, frozen=True):
+    city: str
+    state: str
+    zip: str | None
+
+
+def clean(text: str | None) -> str:
+    """One line, single spaces, none at the ends; controls and what has no width are spaces too."""
+    if not text:
+        return ""
+    line = " ".join(text.split())
+    return line if line.isprintable() else " ".join(_UNSEEN.sub(" ", text).split())
+
+
+def text_or_none(text: str | None) -> str | None:
+    """Cleaned text; None for what stands for nothing: '', '-', 'N/A' and the like."""
+    cleaned = clean(text)
+    return None if cleaned.lower() in _NOTHING else cleaned
+
+
+def money(text: str | None) -> Decimal | None:
+    """`$1,234.50`, `(1,234)`, `$(5)`, `-$5`, `1234`. A zero is a zero."""
+    cleaned = clean(text)
+    if not cleaned.isascii():
+        cleaned = cleaned.translate(_MINUS)
+    cleaned = cleaned.rstrip("* ")
+    if cleaned.startswith(("$(", "$ (")):
+        cleaned = cleaned[1:]
+    found = _MONEY.fullmatch(cleaned)
+    if not found or bool(found[1]) is not bool(found[6]):
+        return None
+    digits = (found[4] or "").replace(",", "") + (found[5] or "").removesuffix(".")
+    if not digits or len(digits) > _MOST_DIGITS:
+        return None
+    amount = Decimal(digits)
+    return -amount if found[1] or found[2] or found[3] else amount
+
+
+def number(text: str | None) -> Decimal | None:
+    """`1,012.5`; nothing may stand beside it."""
+    cleaned = clean(text)
+    digits = cleaned.replace(",", "").removesuffix(".")
+    if not _NUMBER.fullmatch(cleaned) or not digits.strip("-.") or len(digits) > _MOST_DIGITS:
+        return None
+    return Decimal(digits)
+
+
+def leading_number(text: str | None) -> Decimal | None:
+    """The number that a text begins with: `1.012 AC`, `1,756 sq ft`."""
+    found = _LEADING_NUMBER.match(text or "")
+    return number(found[1]) if found else None
+
+
+def acres(text: str | None) -> Decimal | None:
+    """`12.5`, `12.5 AC +/-`, `1 1/2 acres`: a number alone or with its unit; one of another unit is none."""
+    cleaned = clean(text)
+    found = _FRACTION.fullmatch(cleaned)
+    if found:
+        return _fraction(found[1], found[2], found[3]) if _ACRES.fullmatch(found[4]) else None
+    leading = _LEADING_NUMBER.match(cleaned)
+    return number(leading[1]) if leading and _ACRES.fullmatch(cleaned[leading.end() :]) else None
+
+
+def whole_number(text: str | None) -> int | None:
+    """A whole number, `.00` allowed; nothing may stand beside it."""
+    found = number(text)
+    return int(found) if found is not None and found == found.to_integral_value() else None
+
+
+def year(text: str | None) -> int | None:
+    """Four digits of a year that can be; 0 and 9999 stand for not known."""
+    is_plain = text is not None and len(text) == 4 and text.isascii() and text.isdigit()
+    found = int(text) if text is not None and is_plain else whole_number(text)
+    return found if found is not None and _FIRST_YEAR <= found <= _LAST_YEAR else None
+
+
+def percent(text: str | None) -> Decimal | None:
+    """`18%`, `5.25 %`, `0.25`: in hundredths."""
+    return number(clean(text).removesuffix("%"))
+
+
+def iso_date(text: str | None, *, newest: date | None = None) -> str | None:
+    """A date as `2020-08-14`, from the ways American pages write one; a time behind it is left out.
+
+    A year of two digits is the last one that is not after `newest` (nor after 2040 where that is not given).
+    """
+    found = _iso_date(clean(text), newest)
+    return None if found in _NO_DAYS else found
+
+
+def _iso_date(cleaned: str, newest: date | None) -> str | None:
+    for pattern, order in (
+        (_SLASHED, "mdy"),
+        (_ISO, "ymd"),
+        (_COMPACT, "ymd"),
+        (_MONTH_FIRST, "mdy"),
+        (_DAY_FIRST, "dmy"),
+    ):
+        if found := pattern.fullmatch(cleaned):
+            parts = dict(zip(order, found.groups(), strict=True))
+            return _date(parts["y"], parts["m"], parts["d"], newest)
+    if found := _EPOCH_MS.fullmatch(cleaned):
+        return iso_date_of_epoch_ms(int(found[1]))
+    return None
+
+
+def iso_date_of_epoch_ms(milliseconds: float) -> str | None:
+    """As ArcGIS and ASP.NET write moments; the day in UTC."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except (OverflowError, ValueError):
+        return None
+    found = moment.date().isoformat()
+    return found if _FIRST_YEAR <= moment.year <= _LAST_YEAR and found not in _NO_DAYS else None
+
+
+def city_state_zip(line: str | None, *, is_last: bool = False) -> CityStateZip | None:
+    """`LAKE CITY, FL 32038-1234`: city, state and zip of an address's last line. None: it is no such line.
+
+    A line that has the street, too, is none: where the city begins, it does not say. Without a zip there must be a
+    comma, unless it is known to be the last line.
+    """
+    cleaned = clean(line).replace("D.C.", "DC")
+    if len(cleaned) > _MOST_PLACE_CHARS:
+        return None
+    found = _PLACE.fullmatch(cleaned)
+    if found and _is_state(found[2]) and _is_city(found[1]):
+        more = f"-{found[4]}" if found[4] and found[4] != "0000" else ""
+        return CityStateZip(found[1].strip(" ,"), found[2].upper(), found[3] + more)
+    found = _PLACE_NO_ZIP.fullmatch(cleaned)
+    if found and ("," in cleaned or is_last) and _is_state(found[2]) and _is_city(found[1]):
+        return CityStateZip(found[1].strip(" ,"), found[2].upper(), None)
+    return None
+
+
+def parcel_norm(parcel_id: str | None) -> str:
+    """Only A-Z and 0-9: the same parcel, however its number is punctuated."""
+    return re.sub(r"[^A-Z0-9]", "", (parcel_id or "").upper())
+
+
+def yes_no(text: str | None) -> bool | None:
+    return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(clean(text).lower())
+
+
+def _fraction(whole_text: str | None, over: str, under: str) -> Decimal | None:
+    """None where it has no end as a decimal."""
+    if int(under) == 0 or 10_000 * int(over) % int(under):
+        return None
+    return Decimal(int(whole_text or 0)) + Decimal(int(over)) / Decimal(int(under))
+
+
+def _date(year_text: str, month_text: str, day_text: str, newest: date | None) -> str | None:
+    month = int(month_text) if month_text.isdigit() else _month(month_text)
+    year_number = int(year_text)
+    if len(year_text) == 2:
+        last = newest.year if newest else _LAST_SHORT_YEAR
+        year_number += last // 100 * 100
+        if year_number > last:
+            year_number -= 100
+    try:
+        found = date(year_number, month, int(day_text))
+    except ValueError:
+        return None
+    return found.isoformat() if _FIRST_YEAR <= found.year <= _LAST_YEAR else None
+
+
+def _is_city(text: str) -> bool:
+    return bool(text.strip(" ,")) and not any(sign.isdigit() for sign in text)
+
+
+def _is_state(text: str) -> bool:
+    return f" {text.upper()} " in _STATES
+
+
+def _month(name: str) -> int:
+    short = name[:3].lower()
+    return _MONTHS.index(short) + 1 if short in _MONTHS else 0
+
+
+_LARGEST_NUMBER = Decimal(10) ** 15
+
+
+def json_at(found: Json, *path: str) -> Json:
+    """What lies at the end of the path through objects; None where it ends early."""
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def json_objects(found: Json, *path: str) -> list[Mapping[str, Json]]:
+    """The objects of the list there; what is no object is left out."""
+    listed = json_at(found, *path)
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def json_text(found: Json) -> str | None:
+    """Text, or a whole number written as one; control characters (a NUL stands for nothing here and there) go."""
+    if isinstance(found, str):
+        return text_or_none("".join(sign for sign in found if sign >= " " or sign in "\t\n"))
+    number = _json_number(found)
+    if number is None:
+        return None
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def json_money(found: Json) -> Decimal | None:
+    """A number, or text that reads as an amount."""
+    return money(found) if isinstance(found, str) else _json_number(found)
+
+
+def json_nonzero(found: Json) -> Decimal | None:
+    """As `money`, but 0 stands for not known: sizes, counts and coordinates."""
+    return json_money(found) or None
+
+
+def json_year(found: Json) -> int | None:
+    return year(json_text(found))
+
+
+def json_date(found: Json) -> str | None:
+    """A date as text, a moment in milliseconds since 1970, or a number that reads as `20140512`."""
+    if isinstance(found, str):
+        return iso_date(found)
+    number = _json_number(found)
+    if not number:
+        return None
+    return iso_date(json_text(found)) or iso_date_of_epoch_ms(float(number))
+
+
+def _json_number(found: Json) -> Decimal | None:
+    """None also for one that is larger than any that a county has."""
+    if isinstance(found, bool) or not isinstance(found, int | Decimal):
+        return None
+    number = Decimal(found)
+    return number if number.is_finite() and abs(number) < _LARGEST_NUMBER else None

@@ -1,0 +1,360 @@
+"""`qpublic` and `beacon`: one engine, hundreds of counties. A page is a list of modules, each with a title."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import partial
+
+from parcelpost.model import NotFound, Page, Retry, Target
+from parcelpost.scrapers.counties import County, parcel_number, quote_part, require_county, required_id, target_url
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.addresses import country_of, is_last_of_address, owners_and_mailing
+from parcelpost.scrapers.html.document import Document, Element, Piece, label, lines_of, says_no_parcel, text_of
+from parcelpost.scrapers.html.extract import Field, section
+from parcelpost.scrapers.html.selectors import IdEnd, Label, Titled
+from parcelpost.scrapers.html.tables import Columns, read_sales
+from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult, fetch_or_render
+from parcelpost.scrapers.platforms.qpublic.buildings import says_none, take_buildings
+from parcelpost.scrapers.platforms.qpublic.tax_bills import bills, take_taxes
+from parcelpost.scrapers.platforms.qpublic.valuations import valuations
+from parcelpost.scrapers.records.record import Record, take_last_sale, take_values
+
+_HEADINGS = frozenset(
+    {
+        "owner",
+        "owners",
+        "owner name",
+        "owner information",
+        "primary owner",
+        "secondary owner",
+        "other owner",
+        "current owner",
+        "name",
+        "names",
+        "deed holder",
+        "contract holder",
+        "contract buyer",
+        "contract owner",
+        "title holder",
+        "taxpayer",
+        "tax payer",
+        "address",
+        "owner address",
+        "mailing address",
+        "mailing name & address",
+        "mail to",
+    }
+)
+_MAIL_ONLY = frozenset({"mailing address", "mailing name & address", "mail to", "taxpayer", "tax payer"})
+"""Under these stands where mail goes; whose parcel it is stands under another."""
+_MOST_LINES = 60
+_Block = tuple[str, list[str], tuple[list[str], list[str], values.CityStateZip | None]]
+"""A heading, the lines below it, and what these say."""
+_NOBODY: _Block = ("", [], ([], [], None))
+
+
+def take_owner(record: Record, module: Element) -> None:
+    """All names, and the address of the mail, else the first owner's."""
+    blocks = [(heading, lines, owners_and_mailing(lines)) for heading, lines in _blocks(module) if lines]
+    names = [name for heading, _, read in blocks if heading not in _MAIL_ONLY for name in read[0]]
+    record.owner_names = list(dict.fromkeys(names)) or [name for _, _, read in blocks for name in read[0]][:1]
+    mail = next((block for block in blocks if block[0] in _MAIL_ONLY and block[2][2]), None)
+    _, lines, (_, record.mailing_lines, place) = mail or (blocks[0] if blocks else _NOBODY)
+    record.mailing_country = country_of(lines)
+    if place is not None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+
+
+def _blocks(module: Element) -> Iterator[tuple[str, list[str]]]:
+    """Each up to a line with city and state, with the heading above it."""
+    content = next((one for one in module.iter("div") if "module-content" in (one.get("class") or "")), module)
+    heading = ""
+    lines: list[str] = []
+    for line in lines_of(content)[:_MOST_LINES]:
+        if label(line) in _HEADINGS:
+            yield heading, lines
+            heading, lines = label(line), []
+        else:
+            lines.append(line)
+            if is_last_of_address(lines):
+                yield heading, lines
+                lines = []
+    yield heading, lines
+
+
+_USE = re.compile(r"(.{0,200}?)\s*\((?=[^)]{0,8}\d)([0-9A-Z-]{1,8})\)\s*", re.ASCII)
+_CODE_FIRST = re.compile(r"(\d{2,6})\s*-\s*(\D.*)", re.ASCII)
+_NOTE = re.compile(
+    r"\s*\((?:note|not)\b[^()]{0,300}\)|\s*\*?\s*(?:note:|the (?:brief |tax |legal )*description (?:above|shown)\b).*$",
+    re.IGNORECASE,
+)
+_MOST_CHARS_WITH_A_NOTE = 20_000
+_OTHERS = ("area", "search", "comparable", "nearby", "neighborhood", "tax", "personal")
+"""In a title: sales of other parcels, or of what is owed."""
+_OTHER_PARCELS = (*_OTHERS, "sale", "related", "adjoin", "parent", "child", "permit", "history", "list")
+_MODULES = "section .module-content, [id$='lblParcelID']"
+
+
+def _words(piece: Piece) -> str | None:
+    text = piece.text
+    return values.text_or_none(_NOTE.sub("", text) if len(text) <= _MOST_CHARS_WITH_A_NOTE else text)
+
+
+def _element(piece: Piece) -> Element | None:
+    return piece.element if piece.text else None
+
+
+def _lines(piece: Piece) -> list[str] | None:
+    return [line for line in piece.lines if values.text_or_none(line)] or None
+
+
+def _acres(piece: Piece) -> Decimal | None:
+    return values.acres(piece.text)
+
+
+def _flag(piece: Piece) -> bool | None:
+    return values.yes_no(piece.text.split("(")[0])
+
+
+def _parcel(piece: Piece) -> str | None:
+    text = _words(piece)
+    return text if text and len(text) <= 60 and any(sign.isdigit() for sign in text) else None
+
+
+PARCEL = Field(
+    "parcel_id",
+    (
+        IdEnd("lblParcelID"),
+        Label("Parcel ID"),
+        Label("Parcel Number"),
+        Label("Parcel No"),
+        Label("Property ID"),
+        Label("PIN"),
+        Label("Parcel"),
+        Label("Map/Parcel"),
+        Label("Parcel ID Number"),
+        Label("Parcel Identification Number"),
+        Label("PID"),
+        Label("Tax Map ID"),
+    ),
+    _parcel,
+)
+ACCOUNT = Field(
+    "tax_account",
+    (
+        IdEnd("lblAccountNumber"),
+        Label("Account Number"),
+        Label("Account"),
+        Label("Prop ID"),
+        Label("Alternate ID"),
+        Label("Tax ID"),
+        Label("Account #"),
+        Label("Alternate Parcel ID"),
+        Label("Real Key"),
+    ),
+    _words,
+)
+SITUS = Field(
+    "situs_address",
+    (
+        IdEnd("lblPropertyAddress"),
+        Label("Property Address"),
+        Label("Location Address"),
+        IdEnd("lblLocationAddress"),
+        Label("Physical Address"),
+        Label("Site Address"),
+        Label("Situs Address"),
+        Label("Property Location"),
+        Label("911 Address"),
+        Label("Location"),
+    ),
+    _lines,
+)
+CITY = Field("situs_city", (Label("Property City"), Label("Location City"), Label("City")), _words)
+LEGAL = Field(
+    "legal_description",
+    (Label("Legal Description"), Label("Brief Tax Description"), Label("Brief Legal Description"), Label("Legal")),
+    _words,
+)
+ACRES = Field(
+    "land_area_acres",
+    (
+        Label("Acres"),
+        Label("Acreage"),
+        Label("Gross Acres"),
+        Label("Total Acres"),
+        Label("GIS Acres"),
+        Label("Net Acres"),
+        Label("Deed Acres"),
+        Label("Deeded Acres"),
+        Label("Calculated Acres"),
+        Label("Land Area"),
+    ),
+    _acres,
+)
+SECTION = Field("sec_twp_rng", (IdEnd("lblSecTwpRng"), Label("Sec/Twp/Rng"), Label("Section/Township/Range")), _words)
+USE = Field(
+    "land_use_desc",
+    (
+        Label("Land Use"),
+        Label("Property Use Code"),
+        Label("Use Code"),
+        Label("Property Class"),
+        Label("Property Class Code"),
+        Label("Tax Class"),
+        Label("Class"),
+        Label("Property Usage"),
+        Label("Property Type"),
+    ),
+    _words,
+)
+OWNER = Field(
+    "owner_names",
+    (
+        Titled(
+            ("owners", "owner", "owner information", "current owner", "ownership", "deed holder"),
+            but=("list", "previous", "prior", "former", "past", "history"),
+        ),
+        Label("Owner"),
+        Label("Owner Name"),
+        Label("Primary Owner"),
+    ),
+    _element,
+)
+ZONING = Field("zoning", (Label("Zoning"),), _words)
+SUBDIVISION = Field("subdivision", (Label("Subdivision"), Label("Subdivision Name")), _words)
+HOMESTEAD = Field("homestead", (Label("Homestead"), Label("Homestead Exemption"), Label("Homesteaded")), _flag)
+
+_SALES = Columns(
+    {
+        "date": ("Sale Date", "Date", "Date of Sale", "Transfer Date", "Deed Date"),
+        "price": ("Sale Price", "Price", "Amount", "Sale Amount", "Consideration", "Sale Price ($)"),
+        "book_page": ("Legal Reference", "Book/Page", "Deed Book / Page", "Deed Book/Page", "Book / Page", "Recording"),
+        "instrument": ("Deed Type", "Instrument", "Instrument Type", "Type"),
+        "qualified": (
+            "Qualification",
+            "Qualification (Codes)",
+            "Sale Qualification",
+            "Qualified",
+            "Sale Validity",
+            "Qualified (Q/U)",
+            "Sale Condition - NUTC",
+            "Reason",
+        ),
+        "vacant_improved": ("Vacant/Improved", "Vacant or Improved"),
+    }
+)
+SALES = section(
+    "sales",
+    _SALES,
+    Titled(("sales", "sale information", "sales history", "recent sales"), but=_OTHERS),
+    is_named_empty=partial(says_none, words=("sale",)),
+)
+
+
+def read(reading: PageReader) -> ReadResult:
+    document = reading.document
+    modules = document.sections
+    summary = _summary(modules, document)
+    if summary is None:
+        return _no_record(document)
+    look = reading.look
+    parcel_id = look.value(PARCEL, summary)
+    if parcel_id is None or len(modules) < 2:
+        return Retry("the page came only in part: it has a summary without a parcel number, or nothing else")
+    record = Record(
+        parcel_id=parcel_id,
+        tax_account=look.value(ACCOUNT, summary),
+        situs_city=look.value(CITY, summary),
+        legal_description=look.value(LEGAL, summary),
+        land_area_acres=look.value(ACRES, summary),
+        sec_twp_rng=look.value(SECTION, summary),
+        land_use_desc=look.value(USE, summary),
+        zoning=look.value(ZONING, summary),
+        subdivision=look.value(SUBDIVISION, summary),
+        homestead=look.value(HOMESTEAD, summary),
+        valuations=valuations(look),
+        sales=list(read_sales(look.rows(SALES) or ())),
+        tax_bills=bills(look),
+    )
+    _split_use(record, modules)
+    _take_situs(record, look.value(SITUS, summary) or [])
+    owners = look.value(OWNER, summary)
+    if owners is not None:
+        take_owner(record, owners)
+    take_buildings(record, look)
+    take_values(record)
+    take_last_sale(record)
+    take_taxes(record)
+    if not record.owner_names and record.market_value is None and record.assessed_value is None:
+        return Retry("the page came only in part: its owner and its values are missing")
+    return record
+
+
+def _no_record(document: Document) -> ReadResult:
+    if says_no_parcel(document):
+        return NotFound("the site has no such parcel")
+    return Retry("the page holds no parcel: its summary is missing")
+
+
+def _summary(modules: Mapping[str, Element], document: Document) -> Element | None:
+    """By its title, else the first one that shows a parcel's number and is not of other parcels."""
+    own = {title: one for title, one in modules.items() if not any(word in title for word in _OTHER_PARCELS)}
+    titled = _module(own, "summary", "parcel information", "parcel summary", "property information")
+    if titled is not None and _has_number(document, titled):
+        return titled
+    return next((one for one in own.values() if _has_number(document, one)), titled)
+
+
+def _has_number(document: Document, module: Element) -> bool:
+    return any(_parcel(piece) for way in PARCEL.ways for piece in way.find(document, module))
+
+
+def _module(modules: Mapping[str, Element], *names: str) -> Element | None:
+    exact = (modules[name] for name in names if name in modules)
+    similar = (one for name in names for title, one in modules.items() if name in title)
+    return next(exact, None) if any(name in modules for name in names) else next(similar, None)
+
+
+def _take_situs(record: Record, lines: list[str]) -> None:
+    """The street, and below it in some counties the city, with state and zip or without."""
+    place = values.city_state_zip(lines[-1]) if len(lines) > 1 else None
+    if place is not None:
+        record.situs_city, record.situs_zip = place.city, place.zip
+        lines = lines[:-1]
+    elif len(lines) == 2 and record.situs_city is None and not any(sign.isdigit() for sign in lines[1]):
+        record.situs_city = lines.pop()
+    record.situs_address = values.text_or_none(" ".join(lines))
+
+
+def _split_use(record: Record, modules: Mapping[str, Element]) -> None:
+    """`SINGLE FAMILY (0100)` or `510 - House`; where the summary has no code, that of the first piece of land has."""
+    if found := _USE.fullmatch(record.land_use_desc or ""):
+        record.land_use_desc, record.land_use_code = values.text_or_none(found[1]), found[2]
+        return
+    if found := _CODE_FIRST.fullmatch(record.land_use_desc or ""):
+        record.land_use_code, record.land_use_desc = found[1], values.text_or_none(found[2])
+        return
+    land = _module(modules, "land", "land information")
+    for cell in land.iter("td", "th") if land is not None and record.land_use_desc else ():
+        found = _USE.fullmatch(text_of(cell))
+        if found and label(found[1]) == label(record.land_use_desc or ""):
+            record.land_use_code = found[2]
+            return
+
+
+async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:
+    """A robot check ends it: the fetcher says Blocked. Where a person has been let in, their profile is used."""
+    url = target_url(target, county)
+    if not url:
+        known = require_county(county, target)
+        ids = "&".join(f"{name}={quote_part(required_id(known, name))}" for name in ("AppID", "LayerID"))
+        page = f"PageTypeID=4&PageID={quote_part(required_id(known, 'PageID'))}"
+        url = f"{known.base}/Application.aspx?{ids}&{page}&KeyValue={quote_part(parcel_number(target, known))}"
+    return await fetch_or_render(fetcher, url, county=county, until=_MODULES)
+
+
+PLATFORM = CountyPlatform(name="qpublic", version=4, read=read, fetch=fetch)
+BEACON = CountyPlatform(name="beacon", version=4, read=read, fetch=fetch)

@@ -1,0 +1,260 @@
+"""The valuation module of `qpublic`: a grid with one row per value and one column per year."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from decimal import Decimal
+from typing import Any
+
+from parcelpost.scrapers.html import tables, values
+from parcelpost.scrapers.html.document import Element, label, text_of
+from parcelpost.scrapers.html.extract import Extractor, shown_fields
+from parcelpost.scrapers.html.selectors import Titled
+from parcelpost.scrapers.html.tables import Columns
+from parcelpost.scrapers.records.record import Valuation
+
+_HEADING = re.compile(
+    r"(?:(?:assessment|tax|payable|assessed|valuation)\s+)?(?:year\s+)?(\d{4})\b(?:\s*(?:pay(?:able)?|/|p)\s*\d{4})?"
+    r"[\s(-]*(certified|working|preliminary|proposed|final|current|tentative)?\)?(?:\s+(?:values?|assessments?))?",
+    re.IGNORECASE,
+)
+_STATUSES = {
+    "working": "working",
+    "current": "working",
+    "preliminary": "preliminary",
+    "proposed": "preliminary",
+    "tentative": "preliminary",
+}
+_MOST_HEADING_ROWS = 3
+_YEAR_HEADINGS = ("year", "tax year", "assessment year", "valuation year", "value year", "roll year", "assessment yr")
+_TITLES = ("valuation", "values", "value information", "assessment", "assessment information", "assessed value")
+_PART = re.compile(r"assess\w*\W+(?!100)\d{1,2}(?:\.\d+)?\s*%|\bcurrent assess|\bhistorical assessed", re.ASCII)
+"""In a title: what is assessed at a part of the value."""
+_NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
+MODULES = Titled(_TITLES, but=_NO_VALUES)
+_SIGN = re.compile(r"^[\s+=\u2013-]+")
+
+# For each value the names that rows have for it, the most telling first: the first one that the grid has is taken.
+_ROWS: dict[str, tuple[str, ...]] = {
+    "land_value": (
+        "land value market value",
+        "market land value",
+        "land value",
+        "assessed land value",
+        "land market value",
+        "estimated land value",
+        "est. land value",
+        "total land value",
+        "land",
+    ),
+    "building_value": (
+        "building value",
+        "improvement value",
+        "improvements value",
+        "building market value",
+        "market improvement value",
+        "estimated building value",
+        "est. building value",
+        "total improvement value",
+        "total building value",
+        "improvement",
+        "improvements",
+        "building",
+        "buildings",
+    ),
+    "extra_feature_value": (
+        "extra features value",
+        "yard items",
+        "accessory value",
+        "misc value",
+        "obxf value",
+        "extra feature value",
+        "miscellaneous value",
+        "extra features",
+        "xfob value",
+        "market misc value",
+        "misc improvement value",
+    ),
+    "market_value": (
+        "total just or market value",
+        "just (market) value",
+        "just market value",
+        "just value",
+        "total market value",
+        "fair market value",
+        "market value",
+        "total estimated market value",
+        "estimated market value",
+        "total appraised value",
+        "total value (appraised 100%)",
+        "appraised value (100%)",
+        "appraised value",
+        "current value",
+        "total value",
+        "total",
+    ),
+    "assessed_value": (
+        "classified use or assessed value",
+        "total assessed value",
+        "assessed value",
+        "assessed value (40%)",
+        "assessed value (35%)",
+        "total value (assessed 40%)",
+        "total value (assessed 35%)",
+        "gross assessed value",
+        "net assessed value",
+    ),
+    "exemption_value": ("exempt value", "total exemptions", "exemption value", "exempt amount", "exemptions"),
+    "taxable_value": (
+        "total non school taxable value",
+        "county taxable value",
+        "taxable value",
+        "total taxable value",
+        "net taxable value",
+        "taxable market value",
+        "total taxable market value",
+    ),
+    "taxable_value_school": ("school taxable value",),
+}
+_YEAR_IN_ROW = Columns({"year": _YEAR_HEADINGS, **_ROWS})
+_BUILDING_PARTS = ("assessed building value", "assessed dwelling value")
+"""Iowa's: where people live, and what else stands on the land."""
+_EXEMPTION_PARTS = ("school exemptions", "additional non school exemptions")
+_MARKET, _ASSESSED = ("apprais", "market", "just"), ("assess",)
+"""In the title of a section: what its rows are parts of."""
+_TOTALS, _ASSESSED_TOTAL = ("total", "total value"), "total assessed value"
+
+
+Column = tuple[int, int, str]
+"""How many cells stand behind it, its year, its status."""
+
+
+def valuations(look: Extractor) -> list[Valuation]:
+    """Of the first module that has a grid of values by year; what is assessed may stand in a module of its own."""
+    modules = look.document.sections
+    exact = [(name, modules[name]) for name in _TITLES if name in modules]
+    others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
+    parts = [module for title, module in others if _PART.search(title)]
+    wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
+    found = _with_assessed(_first(wholes), _first(parts))
+    look.tries.note("valuations", MODULES, bool(found))
+    if found:
+        look.tries.note_columns("valuations", _ROWS, shown_fields(found, _ROWS))
+    return found
+
+
+def _first(modules: Iterable[Element]) -> list[Valuation]:
+    return next((listed for module in modules if (listed := _by_year(module))), [])
+
+
+def _by_year(module: Element) -> list[Valuation]:
+    """One for each year, in the page's order. Years head the columns, or stand in one of them."""
+    for table in module.iter("table"):
+        listed = list(_by_row(table)) or list(_by_column(table))
+        if any(getattr(one, field) is not None for one in listed for field in _ROWS):
+            return listed
+    return []
+
+
+def _is_other(title: str) -> bool:
+    return any(word in title for word in _NO_VALUES)
+
+
+def _with_assessed(found: list[Valuation], assessed: list[Valuation]) -> list[Valuation]:
+    """With the total of each year that is assessed at a part of the value; its land and buildings are no market's."""
+    totals = {one.year: (one.status, _total(one)) for one in assessed}
+    for one in found:
+        if one.assessed_value is None:
+            one.assessed_value = totals.get(one.year, (None, None))[1]
+    if found:
+        return found
+    return [Valuation(year=year, status=status, assessed_value=total) for year, (status, total) in totals.items()]
+
+
+def _total(one: Valuation) -> Decimal | None:
+    return one.assessed_value if one.assessed_value is not None else one.market_value
+
+
+def _by_column(table: Element) -> Iterator[Valuation]:
+    grid = [[text_of(cell) for cell in cells] for cells in tables.rows_of(table)]
+    at, columns = _heading(grid)
+    if columns:
+        width = max(behind for behind, _, _ in columns) + 1
+        rows = _named(grid[at + 1 :], width)
+        known = {field: next((rows[name] for name in names if name in rows), None) for field, names in _ROWS.items()}
+        yield from (_valuation(rows, known, *column) for column in columns)
+
+
+def _heading(grid: list[list[str]]) -> tuple[int, list[Column]]:
+    """The first row with years, and which they are."""
+    for at, cells in enumerate(grid[:_MOST_HEADING_ROWS]):
+        if columns := _columns(cells):
+            return at, columns
+    return 0, []
+
+
+def _by_row(table: Element) -> Iterator[Valuation]:
+    """Of a year that has several rows each is a part, and none the whole."""
+    found: dict[int, list[Valuation]] = {}
+    listed = _YEAR_IN_ROW.table(table)
+    for row in listed.rows if listed is not None else ():
+        match = _HEADING.fullmatch(values.clean(row["year"].text)) if "year" in row else None
+        if match and values.year(match[1]) is not None:
+            amounts: dict[str, Any] = {name: values.money(row[name].text) for name in _ROWS if name in row}
+            one = Valuation(year=int(match[1]), status=_status(match[2]), **amounts)
+            found.setdefault(int(match[1]), []).append(one)
+    yield from (same[0] for same in found.values() if all(one == same[0] for one in same))
+
+
+def _status(word: str | None) -> str:
+    return _STATUSES.get((word or "").lower(), "certified")
+
+
+def _columns(cells: list[str]) -> list[Column]:
+    """Those headed by a year. In the first cell a year heads its row."""
+    found = [(len(cells) - 1 - at, _HEADING.fullmatch(values.clean(cell))) for at, cell in enumerate(cells) if at]
+    return [(behind, int(match[1]), _status(match[2])) for behind, match in found if match and values.year(match[1])]
+
+
+def _named(grid: list[list[str]], width: int) -> dict[str, list[str]]:
+    """The rows by their names. Of several different ones with the same name that of the market's section, else none."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    section = ""
+    for row in grid:
+        texts = [text for cell in row[:-width] or row if (text := label(_SIGN.sub("", cell)))]
+        if texts and (len(texts) > 1 or not any(row[-width:]) or len(row) <= width):
+            section = texts[0]
+        if len(row) > width and any(row[-width:]):
+            name = texts[-1] if texts else ""
+            is_assessed = name in _TOTALS and _is_of(section, _ASSESSED)
+            found.setdefault(_ASSESSED_TOTAL if is_assessed else name, []).append((section, row))
+    return {name: only for name, rows in found.items() if (only := _only(rows, width)) is not None}
+
+
+def _only(rows: list[tuple[str, list[str]]], width: int) -> list[str] | None:
+    if all(row[-width:] == rows[0][1][-width:] for _, row in rows):
+        return rows[0][1]
+    market = [row for section, row in rows if _is_of(section, _MARKET)]
+    return market[0] if len(market) == 1 else None
+
+
+def _is_of(section: str, words: tuple[str, ...]) -> bool:
+    return any(word in section for word in words) and (words is _MARKET or not _is_of(section, _MARKET))
+
+
+def _valuation(
+    rows: dict[str, list[str]], known: dict[str, list[str] | None], behind: int, year: int, status: str
+) -> Valuation:
+    """`known`: the row of each value, where there is one."""
+    at = -1 - behind
+    found: dict[str, Any] = {field: values.money(row[at]) if row else None for field, row in known.items()}
+    for field, names in (("exemption_value", _EXEMPTION_PARTS), ("building_value", _BUILDING_PARTS)):
+        if found[field] is None:
+            found[field] = _sum(rows, names, at)
+    return Valuation(year=year, status=status, **found)
+
+
+def _sum(rows: dict[str, list[str]], names: tuple[str, ...], at: int) -> Decimal | None:
+    parts = [amount for name in names if name in rows and (amount := values.money(rows[name][at])) is not None]
+    return sum(parts, Decimal(0)) if parts else None

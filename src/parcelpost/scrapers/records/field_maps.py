@@ -1,0 +1,343 @@
+"""Field maps: which column of a table fills which field of a record, and how it is converted.
+
+They are read from TOML files or the settings and validated before use."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.errors import InvalidSettings
+from parcelpost.model import GiveUp, Json, Retry, Target
+from parcelpost.scrapers.counties import Counties
+from parcelpost.scrapers.html import values
+from parcelpost.scrapers.html.addresses import owners_and_mailing
+from parcelpost.scrapers.records.record import LIEN, Lien, Record, Sale
+from parcelpost.scrapers.tabular import plain_heading
+
+Row = Mapping[str, Json]
+"""By column names as `column_name` writes them."""
+
+_MOST_ROWS_SAMPLED = 1_000
+_BOROUGHS = {"1": "NEW YORK", "2": "BRONX", "3": "BROOKLYN", "4": "QUEENS", "5": "STATEN ISLAND"}
+
+
+class Source(Struct, frozen=True):
+    """Where one field's value comes from."""
+
+    way: str
+    columns: tuple[str, ...]
+
+    def value(self, row: Row) -> Any:
+        return CONVERSIONS[self.way].read([row.get(column) for column in self.columns])
+
+
+class FieldMap(Struct, frozen=True, kw_only=True):
+    name: str
+    has: frozenset[str]
+    """Columns by which a table of this kind is recognized; none: only where a county's entry names the map."""
+    kind: str
+    fields: Mapping[str, Source]
+    lien: Mapping[str, Source]
+
+    def record(self, row: Row) -> Record | None:
+        """None: the row names no parcel."""
+        found = {name: source.value(row) for name, source in self.fields.items()}
+        mailing = found.pop("mailing", None)
+        if found["parcel_id"] is None:
+            return None
+        record = Record(**{name: value for name, value in found.items() if value is not None})
+        if mailing:
+            _take_mailing(record, mailing)
+        if record.last_sale_date or record.last_sale_price is not None:
+            record.sales = [Sale(date=record.last_sale_date, price=record.last_sale_price)]
+        if self.kind == LIEN:
+            record.record_kind = LIEN
+            record.liens = [Lien(**{name: source.value(row) for name, source in self.lien.items()})]
+        return record
+
+
+def map_rows(field_map: FieldMap, rows: Iterable[Row]) -> list[Record]:
+    return [record for row in rows if (record := field_map.record(row)) is not None]
+
+
+def plain_row(row: Mapping[str, Json]) -> Row:
+    """By the columns' own names: of `DB.OWNER.TABLE.FIELD` the last. Tables that contradict each other say nothing."""
+    found: dict[str, Json] = {}
+    for name, value in row.items():
+        column = column_name(name)
+        known = found.get(column)
+        found[column] = value if known in (None, "", value) else known if value in (None, "") else None
+    return found
+
+
+def column_name(given: str) -> str:
+    return plain_heading(given.rpartition(".")[2])
+
+
+def columns_of(rows: Sequence[Row]) -> set[str]:
+    """Of all of them: some servers leave out what is empty."""
+    return {name for row in rows[:_MOST_ROWS_SAMPLED] for name in row}
+
+
+def _take_mailing(record: Record, lines: list[str]) -> None:
+    _, record.mailing_lines, place = owners_and_mailing(lines, names=0)
+    if place is not None and record.mailing_city is None:
+        record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
+
+
+def _first(read: Callable[[Json], Any]) -> Callable[[list[Json]], Any]:
+    def value(given: list[Json]) -> Any:
+        return next((found for one in given if (found := read(one)) is not None), None)
+
+    return value
+
+
+def _texts(given: list[Json]) -> list[str]:
+    return [text for one in given if (text := values.json_text(one)) is not None]
+
+
+def _joined(given: list[Json]) -> str | None:
+    return values.text_or_none(" ".join(_texts(given)))
+
+
+def _bbl(given: list[Json]) -> str | None:
+    """Borough, block and lot of New York City in ten digits."""
+    parts = [values.whole_number(values.json_text(one)) for one in given]
+    if len(parts) != 3 or any(part is None for part in parts):
+        return None
+    return f"{parts[0]}{parts[1]:05}{parts[2]:04}"
+
+
+def _notice(given: list[Json]) -> str | None:
+    text = (values.json_text(given[0]) or "").lower()
+    return "noticed" if "notice" in text else "sold" if "sale" in text else text or None
+
+
+def _zip(given: Json) -> str | None:
+    text = values.json_text(given)
+    if text and text.isdigit() and len(text) in (8, 9):
+        text = f"{text.zfill(9)[:5]}-{text.zfill(9)[5:]}"
+    return text.zfill(5) if text and text.isdigit() and len(text) == 4 else text
+
+
+class Conversion(Struct, frozen=True):
+    """How columns are read, and what comes of it."""
+
+    read: Callable[[list[Json]], Any]
+    gives: Any
+    columns: int = 0
+    """How many it needs; 0: any number."""
+
+
+CONVERSIONS: Mapping[str, Conversion] = {
+    "text": Conversion(_first(values.json_text), str),
+    "texts": Conversion(_texts, list[str]),
+    "lines": Conversion(_texts, list[str]),
+    "joined": Conversion(_joined, str),
+    "money": Conversion(_first(values.json_money), Decimal),
+    "some": Conversion(_first(values.json_nonzero), Decimal),
+    "year": Conversion(_first(values.json_year), int),
+    "day": Conversion(_first(values.json_date), str),
+    "whole": Conversion(_first(lambda one: values.whole_number(values.json_text(one))), int),
+    "flag": Conversion(_first(lambda one: values.yes_no(values.json_text(one))), bool),
+    "zip": Conversion(_first(_zip), str),
+    "bbl": Conversion(_bbl, str, columns=3),
+    "borough": Conversion(lambda given: _BOROUGHS.get(values.json_text(given[0]) or ""), str, columns=1),
+    "notice": Conversion(_notice, str, columns=1),
+}
+
+
+EXAMPLES = Path(__file__).with_name("field_maps")
+_HINT = f"see those in {EXAMPLES}"
+_MOST_FILE_BYTES = 1024**2
+_KEYS = ("has", "kind", "fields", "lien")
+_KINDS = ("parcel", LIEN)
+_FILLED_BY_US = frozenset(
+    ("parcel_id_norm", "platform", "source_url", "scraped_at", "raw_html_hash", "parser_version", "record_kind")
+)
+
+
+@cache
+def shipped_field_maps() -> tuple[FieldMap, ...]:
+    folder = files("parcelpost.scrapers.records") / "field_maps"
+    found = sorted((one for one in folder.iterdir() if one.name.endswith(".toml")), key=lambda one: one.name)
+    return tuple(parse_field_map(one.name.removesuffix(".toml"), one.read_text("utf-8"), one.name) for one in found)
+
+
+def load_field_maps(folder: Path) -> list[FieldMap]:
+    """One map for each `NAME.toml`. Raises InvalidSettings that names the file."""
+    try:
+        found = sorted(one for one in folder.iterdir() if one.suffix == ".toml")
+        return [parse_field_map(one.stem, _file_text(one), str(one)) for one in found]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        what = getattr(error, "filename", None) or folder
+        raise InvalidSettings(f"the field maps in {what} cannot be read: {reason}", hint=_HINT) from None
+
+
+def parse_field_map(name: str, text: str, where: str) -> FieldMap:
+    """Raises InvalidSettings."""
+    try:
+        given = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidSettings(f"{where}: the field map {name} is no TOML: {error}", hint=_HINT) from None
+    return build_field_map(name, given, where)
+
+
+def build_field_map(name: str, given: Mapping[str, Any], where: str) -> FieldMap:
+    """`where` it was written. Raises InvalidSettings that names the first thing that is wrong with it."""
+    if problem := _problem(given):
+        raise InvalidSettings(f"{where}: the field map {name} {problem}", hint=_HINT)
+    return FieldMap(
+        name=name,
+        has=frozenset(column_name(column) for column in given.get("has", ())),
+        kind=given.get("kind", "parcel"),
+        fields={field: _source(one) for field, one in given["fields"].items()},
+        lien={field: _source(one) for field, one in given.get("lien", {}).items()},
+    )
+
+
+def _problem(given: Mapping[str, Any]) -> str:
+    """What is wrong, to follow the map's name; '' for nothing."""
+    if unknown := sorted(given.keys() - set(_KEYS)):
+        return f"says {unknown[0]!r:.60}, and may say {', '.join(_KEYS)}"
+    if not _are_columns(given.get("has", ["any"])):
+        return 'must write has as a list of columns, as in has = ["PIN", "OWNER"]'
+    if given.get("kind", "parcel") not in _KINDS:
+        return f"must be of the kind parcel or {LIEN}, not {given['kind']!r:.60}"
+    fields, lien = given.get("fields"), given.get("lien", {})
+    if not isinstance(fields, Mapping) or not isinstance(lien, Mapping) or "parcel_id" not in fields:
+        return "needs [fields] with a parcel_id"
+    if bool(lien) != (given.get("kind") == LIEN):
+        return f'needs [lien] and kind = "{LIEN}" both, or neither'
+    parcel = {name: one for name, one in _types(Record).items() if name not in _FILLED_BY_US}
+    problems = [
+        *(_field_problem(field, one, {**parcel, "mailing": list[str]}, "a record") for field, one in fields.items()),
+        *(_field_problem(field, one, _types(Lien), "a lien") for field, one in lien.items()),
+    ]
+    return next(filter(None, problems), "")
+
+
+def _field_problem(field: str, given: Any, types: Mapping[str, Any], whose: str) -> str:
+    if field not in types:
+        return f"has {field!r:.60}, which is no field of {whose} that can be mapped{_nearest(field, types)}"
+    if not isinstance(given, Mapping) or len(given) != 1:
+        return f'must write {field} as in {field} = {{ {_conversions_to(types[field])[0]} = ["COLUMN"] }}'
+    way, columns = next(iter(given.items()))
+    ways = _conversions_to(types[field])
+    if way not in ways:
+        known = "" if way in CONVERSIONS else ", which is no way to read a column"
+        return f"reads {field} by {way!r:.60}{known}: that field is read by {', '.join(ways)}"
+    if not _are_columns(columns):
+        return f'must name the columns of {field} in a list, as in {field} = {{ {way} = ["COLUMN"] }}'
+    needed = CONVERSIONS[way].columns
+    if needed and len(columns) != needed:
+        return f"must name {needed} columns for {field}: {way} needs them"
+    return ""
+
+
+def _are_columns(given: Any) -> bool:
+    return isinstance(given, list) and bool(given) and all(isinstance(one, str) and column_name(one) for one in given)
+
+
+def _source(given: Mapping[str, list[str]]) -> Source:
+    way, columns = next(iter(given.items()))
+    return Source(way, tuple(column_name(column) for column in columns))
+
+
+@cache
+def _types(kind: type[Record] | type[Lien]) -> dict[str, Any]:
+    """The type of each field that some way can fill."""
+    found = {name: _without_none(one) for name, one in get_type_hints(kind).items()}
+    return {name: one for name, one in found.items() if _conversions_to(one)}
+
+
+def _without_none(hint: Any) -> Any:
+    given = [one for one in get_args(hint) if one is not NoneType]
+    return given[0] if NoneType in get_args(hint) else hint
+
+
+def _conversions_to(wanted: Any) -> list[str]:
+    """The ways whose values a field of that type takes; a whole number is a number, too."""
+    return [
+        name for name, way in CONVERSIONS.items() if way.gives == wanted or (way.gives is int and wanted is Decimal)
+    ]
+
+
+def _nearest(field: str, types: Iterable[str]) -> str:
+    close = difflib.get_close_matches(field, list(types), n=1)
+    return f"; the nearest is {close[0]}" if close else ""
+
+
+def _file_text(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MOST_FILE_BYTES).decode("utf-8")
+
+
+Rows = Sequence[Mapping[str, Json]]
+
+
+class FieldMaps:
+    """The one that the county's entry names; else of those whose marks are all among the columns, the operator's own
+    before the program's, the one with the most marks.
+    """
+
+    def __init__(self, own: Iterable[FieldMap] = (), counties: Counties = Counties()) -> None:  # noqa: B008 - never changed
+        """Raises InvalidSettings for two of one name, and for an entry that names none."""
+        self._own: dict[str, FieldMap] = {}
+        for one in own:
+            if one.name in self._own:
+                raise InvalidSettings(
+                    f"there are two field maps named {one.name}", hint="give one of them another name"
+                )
+            self._own[one.name] = one
+        self._counties = counties
+        for county in counties:
+            if county.field_map and self._named(county.field_map) is None:
+                known = ", ".join(sorted({*self._own, *(one.name for one in shipped_field_maps())}))
+                raise InvalidSettings(
+                    f"the entry of {county.name} names the field map {county.field_map!r}, which is not there",
+                    hint=f"known are {known}; add one to fetch.field_maps_folder, as those in {EXAMPLES}",
+                )
+
+    @property
+    def digest(self) -> str:
+        """Another one whenever a table may be read differently."""
+        named = [(county.name, county.field_map) for county in self._counties if county.field_map]
+        return hashlib.sha256(msgspec.json.encode((self._own, named), order="deterministic")).hexdigest()
+
+    def read(self, platform: str, target: Target, rows: Rows) -> list[Record] | Retry | GiveUp:
+        """The records of a table that has rows."""
+        county = self._counties.find(platform, target.state, target.county)
+        named = self._named(county.field_map) if county is not None and county.field_map else None
+        given = [plain_row(row) for row in rows]
+        columns = columns_of(given)
+        field_map = named or _fitting(self._own.values(), columns) or _fitting(shipped_field_maps(), columns)
+        if field_map is None:
+            return GiveUp(
+                f"no field map fits these columns: add one to fetch.field_maps_folder, as those in {EXAMPLES}"
+            )
+        needed = field_map.fields["parcel_id"].columns
+        if not columns & set(needed):
+            return GiveUp(f"the field map {field_map.name} needs the column {' or '.join(needed)}, which is not there")
+        return map_rows(field_map, given) or Retry("the rows name no parcel")
+
+    def _named(self, name: str) -> FieldMap | None:
+        return self._own.get(name) or next((one for one in shipped_field_maps() if one.name == name), None)
+
+
+def _fitting(maps: Iterable[FieldMap], columns: set[str]) -> FieldMap | None:
+    fitting = [one for one in maps if one.has and one.has <= columns]
+    return max(fitting, key=lambda one: len(one.has), default=None)

@@ -1,0 +1,110 @@
+"""Whether a page shows the parcel that was requested."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from parcelpost.model import Json
+from parcelpost.scrapers.html.document import Document, beside
+from parcelpost.scrapers.html.values import json_text, parcel_norm
+
+_SEGMENT = re.compile("[A-Z0-9]+")
+_DIGITS, _LETTERS = re.compile("[0-9]"), re.compile("[A-Z]")
+_MOST_SERIAL_DIGITS = 9
+_FEWEST_SEGMENTS, _MOST_SEGMENTS = 4, 10
+_FEWEST_LONG_CHARS = 10
+_FEWEST_TELLING_CHARS = 6
+"""A shorter number may also be an area or a count."""
+_NUMBER_OF_PARCEL = re.compile(
+    r"parcel|folio|strap|account|acct|schedule|pin\b|pid\b|\bid\b|_id\b|key\b|mblu|map\b|number|apn\b|alt",
+    re.IGNORECASE,
+)
+_OF_ANOTHER = re.compile(r"parent|child|adjoin|adjacent|neighbo|master|related|next\b|prev", re.IGNORECASE)
+
+
+def is_other_parcel(asked: str, shown: Iterable[str | None]) -> bool:
+    """Whether one of the numbers shown contradicts the one that was asked for, and none agrees with it."""
+    numbers = [one for one in shown if one]
+    return any(_are_alike(asked, one) for one in numbers) and not any(is_same_parcel(asked, one) for one in numbers)
+
+
+def is_same_parcel(asked: str, shown: str) -> bool:
+    """However they are written: punctuation, zeros before a part, and the order of the parts do not matter."""
+    first, second = parcel_norm(asked), parcel_norm(shown)
+    if first == second or first.lstrip("0") == second.lstrip("0"):
+        return True
+    parts, others = _segments(asked), _segments(shown)
+    if sorted(one.lstrip("0") for one in parts) == sorted(one.lstrip("0") for one in others):
+        return True
+    return _is_made_of(first, others) or _is_made_of(second, parts) or _swaps_its_head(first, second)
+
+
+def shown_parcel_ids(document: Document) -> Iterator[str]:
+    """Whatever the page says beside labels that name a number of the parcel."""
+    for text in document.labels():
+        if _NUMBER_OF_PARCEL.search(text) and not _OF_ANOTHER.search(text):
+            for element in document.labelled(text):
+                if (piece := beside(element, document)) is not None:
+                    yield piece.text
+
+
+def json_parcel_ids(found: Json) -> Iterator[str]:
+    """Whatever in the JSON may be a number of the parcel."""
+    left: list[tuple[str, Json]] = [("", found)]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, Mapping):
+            left += [(str(key), one) for key, one in value.items() if not _OF_ANOTHER.search(str(key))]
+        elif isinstance(value, list):
+            left += [(name, one) for one in value]
+        elif (text := json_text(value)) and (len(text) >= _FEWEST_TELLING_CHARS or _NUMBER_OF_PARCEL.search(name)):
+            yield text
+
+
+def _are_alike(asked: str, shown: str) -> bool:
+    """Whether both are of one kind: of one length, plain counting numbers, or long ones that have nothing in common."""
+    first, second = parcel_norm(asked), parcel_norm(shown)
+    if not any(sign.isdigit() for sign in first):
+        return False  # a name
+    if len(first) == len(second) and (len(first) >= _FEWEST_LONG_CHARS or _shape(first) == _shape(second)):
+        return True
+    return (_is_serial(asked) and _is_serial(shown)) or _share_nothing(_segments(asked), _segments(shown))
+
+
+def _share_nothing(parts: list[str], others: list[str]) -> bool:
+    is_long = min(len(parts), len(others)) >= _FEWEST_SEGMENTS
+    return is_long and not {one.lstrip("0") for one in parts} & {one.lstrip("0") for one in others} - {""}
+
+
+def _shape(norm: str) -> str:
+    return _LETTERS.sub("A", _DIGITS.sub("0", norm))
+
+
+def _is_serial(number: str) -> bool:
+    digits = number.strip()
+    return digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_SERIAL_DIGITS
+
+
+def _segments(number: str) -> list[str]:
+    return _SEGMENT.findall(number.upper())
+
+
+def _is_made_of(norm: str, segments: list[str]) -> bool:
+    """Whether it is these segments in any order."""
+    if not 1 < len(segments) <= _MOST_SEGMENTS or len(norm) != sum(map(len, segments)):
+        return False
+    return _begins_with_one_of(norm, tuple(sorted(segments)))
+
+
+def _begins_with_one_of(norm: str, segments: tuple[str, ...]) -> bool:
+    if not norm:
+        return True
+    left = {one: segments[:at] + segments[at + 1 :] for at, one in enumerate(segments) if norm.startswith(one)}
+    return any(_begins_with_one_of(norm[len(one) :], rest) for one, rest in left.items())
+
+
+def _swaps_its_head(first: str, second: str) -> bool:
+    """Section, township and range in another order, without anything between them: what follows them is the same."""
+    half = len(first) // 2
+    return len(first) == len(second) and first[half:] == second[half:] and sorted(first) == sorted(second)

@@ -1,0 +1,198 @@
+"""The record: what is known of one parcel, in the same fields for every platform. See docs/record.md."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from parcelpost.model import Json
+
+LIEN = "lien"
+
+
+class Valuation(Struct, kw_only=True):
+    year: int | None = None
+    status: str | None = None
+    """certified, working, preliminary, billed or current."""
+    land_value: Decimal | None = None
+    building_value: Decimal | None = None
+    extra_feature_value: Decimal | None = None
+    market_value: Decimal | None = None
+    assessed_value: Decimal | None = None
+    exemptions: list[str] | None = None
+    exemption_value: Decimal | None = None
+    taxable_value: Decimal | None = None
+    taxable_value_school: Decimal | None = None
+
+
+class Sale(Struct, kw_only=True):
+    date: str | None = None
+    price: Decimal | None = None
+    book_page: str | None = None
+    instrument: str | None = None
+    qualified: str | None = None
+    vacant_improved: str | None = None
+
+
+class TaxBill(Struct, kw_only=True):
+    tax_year: int | None = None
+    bill_number: str | None = None
+    installment: str | None = None
+    tax_amount: Decimal | None = None
+    tax_due: Decimal | None = None
+    status: str | None = None
+    delinquent: bool | None = None
+    paid_date: str | None = None
+    paid_amount: Decimal | None = None
+
+
+class Building(Struct, kw_only=True):
+    desc: str | None = None
+    year_built: int | None = None
+    base_sqft: Decimal | None = None
+    actual_sqft: Decimal | None = None
+    value: Decimal | None = None
+
+
+class Lien(Struct, kw_only=True):
+    certificate_number: str | None = None
+    certificate_year: int | None = None
+    tax_year: int | None = None
+    face_amount: Decimal | None = None
+    interest_rate_pct: Decimal | None = None
+    premium: Decimal | None = None
+    sale_date: str | None = None
+    holder_name: str | None = None
+    holder_type: str | None = None
+    status: str | None = None
+    redemption_date: str | None = None
+    redemption_amount: Decimal | None = None
+    redemption_deadline: str | None = None
+    case_number: str | None = None
+    auction_date: str | None = None
+    opening_bid: Decimal | None = None
+    is_otc: bool | None = None
+
+
+class Record(Struct, kw_only=True):
+    """One parcel. A platform fills what its page shows; identity and provenance are filled by who called it.
+
+    A `record_kind` of `lien` is one line of a list of liens or auctions: it has one lien, whose fields it repeats.
+    """
+
+    parcel_id: str | None
+    """None: the list names no parcel, only a case."""
+    parcel_id_norm: str = ""
+    tax_account: str | None = None
+    state: str = ""
+    county: str = ""
+    county_fips: str | None = None
+    platform: str = ""
+    source_url: str | None = None
+    scraped_at: str | None = None
+    raw_html_hash: str | None = None
+    parser_version: str | None = None
+    record_kind: str = "parcel"
+
+    owner_names: list[str] = []
+    mailing_lines: list[str] = []
+    mailing_city: str | None = None
+    mailing_state: str | None = None
+    mailing_zip: str | None = None
+    mailing_country: str | None = None
+
+    situs_address: str | None = None
+    situs_city: str | None = None
+    situs_zip: str | None = None
+    latitude: Decimal | None = None
+    longitude: Decimal | None = None
+
+    legal_description: str | None = None
+    subdivision: str | None = None
+    sec_twp_rng: str | None = None
+    land_use_code: str | None = None
+    land_use_desc: str | None = None
+    zoning: str | None = None
+    land_area_acres: Decimal | None = None
+    building_area_sqft: Decimal | None = None
+    year_built: int | None = None
+    building_count: int | None = None
+    bedrooms: Decimal | None = None
+    bathrooms: Decimal | None = None
+
+    value_year: int | None = None
+    value_status: str | None = None
+    land_value: Decimal | None = None
+    building_value: Decimal | None = None
+    extra_feature_value: Decimal | None = None
+    market_value: Decimal | None = None
+    assessed_value: Decimal | None = None
+    exemptions: list[str] | None = None
+    exemption_value: Decimal | None = None
+    taxable_value: Decimal | None = None
+    taxable_value_school: Decimal | None = None
+    homestead: bool | None = None
+
+    last_sale_date: str | None = None
+    last_sale_price: Decimal | None = None
+    last_sale_instrument: str | None = None
+    last_sale_book_page: str | None = None
+
+    tax_year: int | None = None
+    tax_amount: Decimal | None = None
+    tax_due: Decimal | None = None
+    delinquent: bool | None = None
+    delinquent_years: list[int] | None = None
+
+    valuations: list[Valuation] = []
+    sales: list[Sale] = []
+    tax_bills: list[TaxBill] = []
+    buildings: list[Building] = []
+    liens: list[Lien] = []
+
+    def as_json(self) -> dict[str, Json]:
+        """Every field, with numbers as numbers."""
+        plain = msgspec.to_builtins(self, builtin_types=(Decimal,))
+        if self.record_kind == LIEN and self.liens:
+            plain |= plain["liens"][0]
+        return {name: one if one is None or type(one) is str else _plain(one) for name, one in plain.items()}
+
+
+_VALUES = tuple(name for name in Valuation.__struct_fields__ if name not in ("year", "status"))
+_FINAL = ("certified", "billed", "current")
+
+
+def take_values(record: Record) -> None:
+    """The record's own values are those of the newest certified column, else of the newest one shown."""
+    shown = [one for one in record.valuations if one.year is not None] or record.valuations
+    final = [one for one in shown if one.status in _FINAL]
+    newest = max(final or shown, key=lambda one: one.year or 0, default=None)
+    if newest is None:
+        return
+    record.value_year, record.value_status = newest.year, newest.status
+    for name in _VALUES:
+        setattr(record, name, getattr(newest, name))
+
+
+def take_last_sale(record: Record) -> None:
+    """The newest of the record's sales that has a date; of several on one day the one listed first."""
+    newest = max((sale for sale in record.sales if sale.date), key=lambda sale: sale.date or "", default=None)
+    if newest is None:
+        return
+    record.last_sale_date, record.last_sale_price = newest.date, newest.price
+    record.last_sale_instrument, record.last_sale_book_page = newest.instrument, newest.book_page
+
+
+def _plain(value: Any) -> Json:
+    kind = type(value)
+    if kind is Decimal:
+        whole = int(value)
+        return whole if whole == value else float(value)
+    if kind is list:
+        return [_plain(one) for one in value]
+    if kind is dict:
+        return {name: one if one is None or type(one) is str else _plain(one) for name, one in value.items()}
+    return value
