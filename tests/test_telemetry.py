@@ -44,7 +44,7 @@ def test_what_comes_and_what_is_delivered_is_counted(telemetry: Telemetry) -> No
     telemetry.emit(events.ResultsSynced(results=3, reports=2, raw_files=1, seconds=0.4))
     telemetry.emit(events.EntryRefused(task_id="t1", reason="no", rejected=False))
     telemetry.emit(events.EntryRefused(task_id="t2", reason="no", rejected=True))
-    assert [value(telemetry, "tasks_received_total", fate=fate) for fate in ("new", "known", "bad")] == [10, 2, 1]
+    assert [value(telemetry, "tasks_received_total", kind=kind) for kind in ("new", "known", "bad")] == [10, 2, 1]
     assert [value(telemetry, "results_synced_total", kind=kind) for kind in ("result", "report")] == [3, 2]
     assert value(telemetry, "raw_files_synced_total") == 1
     assert value(telemetry, "sync_seconds_sum") == 0.4

@@ -67,7 +67,7 @@ _WORK = (
         "Tasks in the stores",
         {"{{status}}": f"sum by (status) ({series('tasks', instance=_HERE, status='~pending|processing|failed')})"},
     ),
-    Panel("Tasks received", {"{{fate}}": _rate("tasks_received_total", "fate", instance=_HERE)}, "ops"),
+    Panel("Tasks received", {"{{kind}}": _rate("tasks_received_total", "kind", instance=_HERE)}, "ops"),
     Panel(
         "Platforms paused, fields broken",
         {

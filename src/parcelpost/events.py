@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class Event(Struct, frozen=True, kw_only=True, tag=True):
-    """Something that happened and that somebody may want to know."""
+    """Something that happened and may be worth reporting."""
 
 
 Emit = Callable[[Event], None]
@@ -104,7 +104,7 @@ class ReserveUsed(Event, frozen=True):
 
 
 class WorkerStarted(Event, frozen=True):
-    """A worker is at work."""
+    """A worker has started."""
 
     mode: str
     worker_id: str
@@ -115,7 +115,7 @@ class WorkerStarted(Event, frozen=True):
 
 
 class WorkerIdChanged(Event, frozen=True):
-    """The store has another worker id upstream from now on, as `worker.id` says; nothing was held under the old one."""
+    """The store uses a new worker id upstream, set by `worker.id`; nothing was leased under the old one."""
 
     old: str
     new: str
@@ -137,7 +137,7 @@ class WorkerStopped(Event, frozen=True):
 
 
 class WorkProgress(Event, frozen=True):
-    """How the work in the store stands: at the start, every minute while it changes, at the end."""
+    """Progress of the work in the store: at the start, every minute while it changes, and at the end."""
 
     pending: int
     running: int
@@ -152,17 +152,17 @@ class WorkProgress(Event, frozen=True):
 
 
 class TasksReceived(Event, frozen=True):
-    """Tasks came from upstream and are stored."""
+    """Tasks were received from upstream and stored."""
 
     new: int
     known: int
-    """Here already."""
+    """Already in the store."""
     bad: int
     """Not understood."""
 
 
 class TaskSkipped(Event, frozen=True):
-    """A task in an answer could not be understood or stored; those beside it were kept."""
+    """A received task could not be understood or stored; the others were kept."""
 
     task_id: str
     problem: str
@@ -180,20 +180,19 @@ class AttemptEnded(Event, frozen=True):
 
 
 class TaskPutOff(Event, frozen=True):
-    """A task's site had no turn free: it was given back, untried and at no cost to its retries."""
+    """The rate limit of a task's site was reached: the task was released, and its retries are not affected."""
 
     task_id: str
     platform: str
     seconds: float
-    """Until it may be taken again."""
+    """Until it may be claimed again."""
     reason: str
 
 
 class PageFetched(Event, frozen=True):
-    """A site answered, with whatever status; or the cache did, and nobody was asked. A page in a browser has the method
-    `RENDER`.
+    """A page was fetched from a site, with any status, or read from the page cache.
 
-    The `method` of a page in a browser is RENDER.
+    The `method` of a page loaded in a browser is RENDER.
     """
 
     method: str
@@ -205,7 +204,7 @@ class PageFetched(Event, frozen=True):
 
 
 class PlatformPaused(Event, frozen=True):
-    """A site blocked us: nobody claims from its platform for that long."""
+    """A site blocked us: no task of its platform is claimed for that long."""
 
     platform: str
     seconds: float
@@ -222,7 +221,7 @@ class AttemptAbandoned(Event, frozen=True):
 
 
 class StorageLevelChanged(Event, frozen=True):
-    """How full the store is changed what may go on."""
+    """The store became fuller or emptier, which changes which loops may run."""
 
     level: str
     bytes: int
@@ -238,7 +237,7 @@ class StoreLost(Event, frozen=True):
 
 
 class StoreFound(Event, frozen=True):
-    """The store's files are back; the work goes on."""
+    """The store's files are back, and work continues."""
 
     path: str
 
@@ -257,7 +256,7 @@ class StoreWritable(Event, frozen=True):
 
 
 class PressureChanged(Event, frozen=True):
-    """How much memory is used changed what may go on."""
+    """Memory use changed, and with it how many tasks and browsers may run."""
 
     pressure: str
     """Fine, slow, no new tasks, stop browsers."""
@@ -267,7 +266,7 @@ class PressureChanged(Event, frozen=True):
 
 
 class ResourcesSampled(Event, frozen=True):
-    """Memory and processors were looked at, every `resources.sample_seconds`."""
+    """Memory and CPU use, sampled every `resources.sample_seconds`."""
 
     cpu_percent: float
     memory_percent: float
@@ -280,7 +279,7 @@ class ResourcesSampled(Event, frozen=True):
 
 
 class ResultsSynced(Event, frozen=True):
-    """The upstream has taken them."""
+    """Results were delivered: the upstream has acknowledged them."""
 
     results: int
     reports: int
@@ -289,16 +288,16 @@ class ResultsSynced(Event, frozen=True):
 
 
 class EntryRefused(Event, frozen=True):
-    """The upstream will not take an entry."""
+    """The upstream refused an entry."""
 
     task_id: str
     reason: str
     rejected: bool
-    """Kept, and sent again only by hand."""
+    """Kept, and sent again only by an operator."""
 
 
 class UpstreamOffline(Event, frozen=True):
-    """A call failed and is tried again later; scraping goes on."""
+    """A call to the upstream failed and will be retried; scraping continues."""
 
     loop: str
     reason: str
@@ -310,14 +309,14 @@ class UpstreamOffline(Event, frozen=True):
 
 
 class UpstreamOnline(Event, frozen=True):
-    """The upstream answers again."""
+    """The upstream is reachable again."""
 
     loop: str
     offline_seconds: float
 
 
 class CommandReceived(Event, frozen=True):
-    """The upstream's order on a heartbeat."""
+    """A command came with a heartbeat reply."""
 
     command: str
     known: bool
@@ -325,7 +324,7 @@ class CommandReceived(Event, frozen=True):
 
 
 class LoopFailed(Event, frozen=True):
-    """A loop's turn failed; at a gateway, that of its `sweeper`; `browsers` is the pool's."""
+    """A step of a loop failed. `sweeper` is the gateway's maintenance loop, `browsers` the browser pool's."""
 
     loop: str
     error: str
@@ -346,7 +345,7 @@ class FieldBroken(Event, frozen=True):
 
 
 class FleetSelectorsReceived(Event, frozen=True):
-    """The fleet's ranked selectors of a platform were taken over."""
+    """The fleet's selector statistics of a platform were received."""
 
     platform: str
     selectors: int
@@ -368,20 +367,20 @@ class PagesServed(Event, frozen=True):
 
 
 class BrowserStarted(Event, frozen=True):
-    """A browser runs."""
+    """A browser was started."""
 
     browser_id: int
     pid: int
     version: str
     launches: int
-    """The how manieth in its place."""
+    """Launch number of its slot."""
     seconds: float
     no_sandbox: str
-    """Why it has none, or empty."""
+    """Why it runs without a sandbox; empty if it has one."""
 
 
 class BrowserDied(Event, frozen=True):
-    """A browser ended by itself or by somebody else's hand, or was ended: it did not answer, or memory was out."""
+    """A browser crashed, was killed, or was stopped because it did not respond or memory ran out."""
 
     browser_id: int
     reason: str
@@ -390,7 +389,7 @@ class BrowserDied(Event, frozen=True):
 
 
 class BrowserRetired(Event, frozen=True):
-    """A browser was ended between two tasks: for its tasks, age or memory, or because nobody needed it."""
+    """A browser was stopped between two tasks: it had done enough tasks, was old, large or idle."""
 
     browser_id: int
     reason: str
@@ -399,7 +398,7 @@ class BrowserRetired(Event, frozen=True):
 
 
 class BrowserOrphansRemoved(Event, frozen=True):
-    """What a killed worker left of its browsers was cleaned up."""
+    """Browser processes left behind by a killed worker were removed."""
 
     owner: str
     processes: int
@@ -407,16 +406,16 @@ class BrowserOrphansRemoved(Event, frozen=True):
 
 
 class BrowsersUnavailable(Event, frozen=True):
-    """No browser can be started; it is tried again."""
+    """No browser can be started; the worker keeps trying."""
 
     reason: str
     hint: str
-    """What a person can do, or empty."""
+    """What an operator can do, or empty."""
     retry_in_seconds: float
 
 
 class GatewayStarted(Event, frozen=True):
-    """The gateway takes requests."""
+    """The gateway accepts requests."""
 
     address: str
     database: str
@@ -424,11 +423,11 @@ class GatewayStarted(Event, frozen=True):
 
 
 class GatewayStopped(Event, frozen=True):
-    """It has answered what it had begun, and ended."""
+    """The gateway finished the requests in progress and stopped."""
 
 
 class TokensRead(Event, frozen=True):
-    """A file of tokens was read, at the start or because it changed."""
+    """A token file was read, at the start or because it changed."""
 
     kind: str
     """Worker, read, admin."""
@@ -439,7 +438,7 @@ class TokensRead(Event, frozen=True):
 
 
 class TokensNotRead(Event, frozen=True):
-    """A file of tokens changed and cannot be read or understood; what it held before stays good."""
+    """A token file changed and cannot be read or understood; the previous tokens remain valid."""
 
     kind: str
     file: str
@@ -455,7 +454,7 @@ class WorkerJoined(Event, frozen=True):
 
 
 class AccessDenied(Event, frozen=True):
-    """A request had no right to what it asked for. At most one a second."""
+    """A request was not allowed. Reported at most once a second."""
 
     client: str
     path: str
@@ -465,35 +464,35 @@ class AccessDenied(Event, frozen=True):
 
 
 class LeasesEnded(Event, frozen=True):
-    """Leases ended without a word."""
+    """Leases expired: their workers sent neither a result nor a failure."""
 
     queued: int
-    """Tasks that wait again."""
+    """Tasks that went back to the queue."""
     dead: int
-    """Tasks after their last attempt."""
+    """Tasks given up after their last attempt."""
 
 
 class LedgerPruned(Event, frozen=True):
-    """What is past its time was removed from the ledger."""
+    """Rows past their retention were removed from the ledger."""
 
     removed: int
     """Rows."""
 
 
 class LedgerLost(Event, frozen=True):
-    """The ledger's database does not answer; what needs it is answered with 503."""
+    """The ledger's database is unreachable; requests that need it get a 503."""
 
     reason: str
 
 
 class LedgerFound(Event, frozen=True):
-    """The ledger's database answers again."""
+    """The ledger's database is reachable again."""
 
     offline_seconds: float
 
 
 class RequestPutOff(Event, frozen=True):
-    """A request was answered with 503, as the ledger or the store of raw files is away. At most one in ten seconds."""
+    """A request got a 503 because the ledger or the raw store is unavailable. Reported at most every ten seconds."""
 
     path: str
     reason: str
@@ -502,14 +501,14 @@ class RequestPutOff(Event, frozen=True):
 
 
 class DownloadCut(Event, frozen=True):
-    """A download was cut off on its way, as the ledger or the store of raw files went away."""
+    """A download was cut off because the ledger or the raw store became unavailable."""
 
     path: str
     reason: str
 
 
 class RequestFailed(Event, frozen=True):
-    """A request met an error of ours and was answered with 500."""
+    """A request failed with an internal error and got a 500."""
 
     path: str
     error: str

@@ -126,7 +126,7 @@ def _started(e: events.WorkerStarted) -> str:
     gateway = f"upstream {e.gateway}" if e.gateway else "no upstream"
     platforms = ", ".join(e.platforms[:_LONGEST_LIST]) or "none"
     slots = _count(e.slots, "slot")
-    return f"worker {e.worker_id} is at work: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
+    return f"worker {e.worker_id} started: {e.mode}, {slots}, {gateway}, store {e.store}, platforms {platforms}"
 
 
 def _standing(e: events.WorkProgress) -> str:
@@ -152,7 +152,7 @@ def _died(e: events.OwnerCrashed) -> str:
 def _refused(e: events.EntryRefused) -> str:
     if e.rejected:
         return f"the result of task {e.task_id} was rejected: {e.reason}"
-    return f"the result of task {e.task_id} was refused and is tried again: {e.reason}"
+    return f"the result of task {e.task_id} was refused and will be sent again: {e.reason}"
 
 
 def _attempt_level(e: events.AttemptEnded) -> str:
@@ -199,15 +199,15 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         lambda e: f"process {e.pid} ({e.owner}) has hung for {_time(e.seconds)}: its tasks are taken over",
     ),
     events.PeerBack: ("info", lambda e: f"process {e.pid} ({e.owner}) is back"),
-    events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was given up"),
+    events.ReserveUsed: ("error", lambda e: f"the disk is full: the reserve of {_size(e.bytes)} was released"),
     events.WorkerStarted: ("info", _started),
     events.WorkerIdChanged: (
         "warning",
-        lambda e: f"this store was worker {e.old} upstream, and is {e.new} from now on",
+        lambda e: f"the worker id of this store changed from {e.old} to {e.new}",
     ),
     events.WorkerDraining: (
         "info",
-        lambda e: f"draining ({e.reason}): nothing new is started, what runs has {_time(e.seconds)}",
+        lambda e: f"draining ({e.reason}): no new tasks; running tasks have {_time(e.seconds)} to finish",
     ),
     events.WorkerStopped: (
         "info",
@@ -216,7 +216,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.WorkProgress: ("info", _standing),
     events.TasksReceived: (
         _received_level,
-        lambda e: f"{_count(e.new, 'task')} received; {e.known:,} were here already, {e.bad:,} were bad",
+        lambda e: f"{_count(e.new, 'task')} received; {e.known:,} already known, {e.bad:,} invalid",
     ),
     events.TaskSkipped: ("warning", lambda e: f"task {e.task_id} was skipped: {e.problem}"),
     events.AttemptEnded: (
@@ -232,7 +232,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.FieldBroken: (
         "warning",
-        lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any way'}",
+        lambda e: f"{e.platform} {e.site}: {e.field} is no longer found by {', '.join(e.failing) or 'any selector'}",
     ),
     events.FleetSelectorsReceived: (
         "debug",
@@ -248,7 +248,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         "error",
         lambda e: (
             f"the code of {e.platform} did not stop in time (task {e.task_id}); {_count(e.left_behind, 'thread')} "
-            "left behind so far"
+            "abandoned so far"
         ),
     ),
     events.StorageLevelChanged: (
@@ -258,7 +258,7 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
         ),
     ),
     events.StoreLost: ("error", lambda e: f"nothing is saved any more: {e.reason}"),
-    events.StoreFound: ("info", lambda e: f"the store {e.path} is back, the work goes on"),
+    events.StoreFound: ("info", lambda e: f"the store {e.path} is back, and work continues"),
     events.StoreNotWritable: (
         "error",
         lambda e: f"the store cannot be written: {e.error}; results wait in memory" + (f"; {e.hint}" if e.hint else ""),
@@ -280,34 +280,34 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     events.UpstreamOffline: (
         lambda e: "error" if e.denied else "warning",
         lambda e: (
-            f"{e.loop}: the upstream {'denies us' if e.denied else 'is away'} ({e.reason}); "
+            f"{e.loop}: the upstream {'rejected our credentials' if e.denied else 'is offline'} ({e.reason}); "
             f"next try in {_time(e.retry_in_seconds)}" + (f"; {e.remedy}" if e.remedy else "")
         ),
     ),
-    events.UpstreamOnline: ("info", lambda e: f"{e.loop}: the upstream answers again after {_time(e.offline_seconds)}"),
+    events.UpstreamOnline: ("info", lambda e: f"{e.loop}: the upstream is back after {_time(e.offline_seconds)}"),
     events.CommandReceived: (
         lambda e: "info" if e.known else "warning",
-        lambda e: f"the upstream orders: {e.command}" + ("" if e.known else " (unknown, ignored)"),
+        lambda e: f"command from the upstream: {e.command}" + ("" if e.known else " (unknown, ignored)"),
     ),
     events.LoopFailed: (
         "error",
-        lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next turn in {_time(e.next_in_seconds)}",
+        lambda e: f"{e.loop} failed, {e.in_a_row} in a row: {e.error}; next try in {_time(e.next_in_seconds)}",
     ),
     events.BrowserStarted: (
         "info",
         lambda e: (
-            f"browser {e.browser_id} runs: Chromium {e.version}, started in {_time(e.seconds)}"
+            f"browser {e.browser_id} started: Chromium {e.version}, in {_time(e.seconds)}"
             + (f", without a sandbox ({e.no_sandbox})" if e.no_sandbox else "")
         ),
     ),
-    events.BrowserDied: ("warning", lambda e: f"browser {e.browser_id} is lost: {e.reason}"),
+    events.BrowserDied: ("warning", lambda e: f"browser {e.browser_id} crashed or was stopped: {e.reason}"),
     events.BrowserRetired: (
         "info",
-        lambda e: f"browser {e.browser_id} was ended after {_count(e.tasks, 'task')}: {e.reason}",
+        lambda e: f"browser {e.browser_id} was retired after {_count(e.tasks, 'task')}: {e.reason}",
     ),
     events.BrowserOrphansRemoved: (
         lambda e: "warning" if e.processes else "info",
-        lambda e: f"{e.owner or 'a worker'} left browsers behind: {_count(e.processes, 'program')} of theirs ended",
+        lambda e: f"{e.owner or 'a worker'} left browsers behind: {_count(e.processes, 'process')} stopped",
     ),
     events.BrowsersUnavailable: (
         "error",
@@ -317,10 +317,10 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
             + f"; next try in {_time(e.retry_in_seconds)}"
         ),
     ),
-    events.PagesServed: ("info", lambda e: f"health and metrics pages are at {e.address}"),
+    events.PagesServed: ("info", lambda e: f"serving health and metrics at {e.address}"),
     events.GatewayStarted: (
         "info",
-        lambda e: f"the gateway is at {e.address}, its ledger in {e.database}, raw files in {e.raw}",
+        lambda e: f"the gateway is listening on {e.address}; ledger {e.database}, raw files {e.raw}",
     ),
     events.GatewayStopped: ("info", lambda _: "the gateway has stopped"),
     events.TokensRead: (
@@ -332,19 +332,24 @@ LINES: Mapping[type[Event], tuple[Level, Sentence]] = {
     ),
     events.TokensNotRead: (
         "error",
-        lambda e: f"the {e.kind} tokens in {e.file} changed and were not read, the old ones stay good: {e.problem}",
+        lambda e: (
+            f"the {e.kind} tokens in {e.file} cannot be read any more; the previous ones remain valid: {e.problem}"
+        ),
     ),
-    events.WorkerJoined: ("info", lambda e: f"worker {e.worker_id} is here, with the token {e.token or 'of nobody'}"),
+    events.WorkerJoined: (
+        "info",
+        lambda e: f"worker {e.worker_id} connected ({f'token {e.token}' if e.token else 'no token'})",
+    ),
     events.AccessDenied: (
         "warning",
-        lambda e: f"denied to {e.client}: {e.path}, {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
+        lambda e: f"denied {e.client} access to {e.path}: {e.reason}" + (f" (and {e.more:,} more)" if e.more else ""),
     ),
     events.LeasesEnded: (
         lambda e: "warning" if e.dead else "info",
-        lambda e: f"{_count(e.queued + e.dead, 'lease')} ended without a word; {_count(e.dead, 'task')} given up",
+        lambda e: f"{_count(e.queued + e.dead, 'lease')} expired; {_count(e.dead, 'task')} given up",
     ),
     events.LedgerPruned: ("info", lambda e: f"{_count(e.removed, 'old row')} removed from the ledger"),
-    events.LedgerLost: ("error", lambda e: f"the ledger is away: {e.reason}"),
+    events.LedgerLost: ("error", lambda e: f"the ledger is unreachable: {e.reason}"),
     events.LedgerFound: ("info", lambda e: f"the ledger is back after {_time(e.offline_seconds)}"),
     events.RequestPutOff: (
         "warning",

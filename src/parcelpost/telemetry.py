@@ -139,8 +139,8 @@ class Telemetry:
     def _make_work(self) -> None:
         self._received_tasks = self._counter(
             "tasks_received",
-            ("Tasks in the gateway's answers. `fate`: new (stored), known (here already), bad (not understood)."),
-            "fate",
+            ("Tasks received from the gateway. `kind`: new (stored), known (already stored), bad (invalid)."),
+            "kind",
         )
         self._attempts = self._counter(
             "attempts",
@@ -149,53 +149,57 @@ class Telemetry:
             "outcome",
         )
         self._attempt_seconds = self._histogram(
-            "attempt_seconds", "How long an attempt took. `platform`.", _ATTEMPT_BUCKETS, "platform"
+            "attempt_seconds", "Duration of an attempt. `platform`.", _ATTEMPT_BUCKETS, "platform"
         )
         self._put_off = self._counter(
-            "tasks_put_off", "Tasks given back untried, as their site had no turn free. `platform`.", "platform"
+            "tasks_put_off", "Tasks released because the rate limit of their site was reached. `platform`.", "platform"
         )
         self._pauses = self._counter("platform_pauses", "Pauses because a site blocked us. `platform`.", "platform")
         self._paused = self._gauge(
             "platform_paused",
-            ("1: no task of the platform is started, as its site blocked us or somebody paused it. `platform`."),
+            ("1: the platform is paused, by an operator or because its site blocked us. `platform`."),
             "platform",
         )
         self._broken = self._gauge(
             "broken_fields", "Fields that a county's site no longer shows where it did. `platform`.", "platform"
         )
         self._left_behind = self._gauge(
-            "threads_left_behind", "Threads of platform code that did not stop when their time was up."
+            "threads_left_behind", "Threads of platform code that did not stop at their time limit."
         )
-        self._loop_failures = self._counter("loop_failures", "Turns of a loop that failed. `loop`.", "loop")
+        self._loop_failures = self._counter("loop_failures", "Steps of a loop that failed. `loop`.", "loop")
         self._draining = self._gauge("worker_draining", "1: no new task is started.")
 
     def _make_delivery(self) -> None:
-        self._synced = self._counter("results_synced", "What the gateway has taken. `kind`: result, report.", "kind")
-        self._raw_files = self._counter("raw_files_synced", "Raw files the gateway has taken.")
-        self._sync_seconds = self._histogram("sync_seconds", "How long a round of deliveries took.", _SYNC_BUCKETS)
-        self._refused = self._counter("entries_refused", "Entries the gateway refused and that are tried again.")
-        self._rejected = self._counter(
-            "entries_rejected", "Entries the gateway will not take: kept until sent again by hand."
+        self._synced = self._counter("results_synced", "Results and reports delivered. `kind`: result, report.", "kind")
+        self._raw_files = self._counter("raw_files_synced", "Raw files delivered.")
+        self._sync_seconds = self._histogram("sync_seconds", "Duration of a delivery round.", _SYNC_BUCKETS)
+        self._refused = self._counter(
+            "entries_refused", "Entries that the gateway refused and that will be sent again."
         )
-        self._up = self._gauge("upstream_up", "1: the gateway answers. `loop`: collector, sync, heartbeat.", "loop")
+        self._rejected = self._counter(
+            "entries_rejected", "Entries that the gateway rejected: kept until an operator sends them again."
+        )
+        self._up = self._gauge(
+            "upstream_up", "1: the gateway is reachable. `loop`: collector, sync, heartbeat.", "loop"
+        )
         self._denied = self._gauge(
             "upstream_denied", "1: the gateway does not accept the token: an operator must act. `loop`.", "loop"
         )
-        self._commands = self._counter("commands", "The gateway's orders. `known`: yes, no.", "known")
+        self._commands = self._counter("commands", "Commands received from the gateway. `known`: yes, no.", "known")
 
     def _make_store(self) -> None:
         self._level = self._gauge("store_level", "0: fine, 1: the collector must stop, 2: the executor must stop.")
-        self._store_bytes = self._gauge("store_bytes", "What the store takes on disk: database, raw files, journals.")
-        self._store_max_bytes = self._gauge("store_max_bytes", "Its cap, `storage.max_bytes`.")
-        self._disk_free = self._gauge("disk_free_bytes", "What is free on its disk.")
-        self._free_inodes = self._gauge("disk_free_inodes", "How many files can still be made on its disk.")
+        self._store_bytes = self._gauge("store_bytes", "Disk space used by the store: database, raw files, journals.")
+        self._store_max_bytes = self._gauge("store_max_bytes", "The store's cap, `storage.max_bytes`.")
+        self._disk_free = self._gauge("disk_free_bytes", "Free space on its disk.")
+        self._free_inodes = self._gauge("disk_free_inodes", "Free inodes on its disk.")
         self._without_backup = self._gauge(
             "without_backup_seconds", "Age of the newest backup, or of the store where there is none."
         )
         self._backups = self._counter("backups", "Verified backups made.")
         self._deaths = self._counter("owners_crashed", "Processes that ended without closing the store.")
         self._recovered = self._counter("tasks_recovered", "Tasks recovered from crashed processes.")
-        self._reserve = self._counter("reserve_used", "Times the disk was so full that the reserve was given up.")
+        self._reserve = self._counter("reserve_used", "Times the disk was so full that the reserve was released.")
 
     def _make_depth(self) -> None:
         self._tasks = self._gauge(
@@ -203,40 +207,38 @@ class Telemetry:
             "Tasks in the store. `status`: pending, processing, completed, not_found, failed, expired.",
             "status",
         )
-        self._delayed = self._gauge("tasks_delayed", "Of the pending ones, those not yet due.")
+        self._delayed = self._gauge("tasks_delayed", "Pending tasks that are not yet due.")
         self._outbox = self._gauge(
             "outbox",
             "Results not delivered. `state`: unsynced, rejected (by the gateway), rejected_by_operator.",
             "state",
         )
         self._oldest = self._gauge(
-            "oldest_seconds", "Age of the oldest that waits. `what`: pending_task, unsynced_result.", "what"
+            "oldest_seconds", "Age of the oldest waiting item. `what`: pending_task, unsynced_result.", "what"
         )
 
     def _make_resources(self) -> None:
         self._cpu = self._gauge(
             "cpu_percent",
-            ("How busy the processors are that the worker may use: all, or as many as its control group allows."),
+            ("CPU use, in percent of the processors available to the worker (the machine's or its control group's)."),
         )
         self._memory = self._gauge(
             "memory_percent",
-            ("How much is used of the memory that the worker may use: the machine's or its control group's."),
+            ("Memory use, in percent of the memory available to the worker (the machine's or its control group's)."),
         )
-        self._memory_limit = self._gauge("memory_limit_bytes", "That memory.")
+        self._memory_limit = self._gauge("memory_limit_bytes", "Memory available to the worker.")
         self._pressure = self._gauge(
-            "memory_pressure", "0: fine, 1: half of the slots work, 2: no task is started, 3: browsers are stopped too."
+            "memory_pressure", "0: fine, 1: half of the slots run, 2: no task is started, 3: browsers are stopped too."
         )
-        self._browsers = self._gauge("browsers", "Browsers that run. `status`: busy, idle.", "status")
-        self._browsers_safe = self._gauge("browsers_safe", "How many browsers the memory can bear.")
+        self._browsers = self._gauge("browsers", "Running browsers. `status`: busy, idle.", "status")
+        self._browsers_safe = self._gauge("browsers_safe", "How many browsers fit into memory.")
         self._browser_pss = self._gauge(
-            "browser_pss_bytes", "Memory of all browsers; what their processes share is counted once."
+            "browser_pss_bytes", "Memory used by all browsers; shared memory is counted once."
         )
 
     def _make_browsers(self) -> None:
         self._browser_starts = self._counter("browser_starts", "Browsers started.")
-        self._browser_deaths = self._counter(
-            "browser_deaths", "Browsers that died, or were ended because they were of no use any more."
-        )
+        self._browser_deaths = self._counter("browser_deaths", "Browsers that crashed or had to be stopped.")
 
     def _started(self, event: events.WorkerStarted) -> None:
         self._draining.set(0)
@@ -245,8 +247,8 @@ class Telemetry:
                 self._upstream(loop, up=True, denied=False)
 
     def _received(self, event: events.TasksReceived) -> None:
-        for fate in ("new", "known", "bad"):
-            self._received_tasks.labels(fate).inc(getattr(event, fate))
+        for kind in ("new", "known", "bad"):
+            self._received_tasks.labels(kind).inc(getattr(event, kind))
 
     def _attempt_ended(self, event: events.AttemptEnded) -> None:
         platform = self._platforms.of(event.platform)
