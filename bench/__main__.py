@@ -13,22 +13,13 @@ from bench.parse import command as parse
 from bench.store import command as store
 from bench.sync import command as sync
 
+BENCHMARKS = (store, overhead, coupling, sync, gateway, parse, browser, startup, export)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    modules = (
-        store,
-        overhead,
-        coupling,
-        sync,
-        gateway,
-        parse,
-        browser,
-        startup,
-        export,
-    )
-    for module in modules:
+    for module in BENCHMARKS:
         command = commands.add_parser(module.NAME, help=module.HELP)
         command.add_argument("--json", action="store_true", help="print one JSON document instead of tables")
         command.add_argument("--quick", action="store_true", help="less work, under a minute, more noise")

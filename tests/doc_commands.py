@@ -30,6 +30,8 @@ class Typed(NamedTuple):
     page: str
     line: str
     shown: tuple[str, ...]
+    is_first: bool
+    """In its block."""
 
 
 def typed() -> list[Typed]:
@@ -58,17 +60,19 @@ def _lines(page: Path, block: str) -> Iterator[Typed]:
     """Those after a `$ `, or where there is none, those that begin with a program; a backslash goes on."""
     line = ""
     shown: list[str] = []
+    is_first = True
     has_prompts = re.search(r"^\$ ", block, flags=re.MULTILINE)
     for text in block.replace("\\\n", " ").splitlines():
         bare = text.removeprefix("$ ")
         if bare != text if has_prompts else bare.split(" ", 1)[0] in _PROGRAMS:
             if line:
-                yield Typed(page.name, line, tuple(shown))
+                yield Typed(page.name, line, tuple(shown), is_first)
+                is_first = False
             line, shown = _without_comment(bare), []
         else:
             shown.append(text)
     if line:
-        yield Typed(page.name, line, tuple(shown))
+        yield Typed(page.name, line, tuple(shown), is_first)
 
 
 def _without_comment(line: str) -> str:

@@ -1,4 +1,7 @@
-"""The options of every command, as its own --help tells them."""
+"""The page of commands: each command's help, examples and options, as its own --help prints them.
+
+Written by hand is what stands before the first command, and notes below a command's table of options.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
-from docs.reference.tables import joined, sections, with_table
+from docs.reference.tables import joined, sections, table
 from parcelpost.cli.main import COMMANDS
 
 HEADER = ("option", "meaning")
@@ -21,31 +24,56 @@ _SHARED_HELP = (
 
 def commands() -> dict[str, Any]:
     """Every command that can be run, by its full name."""
-    return {name: one for later in COMMANDS for name, one in _below(later.real(), f"parcelpost {later.name}")}
+    return {
+        name: command
+        for lazy in COMMANDS
+        if not lazy.hidden
+        for name, command in _commands_below(lazy.real(), f"parcelpost {lazy.name}")
+    }
 
 
 def rendered(text: str) -> str:
-    known = commands()
-    return joined(
-        (title, _with_options(body, known[title]) if title in known else body) for title, body in sections(text)
-    )
+    parts = sections(text)
+    by_hand = [(title, body) for title, body in parts if not title.startswith("parcelpost ")]
+    notes = {title: _notes(body) for title, body in parts}
+    return joined([*by_hand, *((name, _section(command, notes.get(name, ""))) for name, command in commands().items())])
 
 
-def _below(command: Any, words: str) -> Iterator[tuple[str, Any]]:
-    below = getattr(command, "commands", {})
-    for part, one in below.items():
-        yield from _below(one, f"{words} {part}")
-    if not below:
-        yield words, command
+def _commands_below(command: Any, full_name: str) -> Iterator[tuple[str, Any]]:
+    subcommands = getattr(command, "commands", {})
+    for name, subcommand in subcommands.items():
+        if not subcommand.hidden:
+            yield from _commands_below(subcommand, f"{full_name} {name}")
+    if not subcommands:
+        yield full_name, command
 
 
-def _with_options(text: str, command: Any) -> str:
-    own = [one for one in command.params if not one.hidden and not _is_shared(one)]
-    shared = [one for one in command.params if _is_shared(one)]
-    rows = [(_names(one), _meaning(one)) for one in own]
+def _notes(body: str) -> str:
+    """What follows the table of options in a section."""
+    _, found, after = body.partition(f"| {' | '.join(HEADER)} |\n")
+    lines = after.splitlines() if found else []
+    while lines and lines[0].startswith("|"):
+        lines.pop(0)
+    return "\n".join(lines).strip()
+
+
+def _section(command: Any, notes: str) -> str:
+    parts = [command.help.replace("\b\n", "").strip(), f"```\n{_examples(command)}\n```", _options(command), notes]
+    return "\n" + "\n\n".join(part for part in parts if part) + "\n\n"
+
+
+def _examples(command: Any) -> str:
+    lines = [line.strip() for line in (command.epilog or "").splitlines()]
+    return "\n".join(line for line in lines if line not in ("", "\b", "Examples:"))
+
+
+def _options(command: Any) -> str:
+    shown = [parameter for parameter in command.params if not parameter.hidden]
+    shared = [parameter for parameter in shown if _is_shared(parameter)]
+    rows = [(_names(parameter), _meaning(parameter)) for parameter in shown if not _is_shared(parameter)]
     if shared:
-        rows.append((", ".join(map(_names, shared)), "As [everywhere](#what-they-share)."))
-    return with_table(text, HEADER, rows) if rows else text
+        rows.append((", ".join(map(_names, shared)), "See [common options](#common-options)."))
+    return table(HEADER, rows).rstrip() if rows else ""
 
 
 def _is_shared(parameter: Any) -> bool:
@@ -64,12 +92,12 @@ def _meaning(parameter: Any) -> str:
 
 
 def _choices(parameter: Any) -> str:
-    """What may be given, where the words before have not said so."""
+    """The allowed values, unless the help names them."""
     described = parameter.type_descriptor
     info = described.parameter_info
     if info.min is not None and info.max is not None:
         return f"{info.min:,} to {info.max:,}."
-    names = [one.value if isinstance(one, Enum) else str(one) for one in described.choices or ()]
+    names = [choice.value if isinstance(choice, Enum) else str(choice) for choice in described.choices or ()]
     if not names or all(name in (parameter.help or "") for name in names):
         return ""
     return f"One of {', '.join(f'`{name}`' for name in names)}."
