@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from scrapy.utils.misc import load_object
 
 from parcelpost.clock import ManualClock
 from parcelpost.model import Done, Outcome, Page, Target
-from parcelpost.scrapers import as_platform
 from parcelpost.scrapers.county_scraper import CountySites
 from parcelpost.scrapers.factory import GROUP, ScraperFactory, load_platform
 from parcelpost.storage import LocalPersistenceManager
@@ -29,7 +28,7 @@ from tests.storage.making import a_task
 from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")
-PARSER, POLITE, MARK, PLATFORM, IN_TWO_PARTS, TWO_FUNCTIONS, HTML, BROWSER, SCRAPY = re.findall(
+PARSER, POLITE, PACKAGE, REGISTERED, TWO_FUNCTIONS, HTML, BROWSER, SCRAPY = re.findall(
     r"```python\n(.*?)```", PAGE, flags=re.DOTALL
 )
 FIELD_MAP, SETTINGS = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
@@ -66,9 +65,11 @@ def test_rows_are_read_by_the_field_map(tmp_path: Path, monkeypatch: pytest.Monk
     assert forked(*parse, "--set", "fetch.field_maps_folder=maps").document == record
 
 
-async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_make_platforms_of_functions_and_classes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "old_parser.py").write_text(PARSER)
+    (tmp_path / "my_parser.py").write_text(PARSER)
     (tmp_path / "parcelpost.toml").write_text(SETTINGS)
     for platform in tomllib.loads(SETTINGS)["platforms"]:
         assert forked("add", platform, "11-2S", "--state", "FL", "--county", "columbia").code == 0
@@ -86,7 +87,7 @@ async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monk
     assert json.loads(results["pages"].data or b"") == pages
     assert results["pages"].html_path
     assert results["lookup"].data is None
-    (tmp_path / "old_parser.py").write_text(PARSER.replace('split("</b>")[0]', 'split("</b>")[0].lower()'))
+    (tmp_path / "my_parser.py").write_text(PARSER.replace('split("</b>")[0]', 'split("</b>")[0].lower()'))
     again = forked("reparse", "--json").document
     assert (again["changed"], again["skipped"]) == (1, 0)
     raw = tmp_path / "local_data" / "data" / results["pages"].html_path
@@ -95,44 +96,36 @@ async def test_three_platforms_of_an_old_parser_by_settings(tmp_path: Path, monk
     assert parsed.document == {**pages, "owner": "11-2s"}
 
 
-async def test_a_function_that_asks_for_a_fetcher_gets_one(site: Website) -> None:
+async def test_functions_and_classes_with_a_fetch_parameter_download_pages(site: Website) -> None:
     names: dict[str, object] = {}
     exec(POLITE.replace("http://127.0.0.1:8000", site.url), names)
     site.page("/parcels/1-2", b" Ann ")
     site.page("/search", b"Bo")
-    for function, owner in (("scrape", "Ann"), ("scrape_plain", "Bo")):
-        outcome = await scraped(marked(names[function], names["parse"]))
+    for plugin, owner in (("scrape", "Ann"), ("Search", "Bo")):
+        outcome = await scraped(names[plugin])
         assert isinstance(outcome, Done), outcome
         assert outcome.data["owner"] == owner  # type: ignore[index]
-        assert outcome.page is not None
         assert outcome.scraped_at is not None
+        assert (outcome.page is not None) == (plugin == "Search")
     assert [asked.path for asked in site.asked] == ["/parcels/1-2", "/search"]
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
     """One after the other, each with names of its own."""
     each = "import sys\nfor example in sys.argv[1:]:\n    exec(example, {'__name__': '__main__'})"
-    command = [sys.executable, "-c", each, MARK, TWO_FUNCTIONS, HTML, BROWSER]
+    command = [sys.executable, "-c", each, REGISTERED, TWO_FUNCTIONS, HTML, BROWSER]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-async def test_the_platform_of_a_package_is_one() -> None:
+async def test_the_class_of_a_package_fetches_and_parses_again(site: Website) -> None:
     names: dict[str, type] = {}
-    exec(PLATFORM, names)
-    found = load_platform("mycounty", names["MyCounty"]).scrape(a_task())
-    assert isinstance(found, Awaitable)
-    assert await found == Done(data={"parcel_id": "1-2"})
-
-
-async def test_a_platform_in_two_parts_fetches_and_reads_again(site: Website) -> None:
-    names: dict[str, type] = {}
-    exec(IN_TWO_PARTS, names)
+    exec(PACKAGE, names)
     site.page("/1", b"Ann")
-    outcome = await scraped(names["InTwoParts"], url=f"{site.url}/1")
+    outcome = await scraped(names["MyCounty"], url=f"{site.url}/1")
     assert isinstance(outcome, Done)
     assert (outcome.data, outcome.page and outcome.page.body) == ({"parcel_id": "1-2", "owner": "Ann"}, b"Ann")
-    parse = load_platform("theirs", names["InTwoParts"]).parse
+    parse = load_platform("theirs", names["MyCounty"]).parse
     assert callable(parse)
     target = Target(parcel_id="9", state="FL", county="x")
     again = parse(Page(body=b"Bo"), target)
@@ -146,7 +139,7 @@ def test_a_package_that_is_installed_is_found_listed_and_used(tmp_path: Path) ->
     package, module = tmp_path / "site" / "my_package", place.partition(":")[0].partition(".")[2]
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / f"{module}.py").write_text(MARK.partition("factory = ")[0])
+    (package / f"{module}.py").write_text(PARSER.replace("class Pages", "class MyCounty"))
     metadata = tmp_path / "site" / "my_package-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
@@ -212,19 +205,15 @@ def test_the_components_of_the_scrapy_settings_are_there() -> None:
         assert load_object(place)
 
 
-async def scraped(offered: object, url: str = "") -> Outcome:
-    """As a worker does it: on a stage, with a fetcher."""
+async def scraped(plugin: object, url: str = "") -> Outcome:
+    """As a worker does it: in a sandbox, with a session."""
     stage = Sandbox("test")
     async with fetching(ManualClock()) as one:
         factory = ScraperFactory(sites=CountySites(sessions=one.fetcher.session), installed=list)
-        factory.register("mine", offered)  # type: ignore[arg-type]
+        factory.register("mine", plugin)
         scrape = factory.scraper("mine")
         assert scrape is not None
         outcome = await stage.run(scrape, a_task(platform="mine", url=url), 60)
         await stage.close()
         assert outcome is not None
         return outcome
-
-
-def marked(scrape: object, parse: object) -> object:
-    return as_platform(parse=parse)(scrape)  # type: ignore[call-overload]

@@ -20,7 +20,7 @@ from parcelpost.scrapers.county_scraper import CountyScraper
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, CannotFetch, HostBusy, RetryLater
 from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.scrapers.platform import CountyPlatform, Fetcher, PageReader, ReadResult
-from parcelpost.scrapers.plugins import PluginAdapter, PluginSpec
+from parcelpost.scrapers.plugins import PluginAdapter
 from parcelpost.scrapers.records.record import Record
 from parcelpost.worker.sandbox import Sandbox
 from tests.browser.lending import Renders, rendering
@@ -229,12 +229,12 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
 ) -> None:
     site.page("/built", b"<html><body><script>document.write('<b>DOE</b>')</script></body></html>")
 
-    async def later(fetcher: Any) -> Page:
-        found: Page = await fetcher.rendered(f"{site.url}/built", until="b")
+    async def later(fetch: Any) -> Page:
+        found: Page = await fetch.rendered(f"{site.url}/built", until="b")
         return found
 
-    def plain(fetcher: Any) -> Page:
-        found: Page = fetcher.rendered(f"{site.url}/built", until="b")
+    def plain(fetch: Any) -> Page:
+        found: Page = fetch.rendered(f"{site.url}/built", until="b")
         return found
 
     def parse(page: Page) -> dict[str, str]:
@@ -242,7 +242,7 @@ async def test_a_parser_that_is_there_already_may_ask_for_a_browser(
 
     async with rendering(guarded) as one:
         adapted = PluginAdapter(
-            later if is_async else plain, PluginSpec(parse=parse), lambda given: one.fetcher.session(0.0, given)
+            later if is_async else plain, parse=parse, sessions=lambda given: one.fetcher.session(0.0, given)
         )
         stage = Sandbox()
         outcome = await stage.run(adapted.scrape, task(), PATIENCE)
@@ -267,12 +267,12 @@ async def test_the_document_s_example_works(guarded: Browser, site: Website) -> 
 
 
 async def test_a_parser_that_raises_gives_its_page_back(guarded: Browser, site: Website) -> None:
-    def broken(fetcher: Any) -> Page:
-        fetcher.rendered(f"{site.url}/")
+    def broken(fetch: Any) -> Page:
+        fetch.rendered(f"{site.url}/")
         raise ValueError("a bug")
 
     async with rendering(guarded) as one:
-        adapted = PluginAdapter(broken, PluginSpec(), lambda given: one.fetcher.session(0.0, given))
+        adapted = PluginAdapter(broken, sessions=lambda given: one.fetcher.session(0.0, given))
         stage = Sandbox()
         assert await stage.run(adapted.scrape, task(), PATIENCE) == Retry("ValueError: a bug")
         await stage.close()

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import Done, NotFound
-from parcelpost.scrapers.factory import ConfiguredPlatform, ScraperFactory
-from tests.scrapers.test_adapted import IDENTITY
+from parcelpost.scrapers.factory import ScraperFactory
+from tests.scrapers.test_plugins import IDENTITY
 from tests.storage.making import a_task
 
 MODULE = """
-from parcelpost.scrapers import as_platform
-
 def scrape(target):
     return {"owner": target["county"]}
 
@@ -25,17 +23,15 @@ def scrape_parcel(id):
 def parse_html(html):
     return {"owner": html[6:9]}
 
-@as_platform(parse=parse_html)
-def marked(id):
-    return scrape_parcel(id)
-
 class Old:
     def lookup(self, id):
         return scrape_parcel(id)
     def read(self, html):
         return parse_html(html)
     class Inner:
-        def scrape(self):
+        def fetch(self):
+            return "<html>1-2</html>"
+        def parse(self, html):
             return None
 """
 
@@ -52,9 +48,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def call(place: ConfiguredPlatform) -> object:
+def call(place: dict[str, str]) -> object:
     factory = ScraperFactory(installed=list)
-    factory.configure("mine", place)
+    factory.configure("mine", **place)
     assert "lying_here" not in sys.modules
     assert factory.names() == ["echo", "mine"]
     scrape = factory.scraper("mine")
@@ -68,39 +64,38 @@ OWNER = {**IDENTITY, "owner": "1-2"}
 @pytest.mark.parametrize(
     "place",
     [
-        ConfiguredPlatform(scrape="lying_here:scrape_parcel", parse="lying_here:parse_html"),
-        ConfiguredPlatform(scrape="lying_here:marked"),
-        ConfiguredPlatform(class_="lying_here:Old", scrape="lookup", parse="read"),
+        {"scrape": "lying_here:scrape_parcel", "parse": "lying_here:parse_html"},
+        {"class_": "lying_here:Old", "scrape": "lookup", "parse": "read"},
     ],
 )
-def test_a_page_is_fetched_and_read(place: ConfiguredPlatform) -> None:
+def test_a_page_is_fetched_and_read(place: dict[str, str]) -> None:
     outcome = call(place)
     assert isinstance(outcome, Done)
     assert (outcome.data, outcome.page and outcome.page.body) == (OWNER, b"<html>1-2</html>")
 
 
 def test_a_function_that_answers_the_record_needs_one_line() -> None:
-    assert call(ConfiguredPlatform(scrape="lying_here:scrape")) == Done(data={**IDENTITY, "owner": "hartford"})
+    assert call({"scrape": "lying_here:scrape"}) == Done(data={**IDENTITY, "owner": "hartford"})
 
 
 def test_a_name_may_lie_deeper() -> None:
-    assert call(ConfiguredPlatform(class_="lying_here:Old.Inner")) == NotFound("it found nothing")
+    assert call({"class_": "lying_here:Old.Inner"}) == NotFound("it returned nothing")
 
 
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        (ConfiguredPlatform(scrape="lying_missing:f"), "ModuleNotFoundError: No module named 'lying_missing'"),
-        (ConfiguredPlatform(scrape="lying_exits:f"), "SystemExit: no licence"),
+        ({"scrape": "lying_missing:f"}, "ModuleNotFoundError: No module named 'lying_missing'"),
+        ({"scrape": "lying_exits:f"}, "SystemExit: no licence"),
         (
-            ConfiguredPlatform(scrape="lying_here:scrape", parse="lying_here:no"),
+            {"scrape": "lying_here:scrape", "parse": "lying_here:no"},
             "AttributeError: module 'lying_here' has no attribute 'no'",
         ),
     ],
 )
-def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: ConfiguredPlatform, reason: str) -> None:
+def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: dict[str, str], reason: str) -> None:
     factory = ScraperFactory(installed=list)
-    factory.configure("mine", place)
+    factory.configure("mine", **place)
     scrape = factory.scraper("mine")
     assert scrape is not None
     with pytest.raises(BaseException, match=r"^"):
@@ -111,7 +106,7 @@ def test_one_that_cannot_be_imported_costs_its_task_and_says_why(place: Configur
 
 def test_a_configured_one_goes_before_ours_and_a_registered_one_before_it() -> None:
     factory = ScraperFactory(installed=list)
-    factory.configure("echo", ConfiguredPlatform(scrape="lying_here:scrape"))
+    factory.configure("echo", scrape="lying_here:scrape")
     scrape = factory.scraper("echo")
     assert scrape is not None
     assert isinstance(scrape(a_task()), Done)

@@ -16,7 +16,7 @@ from parcelpost.clock import Clock
 from parcelpost.errors import InvalidSettings, extra_hint
 from parcelpost.scrapers.counties import load_counties
 from parcelpost.scrapers.county_scraper import CountySites
-from parcelpost.scrapers.factory import ConfiguredPlatform, ScraperFactory
+from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.scrapers.records.field_maps import FieldMap, FieldMaps, build_field_map, load_field_maps
 from parcelpost.settings import Settings
 from parcelpost.settings.secrets import read_token
@@ -45,8 +45,8 @@ def _own_maps(settings: Settings) -> list[FieldMap]:
 def scraper_factory(settings: Settings, sites: CountySites) -> ScraperFactory:
     """Nothing is imported yet."""
     made = ScraperFactory(sites.clock, sites=sites)
-    for name, place in settings.platforms.items():
-        made.configure(name, ConfiguredPlatform(**structs.asdict(place)))
+    for name, platform in settings.platforms.items():
+        made.configure(name, **structs.asdict(platform))
     return made
 
 

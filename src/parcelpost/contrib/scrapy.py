@@ -30,7 +30,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import InvalidInput, InvalidSettings, ParcelpostError, StoreError, StoreFull
 from parcelpost.model import Json, Page, Result, Source, Target, Task
 from parcelpost.places import normalized
-from parcelpost.scrapers.plugin_values import to_json
+from parcelpost.scrapers.plugins import to_json
 from parcelpost.settings.sources import load
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level

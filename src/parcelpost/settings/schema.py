@@ -203,7 +203,7 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PlatformSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An existing parser used as a platform. With `class`, the others name its methods."""
+    """A plugin: a function, or a class, whose methods `scrape` and `parse` then name."""
 
     scrape: str = ""
     parse: str = ""

@@ -1,9 +1,10 @@
-"""Functions and classes that people have already, as platforms."""
+"""Functions and classes of others, as platforms."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -11,10 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from parcelpost.clock import Clock, ManualClock
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Page, Retry, Target, Task
-from parcelpost.scrapers import as_platform
-from parcelpost.scrapers.factory import ScraperFactory
-from parcelpost.scrapers.plugins import PluginAdapter, PluginSpec
+from parcelpost.scrapers.plugins import PluginAdapter
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.sandbox import Sandbox
 from tests.scrapers.fetching import fetching
@@ -32,7 +32,7 @@ async def lpm(tmp_path: Path) -> AsyncIterator[LocalPersistenceManager]:
 
 
 async def outcome_of(offered: Callable[..., Any], task: Task | None = None, **how: Any) -> Outcome:
-    found = PluginAdapter(offered, PluginSpec(**how)).scrape(task or a_task())
+    found = PluginAdapter(offered, **how).scrape(task or a_task())
     return await found if isinstance(found, Awaitable) else found
 
 
@@ -112,9 +112,9 @@ async def test_an_outcome_stays_as_it_is(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (7, "it returned a int, which is no record"),
-        ([{"a": 1}, 7], "it returned a int among its records, which is none"),
-        (HTML, "it returned a str, and there is no parse function to read it"),
+        (7, "it returned an int, which is not a record"),
+        ([{"a": 1}, 7], "it returned an int among its records, which is not a record"),
+        (HTML, "it returned a str, and there is no parse function for it"),
     ],
 )
 async def test_what_is_no_record_is_given_up_with_the_reason(answer: object, reason: str) -> None:
@@ -212,92 +212,56 @@ async def test_what_the_target_does_not_have_is_given_up_with_its_name() -> None
 
     outcome = await outcome_of(scrape)
     assert isinstance(outcome, GiveUp)
-    assert outcome.reason.endswith("scrape wants book, which the task's target does not have")
+    assert outcome.reason.endswith("scrape needs book, which the target does not have")
     assert (await data_of(scrape, a_task(extra={"book": "A", "page": "1"})))["at"] == "A1"
 
 
 # Classes
 
 
-class Old:
-    """Reads one county, as it has for years."""
-
+class Lookup:
     made: ClassVar[list[int]] = []
 
     def __init__(self) -> None:
         self.made.append(threading.get_ident())
 
-    def scrape_parcel(self, id: str) -> str:  # noqa: A002
+    def fetch(self, id: str) -> str:  # noqa: A002
         return HTML
 
-    def parse_html(self, html: str) -> dict[str, str]:
+    def parse(self, html: str) -> dict[str, str]:
         return parse_html(html)
 
-    def lookup(self, pin: str) -> dict[str, str]:
-        return {"pin": pin}
+    def lookup(self, pin: str) -> str:
+        return f"<i>{pin}</i>"
+
+    def read(self, html: str) -> dict[str, str]:
+        return {"pin": html[3:6]}
 
 
-async def test_a_classes_methods_are_found_by_their_usual_names() -> None:
-    assert await data_of(Old) == {**IDENTITY, "owner": "Ann"}
-    assert await data_of(Old, scrape="lookup") == {**IDENTITY, "pin": "1-2"}
+async def test_a_class_has_fetch_and_parse_or_methods_that_are_named() -> None:
+    assert await data_of(Lookup) == {**IDENTITY, "owner": "Ann"}
+    assert await data_of(Lookup()) == {**IDENTITY, "owner": "Ann"}  # type: ignore[arg-type]
+    assert await data_of(Lookup, scrape="lookup", parse="read") == {**IDENTITY, "pin": "1-2"}
 
 
-async def test_each_thread_has_an_object_of_its_own() -> None:
-    Old.made.clear()
-    adapted = PluginAdapter(Old)
+async def test_each_thread_has_its_own_instance_of_a_class() -> None:
+    adapted = PluginAdapter(Lookup)
+    Lookup.made.clear()
     threads = [threading.Thread(target=lambda: [adapted.scrape(a_task()) for _ in range(3)]) for _ in range(2)]
     for thread in threads:
         thread.start()
         thread.join()
-    assert len(Old.made) == 2
+    assert len(Lookup.made) == 2
 
 
-async def test_a_class_without_a_method_to_call_is_no_platform() -> None:
-    with pytest.raises(TypeError, match=r"a int is no platform: it has no scrape or scrape_parcel to call"):
+async def test_what_lacks_the_methods_is_not_a_platform() -> None:
+    with pytest.raises(TypeError, match=r"an int is not a platform: it has no fetch or scrape method"):
         PluginAdapter(7)
-    with pytest.raises(TypeError, match="a Old has no absent to call"):
-        PluginAdapter(Old(), PluginSpec(parse="absent"))
-    with pytest.raises(TypeError, match="it has no absent to call"):
-        PluginAdapter(Old, PluginSpec(scrape="absent")).scrape(a_task())
-
-
-# The mark
-
-
-def registered(offered: Any) -> object:
-    factory = ScraperFactory(installed=list)
-    factory.register("mine", offered)
-    scrape = factory.scraper("mine")
-    assert scrape is not None
-    return scrape(a_task())
-
-
-def test_a_marked_function_can_be_registered_and_still_be_called() -> None:
-    @as_platform
-    def scrape(parcel_id: str) -> dict[str, str]:
-        return {"owner": parcel_id}
-
-    assert scrape("7") == {"owner": "7"}
-    assert registered(scrape) == Done(data={**IDENTITY, "owner": "1-2"})
-
-
-def test_the_mark_may_name_the_parser() -> None:
-    @as_platform(parse=parse_html)
-    def fetch(parcel_id: str) -> str:
-        return HTML
-
-    outcome = registered(fetch)
-    assert isinstance(outcome, Done)
-    assert outcome.data == {**IDENTITY, "owner": "Ann"}
-
-
-def test_a_class_and_its_objects_can_be_marked() -> None:
-    @as_platform(scrape="lookup")
-    class Marked(Old):
-        pass
-
-    for offered in (Marked, Marked()):
-        assert registered(offered) == Done(data={**IDENTITY, "pin": "1-2"})
+    for plugin in (Lookup, Lookup()):
+        with pytest.raises(TypeError, match="a Lookup has no absent method"):
+            PluginAdapter(plugin, parse="absent")
+        with pytest.raises(TypeError, match="a Lookup is not a platform: it has no absent method"):
+            PluginAdapter(plugin, scrape="absent")
 
 
 # Fetching
@@ -306,11 +270,13 @@ def test_a_class_and_its_objects_can_be_marked() -> None:
 FETCHED = "<html><b>Ann</b> and more</html>"
 
 
-async def fetched(site: Website, offered: Any, *, cache: Any = None, times: int = 1, **how: Any) -> list[Outcome]:
-    """As a worker does it: each attempt on a stage, with a session of its own."""
+async def fetched(
+    site: Website, plugin: Any, *, parse: Any = "", times: int = 1, clock: Clock | None = None, **options: Any
+) -> list[Outcome]:
+    """As a worker does it: each attempt in a sandbox, with a session of its own."""
     stage, found = Sandbox("test"), []
-    async with fetching(cache=cache) as one:
-        adapted = PluginAdapter(offered, PluginSpec(**how), lambda task: one.fetcher.session())
+    async with fetching(clock, **options) as one:
+        adapted = PluginAdapter(plugin, parse=parse, sessions=lambda task: one.fetcher.session())
         for _ in range(times):
             outcome = await stage.run(adapted.scrape, a_task(url=f"{site.url}/1"), 60)
             assert outcome is not None
@@ -319,13 +285,13 @@ async def fetched(site: Website, offered: Any, *, cache: Any = None, times: int 
     return found
 
 
-async def get(url: str, fetcher: Any) -> Page:
-    page: Page = await fetcher.get(url)
+async def get(url: str, fetch: Any) -> Page:
+    page: Page = await fetch(url)
     return page
 
 
-def get_plain(url: str, fetcher: Any) -> Page:
-    page: Page = fetcher.get(url)
+def get_plain(url: str, fetch: Any) -> Page:
+    page: Page = fetch(url)
     return page
 
 
@@ -335,22 +301,22 @@ class Fetches:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def scrape_parcel(self, url: str, fetcher: Any) -> str:
+    async def fetch(self, url: str, fetch: Any) -> str:
         self.calls += 1
-        return (await get(url, fetcher)).body.decode()
+        return (await get(url, fetch)).body.decode()
 
-    async def parse_html(self, html: str) -> dict[str, int | str]:
+    async def parse(self, html: str) -> dict[str, int | str]:
         return {"owner": html[9:12], "calls": self.calls}
 
 
-async def get_each(url: str, fetcher: Any) -> AsyncIterator[dict[str, str]]:
+async def get_each(url: str, fetch: Any) -> AsyncIterator[dict[str, str]]:
     for number in "12":
-        yield {"parcel_id": number, "page": (await fetcher.get(url)).body.decode()}
+        yield {"parcel_id": number, "page": (await fetch(url)).body.decode()}
 
 
-def get_each_plain(url: str, fetcher: Any) -> Iterator[dict[str, str]]:
+def get_each_plain(url: str, fetch: Any) -> Iterator[dict[str, str]]:
     for number in "12":
-        yield {"parcel_id": number, "page": fetcher.get(url).body.decode()}
+        yield {"parcel_id": number, "page": fetch(url).body.decode()}
 
 
 def decorated(function: Any) -> Any:
@@ -372,8 +338,8 @@ def on_a_thread(function: Any) -> Any:
 
 
 class Called:
-    async def __call__(self, url: str, fetcher: Any) -> Page:
-        return await get(url, fetcher)
+    async def __call__(self, url: str, fetch: Any) -> Page:
+        return await get(url, fetch)
 
 
 def owner(page: Page) -> dict[str, str]:
@@ -384,7 +350,7 @@ FORMS = [get, get_plain, partial(get), partial(get_plain), decorated(get), decor
 
 
 @pytest.mark.parametrize("function", [*FORMS, Called()])
-async def test_pages_come_by_the_fetcher_that_a_function_asks_for(site: Website, function: Any) -> None:
+async def test_a_function_with_a_fetch_parameter_gets_a_polite_fetch(site: Website, function: Any) -> None:
     site.page("/1", FETCHED.encode())
     (outcome,) = await fetched(site, function, parse=owner)
     assert isinstance(outcome, Done), outcome
@@ -428,11 +394,46 @@ async def test_a_fetch_that_fails_ends_the_task_as_the_site_says(site: Website, 
         assert isinstance(outcome, kind), outcome
 
 
-async def test_where_nothing_is_fetched_a_function_that_must_is_given_up() -> None:
-    assert await outcome_of(get) == GiveUp("get wants a fetcher, and nothing is fetched here")
+@pytest.mark.parametrize("function", [get, get_plain])
+async def test_fetch_obeys_robots_refuses_private_addresses_and_waits_its_turn(site: Website, function: Any) -> None:
+    site.page("/robots.txt", b"User-agent: *\nDisallow: /1")
+    site.page("/1", FETCHED.encode())
+    (outcome,) = await fetched(site, function, parse=owner, obey_robots=True)
+    assert isinstance(outcome, GiveUp)
+    assert "robots.txt" in outcome.reason
+    assert [asked.path for asked in site.asked] == ["/robots.txt"]
+    (outcome,) = await fetched(site, function, parse=owner, allow_private=())
+    assert isinstance(outcome, GiveUp)
+    assert "private" in outcome.reason
+    clock = ManualClock()
+    started = clock.monotonic()
+    outcomes = await fetched(site, function, parse=owner, times=3, clock=clock, pace_seconds=7.0)
+    assert all(isinstance(one, Done) for one in outcomes)
+    assert clock.monotonic() - started >= 14.0
+    assert len(site.asked) == 4
 
-    def may(parcel_id: str, fetcher: Any = None) -> dict[str, bool]:
-        return {"fetched": fetcher is not None}
+
+async def test_a_function_that_downloads_by_itself_is_not_slowed_down(site: Website) -> None:
+    def download(url: str) -> str:
+        with urllib.request.urlopen(url) as response:
+            text: str = response.read().decode()
+        return text
+
+    site.page("/robots.txt", b"User-agent: *\nDisallow: /")
+    site.page("/1", FETCHED.encode())
+    clock = ManualClock()
+    started = clock.monotonic()
+    outcomes = await fetched(site, download, parse=parse_html, times=3, clock=clock, pace_seconds=7.0, obey_robots=True)
+    assert all(isinstance(one, Done) for one in outcomes)
+    assert clock.monotonic() == started
+    assert [asked.path for asked in site.asked] == ["/1"] * 3
+
+
+async def test_where_nothing_is_fetched_a_function_that_must_is_given_up() -> None:
+    assert await outcome_of(get) == GiveUp("get needs fetch, which is not available here")
+
+    def may(parcel_id: str, fetch: Any = None) -> dict[str, bool]:
+        return {"fetched": fetch is not None}
 
     assert (await data_of(may))["fetched"] is False
 
@@ -441,7 +442,7 @@ async def test_where_nothing_is_fetched_a_function_that_must_is_given_up() -> No
 
 
 def read_again(page: Page, parse: Any) -> object:
-    return PluginAdapter(lambda: "", PluginSpec(parse=parse)).parse("vgsi", page, a_task().target)
+    return PluginAdapter(lambda: "", parse=parse).parse("vgsi", page, a_task().target)
 
 
 def as_text(html: str) -> dict[str, Any]:
@@ -491,13 +492,13 @@ async def test_what_reads_again_asks_nobody_and_may_be_async() -> None:
     found = read_again(Page(body=b"<p>"), parse)
     assert isinstance(found, Awaitable)
     assert (await found) == Done(data={**IDENTITY, "in": "hartford"}, page=Page(body=b"<p>"))
-    wants = GiveUp("owner_online wants a fetcher, and nothing is fetched here")
+    wants = GiveUp("owner_online needs fetch, which is not available here")
     assert read_again(Page(body=b"<p>"), owner_online) == wants
     assert read_again(Page(body=b" "), parse) == Retry("the page is empty")
     without = PluginAdapter(lambda: "")
-    assert not without.can_read
+    assert not without.can_parse
     assert without.parse("vgsi", Page(body=b"<p>"), a_task().target) == GiveUp("there is no parse function")
 
 
-def owner_online(html: str, fetcher: Any) -> dict[str, str]:
+def owner_online(html: str, fetch: Any) -> dict[str, str]:
     raise AssertionError
