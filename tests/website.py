@@ -85,7 +85,7 @@ class Website:
         page = self.pages.get(asked.path)
         reply = page(asked) if page else Reply(b"nothing here", 404)
         await _write(writer, reply if isinstance(reply, Reply) else await reply)
-        return True
+        return asked.headers.get("connection", "").lower() != "close"
 
 
 @contextlib.asynccontextmanager

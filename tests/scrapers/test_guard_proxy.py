@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from parcelpost.scrapers.browser.proxy import Dialer, GuardProxy, ProxyLease
+from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 from parcelpost.scrapers.fetch.guard import Guard, Resolve, resolve
 from parcelpost.system import tcp_server
@@ -48,7 +48,7 @@ async def proxied(
     allowed: Sequence[str] = HERE, most_bytes: int = 10**6, proxy: str = "", login: str = "", look_up: Resolve = resolve
 ) -> AsyncIterator[Proxied]:
     guard = Guard(allowed, look_up)
-    async with GuardProxy.open(guard, Dialer(guard, proxy, login)) as opened:
+    async with GuardProxy.open(guard, proxy, login) as opened:
         with opened.lease(most_bytes) as lease:
             yield Proxied(lease, int(lease.address.rpartition(":")[2]))
 
@@ -88,7 +88,7 @@ async def test_only_who_has_a_lease_is_served(site: Website, login: str) -> None
 
 async def test_a_lease_that_has_ended_is_none(site: Website) -> None:
     guard = Guard(HERE)
-    async with GuardProxy.open(guard, Dialer(guard)) as opened:
+    async with GuardProxy.open(guard) as opened:
         with opened.lease(10**6) as lease:
             one = Proxied(lease, int(lease.address.rpartition(":")[2]))
             reader, writer = await one.connect(f"CONNECT 127.0.0.1:{site.port} HTTP/1.1")
@@ -149,7 +149,7 @@ async def test_a_page_that_loads_too_much_is_cut(site: Website) -> None:
     site.page("/", b"x" * 200_000)
     async with proxied(most_bytes=100_000) as one:
         assert len(await one.ask(f"GET {site.url}/ HTTP/1.1")) < 200_000
-        assert one.lease.is_used_up
+        assert one.lease.is_exhausted
         before = len(site.asked)
         assert await one.ask(f"GET {site.url}/ HTTP/1.1") == b""
     assert len(site.asked) == before
@@ -230,3 +230,16 @@ async def test_a_tunnel_goes_through_a_socks_proxy(site: Website, login: str) ->
         assert (await one.ask("GET http://county.example.org/parcel HTTP/1.1")).endswith(b"through socks")
     assert heard[-1] == b"\x05\x01\x00\x03\x12county.example.org" + (80).to_bytes(2)
     assert heard[1:-1] == ([b"\x01\x02me\x06secret"] if login else [])
+
+
+async def test_a_socks_proxy_that_refuses_is_told() -> None:
+    async def socks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(3)
+        writer.write(b"\x05\x00")
+        await reader.readexactly(5 + 18 + 2)
+        writer.write(b"\x05\x02\x00\x01\x00\x00\x00\x00\x00\x00")
+        await reader.read()
+
+    async with tcp_server(socks, "127.0.0.1") as port, proxied((), proxy=f"socks5://127.0.0.1:{port}") as one:
+        assert await one.ask("GET http://county.example.org/parcel HTTP/1.1") == b""
+        assert "the proxy refused" in str(one.lease.refused["county.example.org:80"])

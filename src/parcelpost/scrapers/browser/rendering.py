@@ -146,7 +146,7 @@ class PageLoad:
 
     async def _settle(self) -> None:
         """Until what is waited for is there, nothing more comes, or it is known that it will not."""
-        while not self._course.is_over and not self._held.lease.is_used_up:
+        while not self._course.is_over and not self._held.lease.is_exhausted:
             if self._wanted.until and await self._is_there():
                 return
             if self._held.watch.is_quiet(self._quiet_seconds):
@@ -210,9 +210,9 @@ class PageLoad:
         """Raises what ended it early."""
         if self._course.failure is not None:
             raise self._course.failure
-        if self._held.lease.is_used_up:
+        if self._held.lease.is_exhausted:
             raise CannotFetch(
-                f"{self._course.last.host}: the page loads more than {self._held.lease.most_bytes:,} bytes"
+                f"{self._course.last.host}: the page loads more than {self._held.lease.max_bytes:,} bytes"
             )
         if self._course.net_error and self._course.status < 400:
             self._explain(self._course.net_error)
@@ -222,7 +222,7 @@ class PageLoad:
     def _explain(self, message: str) -> None:
         """Raises what it means that a document did not come, unless another has taken its place."""
         host = self._course.last.host
-        if self._course.is_over or self._held.lease.is_used_up:
+        if self._course.is_over or self._held.lease.is_exhausted:
             return
         if refusal := self._held.lease.refusal_of(self._course.last):
             raise refusal

@@ -14,7 +14,7 @@ from parcelpost.events import Emit, PageFetched, ignore
 from parcelpost.model import Page, Task
 from parcelpost.scrapers.browser.base import RenderContext, Step
 from parcelpost.scrapers.browser.page import PageLease
-from parcelpost.scrapers.browser.proxy import Dialer, GuardProxy
+from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.browser.rendering import Renderer, RenderRequest
 from parcelpost.scrapers.fetch.cache import CachedPage, CacheStore, PageCache
 from parcelpost.scrapers.fetch.errors import (
@@ -95,8 +95,9 @@ class PageFetcher:
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
             rendering = None
             if browsing is not None:
-                dialer = Dialer(guard, options.proxy, options.proxy_login, options.timeout_seconds)
-                proxy = await stack.enter_async_context(GuardProxy.open(guard, dialer))
+                proxy = await stack.enter_async_context(
+                    GuardProxy.open(guard, options.proxy, options.proxy_login, options.timeout_seconds)
+                )
                 rendering = await stack.enter_async_context(Renderer.open(browsing, proxy, guard, options, clock))
             yield cls(options, exchange, guard, PageCache(cache), clock, emit, rendering)
 
