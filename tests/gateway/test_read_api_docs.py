@@ -1,4 +1,4 @@
-"""The examples of docs/gateway-api.md, run as they are written."""
+"""The examples of docs/gateway.md, run as they are written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parcelpost.clock import SystemClock
 from tests.gateway.filling import fill
 from tests.gateway.served import served
 
-PAGE = Path(__file__).parents[2] / "docs" / "gateway-api.md"
+PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
 EXAMPLES = [
     line for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) for line in block.splitlines()
 ]
