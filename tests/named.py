@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_FOLDERS = ("tests/", "bench/", "src/", "docs/")
+_FOLDERS = ("tests/", "bench/", "src/", "docs/", "deploy/")
 
 
 def missing(text: str) -> list[str]:

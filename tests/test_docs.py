@@ -17,6 +17,8 @@ from docs.reference import pages
 from docs.reference.commands import commands
 from parcelpost import errors, events
 from parcelpost.cli.main import app
+from parcelpost.scrapers.counties import load_counties
+from parcelpost.scrapers.factory import ScraperFactory
 from parcelpost.settings.schema import KEYS, from_text
 from parcelpost.settings.sources import load
 from parcelpost.settings.toml import meanings
@@ -194,7 +196,19 @@ def test_the_example_of_the_embedding_page_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "local_data").exists(), "the store of a worker is left alone"
 
 
-PAGES = [DOCS.parent / "README.md", DOCS.parent / "CHANGELOG.md", *DOCS.rglob("*.md")]
+ROOT = DOCS.parent
+PAGES = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+
+
+def test_readme_names_every_platform_and_county_that_is_included() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in ScraperFactory().names() if f"`{name}`" not in readme] == []
+    assert [name for name in {one.county for one in load_counties()} if name.title() not in readme] == []
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_every_file_that_a_page_for_contributors_names_exists(page: str) -> None:
+    assert missing((ROOT / page).read_text(encoding="utf-8")) == []
 
 
 def test_links_lead_somewhere_and_words_are_plain(subtests: pytest.Subtests) -> None:
