@@ -1,14 +1,16 @@
-"""What a screen could have seen, in every state, made by hand."""
+"""Data for the screen in every state, made by hand."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec.structs import replace
+
 from parcelpost.cli.context import Opener
 from parcelpost.cli.health.overview import OutboxDepth, Overview, SyncedRound, SyncHealth, WorkerBrowser
 from parcelpost.cli.health.store_status import Pause
 from parcelpost.cli.health.store_status import Problem as Wrong
-from parcelpost.cli.top.data import Rates, ScreenData, StoreProblem
+from parcelpost.cli.top.data import Rates, StoreFailure, TopData
 from parcelpost.model import QueueDepth
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.history import Sample, TimedSample
@@ -22,7 +24,7 @@ START = "parcelpost run --mode ondemand --gateway URL"
 HOSTILE = (
     "evil\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202e[bold]x[/bold]\u200b" + "e\u0301\u0301\u0301" * 5 + "\U0001f4a5字"
 )
-"""Escapes, ends of lines, a turned direction, markup, marks that pile up, letters of two cells."""
+"""Escape codes, line ends, reversed direction, markup, combining marks that pile up, characters of two cells."""
 
 
 def ago(seconds: float) -> datetime:
@@ -66,29 +68,16 @@ def overview(**changes: object) -> Overview:
     return Overview(**(fields | changes))  # type: ignore[arg-type]
 
 
-def empty() -> ScreenData:
+def empty() -> TopData:
     """A store nobody has used."""
-    return ScreenData(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
+    return TopData(at=AT, store="local_data/parcelpost.db", start=START, overview=overview(), overview_at=AT)
 
 
-def missing() -> ScreenData:
-    return ScreenData(
-        at=AT,
-        store="local_data/parcelpost.db",
-        start=START,
-        problem=StoreProblem(
-            error="there is no store at local_data/parcelpost.db", hint="x", since=AT, is_missing=True
-        ),
-    )
+FAILURE = StoreFailure(at=AT, since=ago(9), error="another program holds the lock", fix="close it")
 
 
-def damaged() -> ScreenData:
-    problem = StoreProblem(error="the file is damaged: page 7", hint="run 'parcelpost store check'", since=ago(5))
-    return ScreenData(at=AT, store="local_data/parcelpost.db", start=START, problem=problem)
-
-
-def busy(text: str = "", platforms: int = 4, slots: int = 6) -> ScreenData:
-    """Everything there is to show; `text` stands wherever pages and others have their say."""
+def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
+    """Everything there is to show; `text` is in whatever comes from pages and other programs."""
     names = [f"{text}{name}{n or ''}" for n in range(3) for name in ("vgsi", "qpublic", "grizzly_gis", "beacon")]
     names = names[:platforms]
     counts = {"pending": 1_240, "delayed": 12, "processing": 2, "completed": 98_123, "failed": 12}
@@ -111,7 +100,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> ScreenData:
         failures=Failures(failed=40, ended=4_000, platforms=failing, commonest="x"),
     )
     wave = tuple(int(20 + 18 * ((n * 7) % 11) / 11) for n in range(60))
-    return ScreenData(
+    return TopData(
         at=AT,
         store="local_data/parcelpost.db",
         start=START,
@@ -193,10 +182,10 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> ScreenData:
             )
             for n in range(30)
         ),
-        troubles=(
-            *(_trouble("again", n * 4, f"503 Service Unavailable{text}", names[0], text) for n in range(1, 4)),
-            _trouble("failed", 40, f"the page has no table of values{text}", names[-1], text),
-            _trouble("refused", 300, f"422: amount_due is not a number{text}", names[0], text),
+        errors=(
+            *(_error("again", n * 4, f"503 Service Unavailable{text}", names[0], text) for n in range(1, 4)),
+            _error("failed", 40, f"the page has no table of values{text}", names[-1], text),
+            _error("refused", 300, f"422: amount_due is not a number{text}", names[0], text),
             RecentError(
                 kind="upload", at=ago(700), platform="", county="", parcel_id="", error=f"did not answer in 30 s{text}"
             ),
@@ -204,26 +193,14 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> ScreenData:
     )
 
 
-def away() -> ScreenData:
-    seen = busy()
+def away() -> TopData:
+    data = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
     sync = SyncHealth(last_upload=None, last_download=None, away=gone, denied="", remedy="")
-    return _with(seen, overview=overview(sync=sync, workers=seen.overview.workers if seen.overview else []))
+    return replace(data, overview=overview(sync=sync, workers=data.overview.workers))
 
 
-def lost_sight() -> ScreenData:
-    """It was seen a while ago, and cannot be read now."""
-    problem = StoreProblem(error="another program holds the lock", hint="close it", since=ago(9))
-    return _with(busy(), problem=problem)
-
-
-def _with(seen: ScreenData, **changes: object) -> ScreenData:
-    from msgspec.structs import replace
-
-    return replace(seen, **changes)
-
-
-def _trouble(kind: str, seconds: float, error: str, platform: str, text: str) -> RecentError:
+def _error(kind: str, seconds: float, error: str, platform: str, text: str) -> RecentError:
     return RecentError(
         kind=kind, at=ago(seconds), platform=platform, county=f"lee{text}", parcel_id=f"1-2{text}", error=error
     )

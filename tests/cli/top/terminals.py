@@ -20,10 +20,9 @@ from typing import Any
 from tests.cli.support import COMMAND
 
 _LIMIT_SECONDS = 60.0
-_LEFT = b"\x1b[0m\x1b[?25h\x1b[?1049l"
-"""No colour, the cursor shown, the alternate screen left."""
-_ROW = re.compile(rb"\x1b\[(\d+);1H((?:(?!\x1b\[\d+;1H|\x1b\[\?|\x1b\[2J).)*)", re.DOTALL)
-_CODES = re.compile(rb"\x1b\[[\d;]*[mK]")
+_LEFT = b"\x1b[?25h\x1b[?1049l"
+"""The cursor is shown, the alternate screen is left."""
+_CODES = re.compile(rb"\x1b\[[?\d;]*[a-zA-Z]")
 
 
 class Terminal:
@@ -50,10 +49,9 @@ class Terminal:
         os.write(self._ours, keys.encode())
 
     def screen(self) -> list[str]:
-        """The rows as the last writes left them, since the terminal was last cleared."""
-        drawn = self.written.rsplit(b"\x1b[2J", 1)[-1]
-        rows = {int(found[1]): _CODES.sub(b"", found[2]).decode(errors="replace") for found in _ROW.finditer(drawn)}
-        return [rows.get(number, "") for number in range(1, max(rows, default=0) + 1)]
+        """The last frame, as far as it is drawn."""
+        last = self.written.rsplit(b"\x1b[H", 1)[-1]
+        return _CODES.sub(b"", last).decode(errors="replace").split("\r\n")
 
     def until(self, text: str, lines: int | None = None) -> list[str]:
         """Waits for a screen with that text, of so many lines."""

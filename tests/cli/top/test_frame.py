@@ -2,62 +2,85 @@
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable
 from itertools import product
 
 import pytest
 from msgspec.structs import replace
+from rich.cells import cell_len
+from rich.console import Console
 
-from parcelpost.cli.top.data import ScreenData
-from parcelpost.cli.top.frame import frame
-from parcelpost.cli.top.text import ansi, cells, plain, width_of
-from parcelpost.cli.top.view import VIEWS, ViewState
+from parcelpost.cli.top.data import StoreFailure, TopData
+from parcelpost.cli.top.frame import VIEWS, View, bar_graph, frame, printed_frame, safe
 from tests.cli.top import frames
+from tests.cli.top.frames import FAILURE
 
-STATES: dict[str, Callable[[], ScreenData]] = {
-    "empty": frames.empty,
-    "missing": frames.missing,
-    "damaged": frames.damaged,
-    "busy": frames.busy,
-    "crowded": lambda: frames.busy(platforms=12, slots=60),
-    "away": frames.away,
-    "lost sight": frames.lost_sight,
-    "hostile": lambda: frames.busy(frames.HOSTILE),
+STATES: dict[str, tuple[TopData | None, StoreFailure | None]] = {
+    "loading": (None, None),
+    "never read": (None, FAILURE),
+    "empty": (frames.empty(), None),
+    "busy": (frames.busy(), None),
+    "crowded": (frames.busy(platforms=12, slots=60), None),
+    "away": (frames.away(), None),
+    "lost": (frames.busy(), FAILURE),
+    "hostile": (frames.busy(frames.HOSTILE), None),
 }
-SIZES = [(80, 24), (40, 10), (200, 60), (120, 30), (20, 4), (81, 25), (1, 1), (19, 50), (300, 5)]
+SIZES = [(80, 24), (40, 10), (200, 60), (120, 40), (20, 4), (81, 25), (1, 1), (19, 50), (300, 5), (20, 200), (120, 7)]
 
 
-def text(seen: ScreenData, width: int = 80, height: int = 24, how: ViewState = ViewState()) -> str:
-    return "\n".join(map(plain, frame(seen, width, height, how)))
+def draw(
+    data: TopData | None,
+    width: int = 80,
+    height: int = 24,
+    view: View = View(),
+    failure: StoreFailure | None = None,
+    *,
+    ascii_only: bool = False,
+    color: bool = False,
+) -> str:
+    encoding, errors = ("ascii", "parcelpost-ascii") if ascii_only else ("utf-8", "strict")
+    written = io.BytesIO()
+    file = io.TextIOWrapper(written, encoding=encoding, errors=errors, newline="\n")
+    console = Console(
+        width=width, height=height, file=file, force_terminal=color, color_system="standard" if color else None
+    )
+    console.print(frame(data, console, view, failure))
+    file.flush()
+    return written.getvalue().decode()
 
 
-def test_a_frame_fits_in_every_size(subtests: pytest.Subtests) -> None:
-    for ascii_only in [False, True]:
-        for name, state in STATES.items():
-            with subtests.test(ascii_only=ascii_only, name=name):
-                for (width, height), view in product(SIZES, VIEWS):
-                    how = ViewState(view=view, ascii_only=ascii_only)
-                    lines = frame(state(), width, height, how)
-                    assert len(lines) == (height if width >= 20 and height >= 4 else 1)
-                    assert max(map(width_of, lines)) <= width
-                    shown = "".join(span.text for line in lines for span in line)
-                    assert shown.isprintable()
-                    assert shown.isascii() or not ascii_only
+def words(*args: object, **options: object) -> str:
+    """Without the frames of panels and the line ends between words."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", draw(*args, **options)).split())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("width", [80, 160])
-def test_everything_is_on_one_screen(width: int) -> None:
-    shown = text(frames.busy(), width, 40)
-    for word in (
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("name", STATES)
+def test_a_frame_fits_in_every_size(name: str, ascii_only: bool) -> None:
+    data, failure = STATES[name]
+    for (width, height), view in product(SIZES, VIEWS):
+        shown = draw(data, width, height, View(name=view), failure, ascii_only=ascii_only)
+        lines = shown.removesuffix("\n").split("\n")
+        assert len(lines) == height, (width, height, view)
+        assert max(map(cell_len, lines)) <= width, (width, height, view)
+        assert "".join(lines).isprintable()
+        assert shown.isascii() or not ascii_only
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 40), (120, 40), (200, 60)])
+def test_everything_is_on_one_screen(width: int, height: int) -> None:
+    shown = words(frames.busy(), width, height)
+    for text in (
         "host-1a2b3c4d · ondemand → gateway.example.org · up 3 h",
-        "Attention: the gateway refused 2 results",
-        "+1 more: key 6",
-        "4,960 to do (48 later) · 6 running · 392,492 done · 48 failed",
-        "118 results to deliver, the oldest for 6 min · 2 rejected",
-        "sent 50 results 12 s ago · got 100 tasks 70 s ago",
-        "22.0 MiB of 1.0 GiB, 2.2 % · 44.0 GiB free on disk · no backup",
-        "scraped ",
+        "Problem 1 of 2: the gateway refused 2 results",
+        "Problem 2 of 2: there is no backup yet",
+        "6 problems: 2",
+        "6 running · 4,960 pending (48 delayed) · 48 failed · 392,492 completed",
+        "118 results to deliver, oldest 6 min · 2 rejected",
+        "sent 50 results 12 s ago · received 100 tasks 70 s ago",
+        "22.0 MiB of 1.0 GiB (2.2 %) · 44.0 GiB free on disk · no backup",
+        "rates 10 min; memory, CPU, task time 1 h",
         "slots 6 of 8 busy",
         "columbia, FL",
         "platforms 4",
@@ -65,115 +88,106 @@ def test_everything_is_on_one_screen(width: int) -> None:
         "browsers 2",
         "3x 503 Service Unavailable",
     ):
-        assert word in shown, word
-    assert re.search(r"scraped +[▁▂▃▄▅▆▇█]{10,} +\d+/min", shown)
+        assert text in shown, text
+    assert re.search(r"scraped +[▁▂▃▄▅▆▇█]{10,} +\d+/min", draw(frames.busy(), width, 24))
 
 
-def test_it_is_the_same_for_the_same_data() -> None:
-    assert frame(frames.busy(), 80, 24) == frame(frames.busy(), 80, 24)
+def test_printed_it_shows_everything_without_an_end_of_the_window() -> None:
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as printed:
+        console.print(printed_frame(frames.busy(platforms=12, slots=60), console))
+    for text in ("slots  8 of 8 busy, 52 tasks held by other processes", "beacon2", "00354-059", "3x 503", "orphaned"):
+        assert text in printed.get()
+    assert " more " not in printed.get()
 
 
-def test_all_is_well_and_nothing_to_do() -> None:
-    shown = text(frames.empty())
-    assert "no worker is running" in shown
-    assert "All is well." in shown
-    assert f"No worker is running. Start one with '{frames.START}'" in shown.replace("\n", " ")
-    assert "errors none" in shown
+@pytest.mark.parametrize(
+    ("state", "view", "texts"),
+    [
+        ("empty", "all", ["no worker is running", "No problems.", f"Start one with '{frames.START}'", "No tasks yet."]),
+        ("empty", "errors", ["errors None."]),
+        ("empty", "browsers", ["browsers None needed yet."]),
+        ("loading", "all", ["Loading ..."]),
+        (
+            "never read",
+            "all",
+            ["Cannot read the store: another program holds the lock. Fix: close it. Retrying for 9 s."],
+        ),
+        ("lost", "all", ["Cannot read the store: another program holds the lock.", "4,960 pending"]),
+        ("away", "all", ["sync offline, next try in 3 min (4 failures): 503 Service Unavailable", "away for 7 min"]),
+        ("away", "problems", ["No problems; the gateway has been away for 7 min (503 Service Unavailable), and"]),
+        ("busy", "problems", ["2. there is no backup yet. Fix: run 'parcelpost store backup'."]),
+        ("crowded", "platforms", ["beacon2", "paused until 14:30: it blocked us"]),
+        ("crowded", "slots", ["slots 8 of 8 busy, 52 tasks held by other processes +"]),
+    ],
+)
+def test_each_state_and_view_says_what_it_must(state: str, view: str, texts: list[str]) -> None:
+    data, failure = STATES[state]
+    shown = words(data, 100, 26, View(name=view), failure)  # type: ignore[arg-type]
+    for text in texts:
+        assert text in shown
 
 
-def test_a_store_that_is_not_there_is_waited_for() -> None:
-    shown = text(frames.missing(), 60).replace("\n", " ")
-    assert "There is no store at local_data/parcelpost.db yet. A worker makes it:" in shown
-    assert "Waiting for it." in shown
+def test_the_errors_view_shows_a_long_message_in_full() -> None:
+    message = " ".join(f"word{n}" for n in range(60))
+    data = frames.busy()
+    long = replace(data, errors=(replace(data.errors[0], error=message), *data.errors))
+    assert "word59" not in draw(long, 80, 40)
+    assert "word59" in draw(long, 80, 40, View(name="errors"))
+    assert "shift-tab" in draw(long, view=View(shows_help=True))
 
 
-def test_a_damaged_store_is_told_with_what_to_do() -> None:
-    shown = text(frames.damaged())
-    assert "The store cannot be read: the file is damaged: page 7" in shown
-    assert "What to do: run 'parcelpost store check'" in shown
+def test_a_slow_task_and_a_paused_screen_stand_out() -> None:
+    shown = draw(frames.busy(), 120, 60, View(paused=True), color=True)
+    assert "\x1b[33m85 s\x1b[0m" in shown
+    assert "\x1b[33m paused\x1b[0m" in shown
 
 
-def test_what_was_seen_stays_while_the_store_cannot_be_read() -> None:
-    shown = text(frames.lost_sight()).replace("\n", " ")
-    assert "For 9 s the store cannot be read: another program holds the lock. What to do: close it." in shown
-    assert "4,960 to do" in shown
+def test_marks_do_not_pile_up_and_control_characters_are_escaped() -> None:
+    assert safe("e\u0301\u0301\u0301") == "é"
+    assert safe("a\u202eb\x1b[2J\n") == "a\\u202eb\\x1b[2J\\n"
 
 
-def test_an_outage_is_told() -> None:
-    assert "sync    backing off, next try in 3 min (4 failures): 503 Service Unavailable" in text(frames.away())
-
-
-def test_while_the_gateway_is_away_all_is_well_but_for_that() -> None:
-    wanted = "All is well; the gateway has been away for 7 min (503 Service Unavailable), and everything is kept here"
-    for how in (ViewState(), ViewState(view="attention")):
-        assert wanted in text(frames.away(), how=how).replace("\n", " ")
-
-
-def test_the_view_of_errors_shows_all_of_a_long_one() -> None:
-    long = " ".join(f"word{n}" for n in range(60))
-    seen = replace(frames.busy(), troubles=(replace(frames.busy().troubles[0], error=long), *frames.busy().troubles))
-    assert "word59" not in text(seen, 80, 24)
-    assert "word59" in text(seen, 80, 40, ViewState(view="errors"))
-
-
-def test_each_view_has_the_whole_screen() -> None:
-    crowded = frames.busy(platforms=12, slots=60)
-    assert text(crowded, how=ViewState(view="platforms")).count("paused until") == 1
-    assert "beacon2" in text(crowded, how=ViewState(view="platforms"))
-    slots = text(crowded, 100, 40, ViewState(view="slots"))
-    assert re.search(r"^slots 8 of 8 busy, 52 held by others \+\d+ more ─", slots, re.MULTILINE)
-    assert "there is no backup yet" in text(crowded, how=ViewState(view="attention"))
-    assert "tab, right" in text(crowded, how=ViewState(helps=True))
-
-
-def test_a_slow_task_and_what_is_paused_stand_out() -> None:
-    coloured = "\n".join(ansi(line, color=True) for line in frame(frames.busy(), 120, 40, ViewState(paused=True)))
-    assert "\x1b[33m85 s\x1b[0m" in coloured
-    assert "\x1b[33mpaused  \x1b[0m" in coloured
-
-
-def test_without_color_there_is_none() -> None:
-    codes = {
-        code
-        for line in frame(frames.busy(), 120, 40)
-        for code in re.findall(r"\x1b\[([\d;]*)m", ansi(line, color=False))
-    }
-    assert codes <= {"0", "1", "2", "7"}
-
-
-def test_marks_do_not_pile_up_and_wide_letters_count_twice() -> None:
-    how = ViewState()
-    assert how.text("e\u0301\u0301\u0301") == "é"
-    assert how.text("a\u202eb\x1b[2J\n") == "a\\u202eb\\x1b[2J\\n"
-    assert cells("字a") == 3
-    assert ViewState(ascii_only=True).text("字") == "\\u5b57"
-
-
-def test_no_more_slots_are_busy_than_there_are_and_what_others_hold_is_told() -> None:
-    seen = frames.busy(slots=7)
-    (worker,) = seen.statuses
-    few = replace(seen, statuses=(replace(worker, slots=4),))
-    assert "slots 4 of 4 busy, 3 held by others" in text(few, 100, 40)
-    strange = tuple(replace(one, claimed_by="scrapy-1") for one in seen.running[:5])
-    mixed = replace(seen, running=(*strange, *seen.running[5:]))
-    assert "slots 2 of 8 busy, 5 held by others" in text(mixed, 100, 40)
-    assert "slots 7 of 8 busy \N{BOX DRAWINGS LIGHT HORIZONTAL}" in text(seen, 100, 40)
+def test_no_more_slots_are_busy_than_there_are() -> None:
+    data = frames.busy(slots=7)
+    (worker,) = data.statuses
+    assert "slots 4 of 4 busy, 3 tasks held by other processes" in words(
+        replace(data, statuses=(replace(worker, slots=4),)), 100, 40
+    )
+    others = tuple(replace(task, claimed_by="scrapy-1") for task in data.running[:5])
+    mixed = replace(data, running=(*others, *data.running[5:]))
+    assert "slots 2 of 8 busy, 5 tasks held by other processes" in words(mixed, 100, 40)
+    assert "held by" not in words(data, 100, 40)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 30)])
-def test_a_platform_that_is_worked_on_is_not_cut_off_for_others_that_wait(width: int, height: int) -> None:
-    seen = frames.busy(platforms=12, slots=1)
-    last = replace(seen.running[0], platform="zz_active")
+def test_platforms_that_are_worked_on_come_first_and_then_those_with_problems(width: int, height: int) -> None:
+    data = frames.busy(platforms=12, slots=1)
     counts = {"pending": 1, "processing": 1}
-    busy = replace(seen, running=(last,), platforms={**seen.platforms, "zz_active": counts})
-    shown = text(busy, width, height).split("platforms")[1]
-    assert "zz_active" in shown
+    active = replace(
+        data,
+        running=(replace(data.running[0], platform="zz_active"),),
+        platforms={**data.platforms, "zz_active": counts},
+        errors=(),
+    )
+    shown = draw(active, width, height).split("platforms")[1]
+    assert shown.index("zz_active") < shown.index("qpublic")
+    full = draw(active, width, 50, View(name="platforms")).split("platforms")[1]
+    assert full.index("zz_active") < full.index("qpublic") < full.index("beacon"), "qpublic fails often"
 
 
-def test_a_large_window_is_filled() -> None:
-    for width, height in [(200, 60), (100, 60), (250, 70)]:
-        lines = text(frames.busy(platforms=2, slots=2), width, height).splitlines()
-        empty = sum(not line.strip() for line in lines)
-        assert empty <= height // 6, (width, height)
-        graph = next(line for line in lines if line.startswith("scraped"))
-        assert len(graph.rstrip()) > width // 3
+@pytest.mark.parametrize(("width", "height"), [(200, 60), (100, 60), (250, 70), (80, 100)])
+def test_a_large_window_is_filled(width: int, height: int) -> None:
+    lines = draw(frames.busy(platforms=2, slots=2), width, height).splitlines()
+    blank = [line for line in lines if not line.strip(" │")]
+    assert len(blank) <= height // 4
+    graph = next(line for line in lines if line.startswith("│ scraped"))
+    assert len(graph.rstrip()) > width // 3
+
+
+def test_a_graph_is_as_wide_as_its_room() -> None:
+    assert bar_graph([0, 1, 4, 8], 4, 1) == ["·▁▄█"]
+    assert bar_graph([0, 1, 4, 8], 8, 1) == ["··▁▁▄▄██"]
+    assert bar_graph([0, 1, 4, 8], 2, 2) == [" █", "▂█"]
+    assert bar_graph([None, 50.0], 4, 1, 100.0) == ["··▄▄"]
+    assert bar_graph([], 3, 1) == ["···"]

@@ -40,17 +40,17 @@ def test_it_shows_a_worker_and_ends_by_key_or_signal(tmp_path: Path) -> None:
 def test_keys_sizes_suspension_and_a_store_that_changes_under_it(tmp_path: Path) -> None:
     store = tmp_path / "here" / "parcelpost.db"
     with terminal(store, "--interval", "0.2", NO_COLOR="1") as shown:
-        shown.until("There is no store at")
+        shown.until("there is no store at")
         make_full_store(store)
         shown.until("no worker is running", lines=24)
         shown.resize(160, 40)
-        shown.until("rates 10 min", lines=40)
+        shown.until("rates  10 min", lines=40)
         shown.press("6")
         shown.until("the gateway refused 1 result")
         shown.press("p")
-        shown.until("paused  ")
+        shown.until(" paused ")
         shown.press("p?")
-        shown.until("stop looking, and go on")
+        shown.until("pause, resume")
         shown.press("\x1b[C")
         shown.until("scraped")
         shown.process.send_signal(signal.SIGTSTP)
@@ -62,9 +62,9 @@ def test_keys_sizes_suspension_and_a_store_that_changes_under_it(tmp_path: Path)
         for file in store.parent.glob(f"{store.name}*"):
             if file.is_file():  # its WAL too: without the store's file it would be taken for the rest of one
                 file.unlink()
-        shown.until("the store cannot be read")
+        shown.until("Cannot read the store")
         make_store(store, tasks=7)
-        shown.until("7 to do")
+        shown.until("7 pending")
         shown.press("\x03q")
         assert shown.ended() == 0
         assert shown.is_as_before()

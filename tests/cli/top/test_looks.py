@@ -1,4 +1,4 @@
-"""What is looked at, how often, and what a key means; one frame as text or JSON."""
+"""What is read, how often, and what a key means; printed once as text or JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from parcelpost.cli.commands.top import can_draw, has_color, has_utf8
 from parcelpost.cli.context import open_for_reading
-from parcelpost.cli.top.data import PARTS, PacedQuery, RateBook
-from parcelpost.cli.top.text import sparkline
-from parcelpost.cli.top.view import ViewState, apply_key, split_keys
+from parcelpost.cli.top.data import RATE_STEPS, PacedQuery, read_rates
+from parcelpost.cli.top.frame import View
+from parcelpost.cli.top.screen import apply_key, can_draw, has_utf8, split_keys
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
@@ -32,14 +31,14 @@ def test_one_frame_as_json(full_store: Path, run: Run) -> None:
     found = run("top", "--json", "--store", full_store).document
     assert (found["queue"]["pending"], found["overview"]["outbox"]["rejected"]) == (2, 1)
     assert sum(found["rates"]["completed"]) == 3
-    assert {one["kind"] for one in found["troubles"]} == {"failed", "again", "refused"}
+    assert {error["kind"] for error in found["errors"]} == {"failed", "again", "refused"}
 
 
 def test_without_a_terminal_it_says_what_to_do(store: Path, run: Run) -> None:
     ran = run("top", "--store", store)
     assert ran.code == 1
-    assert ran.err.splitlines()[0].endswith("its output is not a terminal")
-    assert "'parcelpost top --once' prints one frame" in ran.err
+    assert ran.err.splitlines()[0].endswith("the output is not a terminal")
+    assert "'parcelpost top --once'" in ran.err
 
 
 def test_a_damaged_store_is_an_error_of_one_frame(full_store: Path, run: Run) -> None:
@@ -54,61 +53,57 @@ def test_text_from_pages_is_harmless_in_a_frame(full_store: Path, run: Run) -> N
     assert "evil\\x1b[2J\\n" in run("top", "--once", "--store", full_store).out
 
 
-async def test_rates_are_counted_once_however_often_one_looks(tmp_path: Path) -> None:
+async def test_rates_count_the_last_ten_minutes_by_ten_seconds(tmp_path: Path) -> None:
     clock = ManualClock()
     store = tmp_path / "parcelpost.db"
     async with LocalPersistenceManager.open(store, clock=clock) as lpm, open_for_reading(store) as database:
-        book = RateBook()
         for n in range(4):
             await save_one(lpm, a_task(f"t{n}", platform=f"p{n}"))
             if n == 2:
                 await lpm.give_up(await claim_one(lpm, a_task("bad", platform="bad")), "no")
             sent = SyncRound(direction="upload", record_type="results", record_count=5, success=True)
             await lpm.sync_log.record(sent)
-            for _ in range(3):
-                await book.look(database, clock.now())
             clock.advance(10)
-        found = await book.look(database, clock.now() - timedelta(seconds=10))
-        assert len(found.completed) == PARTS
-        assert (found.completed[-4:], found.failed[-4:]) == ((1, 1, 1, 1), (0, 0, 1, 0))
-        assert found.delivered[-4:] == (5, 5, 5, 5)
-        assert await RateBook().look(database, clock.now() - timedelta(seconds=10)) == found
-        clock.advance(-3_600)
-        assert sum((await book.look(database, clock.now())).completed) == 0, "a clock that was set back"
+        rates = await read_rates(database, clock.now() - timedelta(seconds=10))
+        assert len(rates.completed) == RATE_STEPS
+        assert (rates.completed[-4:], rates.failed[-4:]) == ((1, 1, 1, 1), (0, 0, 1, 0))
+        assert rates.delivered[-4:] == (5, 5, 5, 5)
+        assert sum((await read_rates(database, clock.now() - timedelta(hours=1))).completed) == 0, "a clock set back"
+        assert sum((await read_rates(database, clock.now() + timedelta(hours=1))).completed) == 0
 
 
-async def test_a_costly_look_is_taken_seldom() -> None:
+async def test_an_expensive_query_runs_seldom() -> None:
     clock = ManualClock()
-    taken = 0
+    runs = 0
 
-    async def look() -> int:
-        nonlocal taken
-        taken += 1
+    async def query() -> int:
+        nonlocal runs
+        runs += 1
         clock.advance(0.5)
-        return taken
+        return runs
 
-    paced = PacedQuery(look, 1.0, clock)
+    paced = PacedQuery(query, 1.0, clock)
     for _ in range(100):
         await paced.get()
         clock.advance(1)
-    assert taken == 2, "half a second of fifty at most"
+    assert runs == 2, "half a second of fifty at most"
 
 
 def test_keys_lead_from_view_to_view() -> None:
-    how = ViewState()
-    for keys, view in (
+    view = View()
+    for keys, name in (
         ("\t", "slots"),
         ("\x1b[C", "platforms"),
         ("\x1b[D\x1b[Z", "all"),
         ("5", "errors"),
-        ("9x\x1b", "errors"),
+        ("9x0\x1b", "errors"),
     ):
         for key in split_keys(keys):
-            how = apply_key(how, key)
-        assert how.view == view
+            view = apply_key(view, key)
+        assert view.name == name
     assert split_keys("\x1b[200~pasted") == []
-    assert apply_key(how, "p").paused
-    assert apply_key(apply_key(how, "?"), "\x1b") == how
+    assert apply_key(view, "p").paused
+    assert apply_key(apply_key(view, "?"), "\x1b") == view
 
 
 @pytest.mark.parametrize(
@@ -130,12 +125,3 @@ def test_what_the_terminal_can_do() -> None:
     assert can_draw({"TERM": "xterm"})
     assert not can_draw({"TERM": "dumb"})
     assert not can_draw({})
-    assert has_color({"NO_COLOR": ""})
-    assert not has_color({"NO_COLOR": "1"})
-
-
-def test_a_graph_shows_its_newest_values() -> None:
-    assert sparkline([0, 1, 4, 8], 4, ascii_only=False) == "·▂▅█"
-    assert sparkline([9, 0, 1, 4, 8], 3, ascii_only=True) == ".=#"
-    assert sparkline([None, 50.0], 4, ascii_only=False, most=100.0) == "···▅"
-    assert sparkline([], 3, ascii_only=False) == "···"

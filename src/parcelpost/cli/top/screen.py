@@ -1,189 +1,211 @@
-"""The terminal in full-screen mode, and the loop that redraws it until a key or signal ends it."""
+"""The live screen: the terminal, its keys and signals, and the loop that redraws it."""
 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
+import io
 import os
 import signal
+import sys
 import termios
 import tty
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+from rich.cells import cell_len
+from rich.console import Console
+from rich.live import Live
+
 from parcelpost.cli.context import CLOCK
-from parcelpost.cli.top.data import ScreenData, watch
-from parcelpost.cli.top.frame import frame
-from parcelpost.cli.top.text import Line, ansi, width_of
-from parcelpost.cli.top.view import QUIT_KEYS, REFRESH_KEYS, ViewState, apply_key, split_keys
+from parcelpost.cli.top.data import StoreFailure, TopData, watch
+from parcelpost.cli.top.frame import VIEWS, View, frame
 
-_ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"  # the alternate screen, no cursor, cleared
-_LEAVE = "\x1b[0m\x1b[?25h\x1b[?1049l"
-_CLEAR = "\x1b[2J"
-_SMALLEST = os.terminal_size((80, 24))
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█·…→", "_-~=+*%#.~>")
 
 
-class Screen:
-    """`enter` and `leave` may be called any number of times, in turn. That a terminal is gone is no error."""
-
-    def __init__(self, output: int, keys: int | None, *, color: bool) -> None:
-        self._output = output
-        self._keys = keys
-        self._color = color
-        self._saved: list[int | list[bytes | int]] | None = None
-        self._shown: list[str] = []
-        self._size = _SMALLEST
-        self.is_ours = False
-
-    @property
-    def size(self) -> os.terminal_size:
-        with contextlib.suppress(OSError):
-            found = os.get_terminal_size(self._output)
-            return found if found.columns and found.lines else _SMALLEST
-        return _SMALLEST
-
-    def enter(self) -> None:
-        if self._keys is not None:
-            with contextlib.suppress(termios.error):
-                self._saved = termios.tcgetattr(self._keys)
-                tty.setcbreak(self._keys, termios.TCSANOW)  # Ctrl-C and Ctrl-Z stay signals
-                self._let_ctrl_s_through(self._keys)
-        self.is_ours = True
-        self._shown = []
-        self._write(_ENTER)
-
-    def leave(self) -> None:
-        if not self.is_ours:
-            return
-        self.is_ours = False
-        self._write(_LEAVE)
-        if self._keys is not None and self._saved is not None:
-            with contextlib.suppress(termios.error):
-                termios.tcflush(self._keys, termios.TCIFLUSH)  # keys that came too late are not the shell's
-                termios.tcsetattr(self._keys, termios.TCSANOW, self._saved)
-        self._saved = None
-
-    def draw(self, lines: Sequence[Line]) -> None:
-        """Sends only the lines that differ from what is shown: a slow connection carries little."""
-        if not self.is_ours:
-            return
-        size = self.size
-        resized = size != self._size
-        self._size = size
-        texts = [ansi(line, color=self._color) for line in lines]
-        sent = [_CLEAR] if resized else []
-        before = [] if resized else self._shown
-        for number, (line, text) in enumerate(zip(lines, texts, strict=True)):
-            if number >= len(before) or before[number] != text:
-                # Not behind a full line: there the cursor stands on its last cell, which would go.
-                rest = "\x1b[K" if width_of(line) < size.columns else ""
-                sent.append(f"\x1b[{number + 1};1H{text}{rest}")
-        sent += [f"\x1b[{number + 1};1H\x1b[K" for number in range(len(texts), len(before))]
-        self._shown = texts
-        if sent:
-            self._write("".join(sent))
-
-    def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            left = memoryview(text.encode(errors="replace"))
-            while left:
-                left = left[os.write(self._output, left) :]
-
-    @staticmethod
-    def _let_ctrl_s_through(keys: int) -> None:
-        """Or it would stop our writing, and us with it."""
-        mode = termios.tcgetattr(keys)
-        mode[0] &= ~termios.IXON
-        termios.tcsetattr(keys, termios.TCSANOW, mode)
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Something of the same width for each character that the terminal cannot show."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end].translate(_ASCII)
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in text), error.end
 
 
-_ENDED_BY_SIGNAL = 128
-_KEY_BYTES = 256
+codecs.register_error("parcelpost-ascii", _to_ascii)
+
+
+def has_utf8(environment: Mapping[str, str], encoding: str) -> bool:
+    """By the locale, not by Python's encoding alone: without a locale, Python uses UTF-8 and sets LC_CTYPE itself."""
+    if encoding.lower().replace("-", "") != "utf8":
+        return False
+    locale = environment.get("LC_ALL") or environment.get("LC_CTYPE") or environment.get("LANG") or ""
+    by_python = (
+        locale == "C.UTF-8" and not environment.get("LC_ALL") and environment.get("LANG", "") in ("", "C", "POSIX")
+    )
+    return "utf8" in locale.lower().replace("-", "") and not by_python
+
+
+def open_console() -> Console:
+    """On stdout, without colour if NO_COLOR is set, in ASCII where the locale has no UTF-8."""
+    if not has_utf8(os.environ, sys.stdout.encoding or "") and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="ascii", errors="parcelpost-ascii")
+    return Console(file=sys.stdout, markup=False, highlight=False, emoji=False)
+
+
+def can_draw(environment: Mapping[str, str]) -> bool:
+    return environment.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+QUIT_KEYS = frozenset({"q", "Q", "\x03", "\x04"})
+REFRESH_KEYS = frozenset({"r", "R", "\x0c"})
+_ESCAPES = {"\x1b[C": "\t", "\x1bOC": "\t", "\x1b[D": "back", "\x1bOD": "back", "\x1b[Z": "back"}
+
+
+def split_keys(text: str) -> list[str]:
+    """Single keys. Of those that send several characters, only the known ones."""
+    keys: list[str] = []
+    while text:
+        escape = next((code for code in _ESCAPES if text.startswith(code)), None)
+        if escape is None and text[0] == "\x1b" and len(text) > 1:
+            break  # another key, or what a terminal reports about itself
+        keys.append(_ESCAPES[escape] if escape else text[0])
+        text = text[len(escape) if escape else 1 :]
+    return keys
+
+
+def apply_key(view: View, key: str) -> View:
+    if key in ("p", "P", " "):
+        return replace(view, paused=not view.paused)
+    if key in ("?", "h", "H"):
+        return replace(view, shows_help=not view.shows_help)
+    if key == "\x1b":
+        return replace(view, shows_help=False)
+    if step := {"\t": 1, "back": -1}.get(key, 0):
+        return replace(view, shows_help=False, name=VIEWS[(VIEWS.index(view.name) + step) % len(VIEWS)])
+    if key in [str(number) for number in range(1, len(VIEWS) + 1)]:
+        return replace(view, shows_help=False, name=VIEWS[int(key) - 1])
+    return view
+
+
+_BY_SIGNAL = 128
+"""Plus the signal's number: the exit code."""
 
 
 class LiveScreen:
-    def __init__(self, store: Path, screen: Screen, keys: int | None, how: ViewState) -> None:
+    def __init__(self, store: Path, console: Console, interval: float) -> None:
         self._store = store
-        self._screen = screen
-        self._keys = keys
-        self._how = how
-        self._seen: ScreenData | None = None
+        self._console = console
+        self._interval = interval
+        self._keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+        self._modes: list[Any] | None = None
+        """Of the terminal, as they were."""
+        self._live = Live(
+            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+        self._view = View()
+        self._data: TopData | None = None
+        self._failure: StoreFailure | None = None
         self._wake = asyncio.Event()
-        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._exit_code: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
-        """Until a key or a signal ends it; the terminal is then as it was. Answers the exit code."""
+        """Until a key or a signal ends it. The terminal is then as it was. Returns the exit code."""
         loop = asyncio.get_running_loop()
-        handlers = self._handlers()
-        for number, handle in handlers.items():
-            loop.add_signal_handler(number, handle)
-        looking = loop.create_task(self._look())
-        try:
-            self._screen.enter()
-            if self._keys is not None:
-                loop.add_reader(self._keys, self._pressed)
-            waited_for: list[asyncio.Future[Any]] = [looking, self._ended]
-            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if self._keys is not None:
-                loop.remove_reader(self._keys)
-            self._screen.leave()
-            looking.cancel()
-            await asyncio.wait({looking})
-            for number in handlers:
-                loop.remove_signal_handler(number)
-        if not looking.cancelled():
-            looking.result()  # it ends only by a bug of ours
-        return self._ended.result()
-
-    def _handlers(self) -> dict[int, Callable[[], None]]:
-        return {
+        handlers: dict[int, Callable[[], None]] = {
             signal.SIGINT: lambda: self._end(0),
-            signal.SIGTERM: lambda: self._end(_ENDED_BY_SIGNAL + signal.SIGTERM),
-            signal.SIGHUP: lambda: self._end(_ENDED_BY_SIGNAL + signal.SIGHUP),
+            signal.SIGTERM: lambda: self._end(_BY_SIGNAL + signal.SIGTERM),
+            signal.SIGHUP: lambda: self._end(_BY_SIGNAL + signal.SIGHUP),
             signal.SIGWINCH: self._draw,
             signal.SIGTSTP: self._suspend,
         }
+        for number, handle in handlers.items():
+            loop.add_signal_handler(number, handle)
+        watching = loop.create_task(self._watch())
+        try:
+            self._enter()
+            if self._keyboard is not None:
+                loop.add_reader(self._keyboard, self._read_keys)
+            futures: list[asyncio.Future[Any]] = [watching, self._exit_code]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._keyboard is not None:
+                loop.remove_reader(self._keyboard)
+            self._leave()
+            watching.cancel()
+            await asyncio.wait({watching})
+            for number in handlers:
+                loop.remove_signal_handler(number)
+        if not watching.cancelled():
+            watching.result()  # it ends only by a bug
+        return self._exit_code.result()
 
-    async def _look(self) -> None:
-        async with aclosing(watch(self._store)) as looks:
-            async for self._seen in looks:
+    async def _watch(self) -> None:
+        async with aclosing(watch(self._store)) as states:
+            async for state in states:
+                self._failure = state if isinstance(state, StoreFailure) else None
+                self._data = self._data if isinstance(state, StoreFailure) else state
                 self._draw()
-                await CLOCK.wait(self._wake, self._how.interval)
-                while self._how.paused and not self._wake.is_set():
+                await CLOCK.wait(self._wake, self._interval)
+                while self._view.paused and not self._wake.is_set():
                     await self._wake.wait()
                 self._wake.clear()
 
     def _draw(self) -> None:
-        seen = self._seen or ScreenData(at=CLOCK.now(), store=str(self._store), start="")
-        size = self._screen.size
-        self._screen.draw(frame(seen, size.columns, size.lines, self._how))
-
-    def _pressed(self) -> None:
-        given = b""
+        if not self._live.is_started:
+            return
         with contextlib.suppress(OSError):  # the terminal is gone
-            given = os.read(self._keys or 0, _KEY_BYTES)
-        if not given:
-            self._end(_ENDED_BY_SIGNAL + signal.SIGHUP)
-        for key in split_keys(given.decode(errors="replace")):
+            columns, lines = os.get_terminal_size(sys.stdout.fileno())
+            self._console.size = (columns or 80, lines or 24)
+            self._live.update(frame(self._data, self._console, self._view, self._failure), refresh=True)
+
+    def _enter(self) -> None:
+        if self._keyboard is not None:
+            with contextlib.suppress(termios.error):
+                self._modes = termios.tcgetattr(self._keyboard)
+                tty.setcbreak(self._keyboard, termios.TCSANOW)  # Ctrl-C and Ctrl-Z stay signals
+                modes = termios.tcgetattr(self._keyboard)
+                modes[0] &= ~termios.IXON  # Ctrl-S would block us
+                termios.tcsetattr(self._keyboard, termios.TCSANOW, modes)
+        with contextlib.suppress(OSError):
+            self._live.start()
+        self._draw()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
+            self._live.stop()
+        if self._keyboard is not None and self._modes is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcflush(self._keyboard, termios.TCIFLUSH)  # late keys are not meant for the shell
+                termios.tcsetattr(self._keyboard, termios.TCSANOW, self._modes)
+        self._modes = None
+
+    def _suspend(self) -> None:
+        """Ctrl-Z. What follows runs when it is continued."""
+        self._leave()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._enter()
+
+    def _read_keys(self) -> None:
+        text = b""
+        with contextlib.suppress(OSError):  # the terminal is gone
+            text = os.read(sys.stdin.fileno(), 256)
+        if not text:
+            self._end(_BY_SIGNAL + signal.SIGHUP)
+        for key in split_keys(text.decode(errors="replace")):
             if key in QUIT_KEYS:
                 self._end(0)
                 return
-            was_paused = self._how.paused
-            self._how = apply_key(self._how, key)
-            if key in REFRESH_KEYS or (was_paused and not self._how.paused):
+            was_paused = self._view.paused
+            self._view = apply_key(self._view, key)
+            if key in REFRESH_KEYS or (was_paused and not self._view.paused):
                 self._wake.set()
         self._draw()
 
-    def _suspend(self) -> None:
-        """Ctrl-Z: the shell has its terminal as it was. What follows runs when it is continued."""
-        self._screen.leave()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._screen.enter()
-        self._draw()
-
     def _end(self, code: int) -> None:
-        if not self._ended.done():
-            self._ended.set_result(code)
+        if not self._exit_code.done():
+            self._exit_code.set_result(code)
