@@ -91,7 +91,7 @@ async def work_for(seconds: float, folder: Path, url: str, work: Work) -> Run:
             worker_id="bench",
             name="bench",
         )
-        tools = Tools(progress_seconds=60.0, ranking=Ranking(), turns=SiteAvailability())
+        tools = Tools(progress_seconds=60.0, ranking=Ranking(), availability=SiteAvailability())
         running = asyncio.create_task(OndemandRunner(Worker(context, tools)).run())
         await asyncio.wait([running], timeout=WARM_UP_SECONDS)
         before, began = tally.done, time.perf_counter()

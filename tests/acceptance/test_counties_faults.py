@@ -107,7 +107,7 @@ async def test_a_robot_check_pauses_its_platform_and_no_other_and_costs_its_task
                 assert await lpm.resume_platform("vgsi")
             assert await process.ended() == 0
     assert {one.platform for one in blocked} == {"collier_pa", "mygov_due"}
-    assert "asks whether we are a person (Cloudflare)" in status["paused"]["vgsi"]["reason"]
+    assert "shows a robot check (Cloudflare)" in status["paused"]["vgsi"]["reason"]
     assert status["paused"].keys() == {"vgsi"}
     entries = await results(tmp_path)
     assert misses(entries) == {}

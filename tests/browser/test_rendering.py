@@ -71,7 +71,7 @@ async def test_a_page_that_is_fresh_in_the_cache_is_not_asked_for(
     ):
         first = one.session()
         page = await first.rendered(f"{site.url}/built", until="#owner")
-        await first.keep()
+        await first.cache_pages()
         await first.end(failed=False)
         before = len(site.asked)
         assert await one.session().rendered(f"{site.url}/built", until="#owner") == page
@@ -147,7 +147,7 @@ async def test_a_robot_check_is_never_passed_not_by_its_own_script_either(
         with pytest.raises(SiteBlocked):
             await session.rendered(f"{site.url}/", until="#owner", keep_cookies=True)
         await session.end(failed=True)
-    assert "ended: the site asks whether we are a person" in one.artifacts[0].log
+    assert "ended: the site shows a robot check" in one.artifacts[0].log
     assert "script-src" not in one.artifacts[0].log, "what we do to a page is no error of its own"
 
 

@@ -101,18 +101,18 @@ async def test_where_all_browsers_are_busy_the_task_waits_and_its_site_is_passed
     guarded: Browser, tmp_path: Path
 ) -> None:
     async with a_county(guarded, "grizzly_gis", tmp_path) as county:
-        turns = county.renders.fetcher.turns
+        availability = county.renders.fetcher.availability
         assert isinstance(await county.scrape(1), Done)
         county.faults.set("script", 1.0)
         county.renders.lending.failure = HostBusy("4 of 4 browsers are busy", 3.0)
         assert await county.scrape(2) == Busy("4 of 4 browsers are busy", 3.0)
-        assert turns.closed().sites == frozenset()
+        assert availability.closed().sites == frozenset()
         county.renders.lending.closed_for = 3.0
-        assert {site.county for site in turns.closed().sites} == {WORLD.county}
-        assert turns.closed().opens_in == [3.0]
+        assert {site.county for site in availability.closed().sites} == {WORLD.county}
+        assert availability.closed().opens_in == [3.0]
         county.faults.set("script", 0.0)
         assert isinstance(await county.scrape(3), Done)
-        assert turns.closed().sites == frozenset(), "it needs none any more"
+        assert availability.closed().sites == frozenset(), "it needs none any more"
 
 
 @pytest.mark.parametrize("platform", ["grizzly_gis", "qpublic"])

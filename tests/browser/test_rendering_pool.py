@@ -55,9 +55,9 @@ async def test_a_killed_browser_is_noticed_and_the_next_page_comes_from_another(
             await first.end(failed=False)
             second = fetcher.session(0.0, task)
             assert b"<b>DOE</b>" in (await rendered(second, f"{site.url}/", until="b")).body
-            assert fetcher.turns.closed().sites == {task.site}, "its only page is out"
+            assert fetcher.availability.closed().sites == {task.site}, "its only page is out"
             await second.end(failed=False)
-            while fetcher.turns.closed().sites:
+            while fetcher.availability.closed().sites:
                 await asyncio.sleep(0.01)
 
 

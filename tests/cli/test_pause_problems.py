@@ -57,5 +57,5 @@ def test_when_every_site_turns_us_away_that_is_told(tmp_path: Path, run: Run) ->
 def test_a_pause_among_others_or_one_of_a_person_s_own_is_no_matter(tmp_path: Path, run: Run) -> None:
     one = paused(tmp_path / "one.db", {"vgsi": "a.example.org answered 403"})
     by_hand = paused(tmp_path / "by_hand.db", dict.fromkeys(("vgsi", "beacon"), "by hand"), delay=None)
-    idle = paused(tmp_path / "idle.db", {"qpublic": "a.example.org wants its terms accepted"})
+    idle = paused(tmp_path / "idle.db", {"qpublic": "a.example.org requires its terms to be accepted"})
     assert [attention(run, store) for store in (one, by_hand, idle)] == [[], [], []]

@@ -27,7 +27,7 @@ MINUTE = timedelta(minutes=1)
 
 def _worker(lpm: LocalPersistenceManager, client: FirestoreClient, clock: Clock) -> Worker:
     return Worker(
-        a_context(lpm, client, clock), Tools(progress_seconds=60, ranking=Ranking(), turns=SiteAvailability())
+        a_context(lpm, client, clock), Tools(progress_seconds=60, ranking=Ranking(), availability=SiteAvailability())
     )
 
 

@@ -61,7 +61,7 @@ def test_each_failure_has_its_outcome() -> None:
 async def test_a_robot_check_is_never_answered(site: Website, status: int) -> None:
     site.page("/", CHALLENGE, status)
     async with fetching() as one:
-        with pytest.raises(SiteBlocked, match="person"):
+        with pytest.raises(SiteBlocked, match="robot check"):
             await one.session.get(f"{site.url}/")
 
 
@@ -279,7 +279,7 @@ async def test_a_second_run_asks_the_site_nothing(site: Website, lpm: LocalPersi
             session = one.session
             page = await session.get(f"{site.url}/")
             assert (page.body, page.content_type) == (b"record", "text/html; charset=utf-8")
-            await session.keep()
+            await session.cache_pages()
             told = one.told[-1]
     assert site.paths == ["/robots.txt", "/"]
     assert told is not None
@@ -296,9 +296,9 @@ async def test_a_task_that_an_operator_retries_asks_the_site(site: Website, lpm:
         (claim,) = await lpm.claim(1)
         async with fetching(CLOCK, cache=lpm.cache) as one:
             session = one.fetcher.session(task=claim.task)
-            page = await session.get(f"{site.url}/parcel") if await session.kept("several") is None else None
-            session.keep_as("several", page or Page(body=b""))
-            await session.keep()
+            page = await session.get(f"{site.url}/parcel") if await session.cached_page("several") is None else None
+            session.cache_as("several", page or Page(body=b""))
+            await session.cache_pages()
         await lpm.mark_synced([await lpm.save_result(claim, a_result()) or ""])
         return len(site.asked) - before
 
@@ -322,7 +322,7 @@ async def test_a_page_past_its_time_is_asked_for_with_conditions(site: Website, 
             session = one.session
             assert (await session.get(f"{site.url}/")).body == b"record"
             assert session.fetched_at is not None
-            await session.keep()
+            await session.cache_pages()
     assert len(site.asked) == 2
     assert site.asked[1].headers["if-modified-since"] == "Thu, 01 Jan 2026 00:00:00 GMT"
 
@@ -335,10 +335,10 @@ async def test_what_gave_no_record_is_not_kept_and_what_was_kept_is_forgotten(
         await one.session.get(f"{site.url}/")
         session = one.session
         await session.get(f"{site.url}/")
-        await session.keep()
+        await session.cache_pages()
         session = one.session
         await session.get(f"{site.url}/")
-        await session.forget()
+        await session.drop_cached()
         await one.session.get(f"{site.url}/")
     assert len(site.asked) == 3
 

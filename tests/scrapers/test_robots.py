@@ -52,7 +52,7 @@ async def test_its_delay_is_kept(site: Website) -> None:
     assert 14.0 <= clock.monotonic() <= 17.0
 
 
-async def test_an_attempt_that_has_begun_waits_for_a_long_delay_and_others_do_not_begin(site: Website) -> None:
+async def test_an_attempt_that_has_started_waits_for_a_long_delay_and_others_do_not_begin(site: Website) -> None:
     clock = ManualClock()
     site.page("/robots.txt", b"User-agent: *\nCrawl-delay: 120")
     site.page("/a", b"", 302, Location="/b")

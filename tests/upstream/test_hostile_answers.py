@@ -180,7 +180,7 @@ async def test_the_whole_call_has_one_deadline(subtests: pytest.Subtests, gatewa
                 with subtests.test(name=name, kind=kind):
                     gateway.behave()
                     gateway.play(name, trap, times=None)  # also for what an earlier call sent and did not wait for
-                    with pytest.raises(Unavailable, match=r"no whole answer within 0\.1 s"):
+                    with pytest.raises(Unavailable, match=r"no complete response within 0\.1 s"):
                         await call(client, page)
 
 

@@ -79,7 +79,7 @@ async def at_counties(
     fetch = replace(HERE, **options)
     async with (
         PageFetcher.open(fetch, clock=clock, resolve=_here) as fetcher,
-        at_work(folder, clock, turns=fetcher.turns, slots=slots, idle_seconds=0.2) as works,
+        at_work(folder, clock, availability=fetcher.availability, slots=slots, idle_seconds=0.2) as works,
     ):
         scrapers = county_scrapers(Counties(entries), fetcher.session, Ranking(), clock)
         works.factory.register("arcgis", scrapers["arcgis"])

@@ -46,7 +46,7 @@ class Works:
         *,
         grace: float,
         max_abandoned: int,
-        turns: SiteAvailability,
+        availability: SiteAvailability,
     ) -> None:
         self.lpm = lpm
         self.clock = clock
@@ -67,7 +67,7 @@ class Works:
             control=self.control,
         )
         self.learning = Learning(context, Ranking())
-        self.executor = Executor(context, self.learning, turns, grace=grace, max_abandoned=max_abandoned)
+        self.executor = Executor(context, self.learning, availability, grace=grace, max_abandoned=max_abandoned)
 
     async def set_level(self, level: Level) -> None:
         usage = await self.lpm.maintenance.usage()
@@ -138,7 +138,7 @@ async def at_work(
     installed: Callable[[], Iterable[EntryPoint]] = list,
     grace: float = 0.05,
     max_abandoned: int = 32,
-    turns: SiteAvailability = SiteAvailability(),  # noqa: B008 - nobody fetches
+    availability: SiteAvailability = SiteAvailability(),  # noqa: B008 - nobody fetches
     **settings: Any,
 ) -> AsyncIterator[Works]:
     clock = clock or ManualClock()
@@ -152,7 +152,7 @@ async def at_work(
     async with store as lpm:
         factory = ScraperFactory(clock, installed=installed)
         of_ours = ExecutorSettings(**settings)
-        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, turns=turns)
+        works = Works(lpm, clock, factory, of_ours, grace=grace, max_abandoned=max_abandoned, availability=availability)
         listeners.append(works._emit_trouble)
         try:
             yield works

@@ -81,7 +81,7 @@ async def open_worker(
         tools = Tools(
             progress_seconds=progress_seconds,
             ranking=known.ranking,
-            turns=fetcher.turns,
+            availability=fetcher.availability,
             browsers=pool,
             most_browsers=settings.browser.most,
             emulator=environment.get("FIRESTORE_EMULATOR_HOST", ""),

@@ -54,7 +54,7 @@ class CountyScraper:
             raise LookupError(self.name)
         county = self._counties.find(self.name, task.target.state, task.target.county)
         session = open_session(self._sessions, county, task)
-        return await session.ended_with(self._attempt(platform, county, task, session))
+        return await session.run(self._attempt(platform, county, task, session))
 
     async def _attempt(self, platform: CountyPlatform, county: County | None, task: Task, session: Session) -> Outcome:
         try:
@@ -63,9 +63,9 @@ class CountyScraper:
             return outcome_of(failure)
         outcome = parse_ranked(platform, page, task, self._ranking, self._clock.now())
         if not isinstance(outcome, Done):
-            await session.forget()
+            await session.drop_cached()
             return outcome
-        await session.keep()
+        await session.cache_pages()
         return _with_source(outcome, page, county, session.fetched_at or self._clock.now())
 
 

@@ -96,10 +96,10 @@ class Fetcher(Protocol):
         next task of the site begins with the cookies that this one has got.
         """
 
-    async def kept(self, key: str) -> Page | None:
+    async def cached_page(self, key: str) -> Page | None:
         """A page that an attempt kept as this, and that is fresh."""
 
-    def keep_as(self, key: str, page: Page) -> None:
+    def cache_as(self, key: str, page: Page) -> None:
         """For a page that took several requests. It is kept if it gives a record."""
 
 

@@ -81,13 +81,13 @@ class PluginAdapter:
             return _scrape_then_parse(scrape, parse, task, None)
         if scrape.is_async:
             result = _scrape_then_parse(scrape, parse, task, PoliteFetch(session))
-            return session.ended_with(_update_cache(result, session))
+            return session.run(_update_cache(result, session))
         try:
             result = _scrape_then_parse(scrape, parse, task, BlockingFetch(session))
         except BaseException:
             asyncio.run(session.end(failed=True))
             raise
-        ended = session.ended_with(_update_cache(result, session))
+        ended = session.run(_update_cache(result, session))
         return ended if isinstance(result, Awaitable) else asyncio.run(ended)
 
     def parse(self, platform: str, page: Page, target: Target) -> Outcome | Awaitable[Outcome]:
@@ -299,9 +299,9 @@ async def _update_cache(result: Outcome | Awaitable[Outcome], session: Session) 
     """Caches the pages that led to a record, and drops those that did not."""
     outcome = await result if isinstance(result, Awaitable) else result
     if not isinstance(outcome, Done):
-        await session.forget()
+        await session.drop_cached()
         return outcome
-    await session.keep()
+    await session.cache_pages()
     return structs.replace(outcome, scraped_at=outcome.scraped_at or session.fetched_at)
 
 

@@ -267,7 +267,7 @@ class Exchange:
                 finally:
                     await stream.aclose()
         except TimeoutError:
-            problem = f"no whole answer within {seconds:.3g} s"
+            problem = f"no complete response within {seconds:.3g} s"
         except (httpx2.HTTPError, zlib.error) as error:
             if certificate_problem := _certificate_problem(error):
                 raise Unauthorized(self._message(answer, certificate_problem), hint=_CERTIFICATE_HINT) from None

@@ -134,7 +134,7 @@ class Slot:
                     try:
                         outcome = await self._scrape(claim.task)
                     finally:
-                        executor.turns.came(claim.task)
+                        executor.availability.task_ended(claim.task)
             async with self._released_on_failure(claim):
                 if outcome is None:
                     self.released += await self._lpm.release(claim)
@@ -198,16 +198,16 @@ class Executor:
         self,
         context: Context,
         learning: Learning,
-        turns: SiteAvailability,
+        availability: SiteAvailability,
         *,
         grace: float = GRACE_SECONDS,
         max_abandoned: int = MAX_ABANDONED,
     ) -> None:
-        """`turns`: the fetcher's rate limits per host. `grace`: seconds that platform code has to stop when its time is
+        """`availability`: the fetcher's rate limits. `grace`: seconds that platform code has to stop when its time is
         up. At `max_abandoned` threads that did not stop, their platforms are paused.
         """
         self.context = context
-        self.turns = turns
+        self.availability = availability
         self.grace = grace
         self.running = _Running()
         self.abandoned = AbandonedThreads(max_abandoned)
@@ -254,12 +254,12 @@ class Executor:
         if not self._may_claim(slot):
             return self._wake_ups.next_in(slot, ())
         # Where hosts have rate limits, each caller must see which host the one before it will ask.
-        async with self._one_by_one if self.turns.are_known else contextlib.nullcontext():
-            closed = self.turns.closed()
+        async with self._one_by_one if self.availability.knows_sites else contextlib.nullcontext():
+            closed = self.availability.closed()
             platforms = self.context.chosen_platforms
             claims = await self.context.lpm.claim(1, platforms=platforms, exclude_sites=closed.sites)
             if claims and self._may_claim(slot):
-                self.turns.sets_out(claims[0].task)
+                self.availability.task_claimed(claims[0].task)
                 return claims[0]
         if claims:
             await self.context.lpm.release(claims[0])

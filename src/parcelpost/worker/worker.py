@@ -92,7 +92,7 @@ class Tools(Struct, frozen=True, kw_only=True):
     """How often it reports how the work stands."""
     ranking: Ranking
     """The selectors' ranking that the factory's platforms use."""
-    turns: SiteAvailability
+    availability: SiteAvailability
     """The rate limits of the fetcher that the factory's platforms use."""
     browsers: Browsers | None = None
     """None: there is no pool."""
@@ -118,7 +118,7 @@ class Worker:
         """Of a run that ends by itself."""
         self.resources = Resources(context, browsers=tools.browsers, most_browsers=tools.most_browsers)
         self.learning = Learning(context, tools.ranking)
-        self.executor = Executor(context, self.learning, tools.turns)
+        self.executor = Executor(context, self.learning, tools.availability)
         self.collector = Collector(context)
         self.sync = SyncManager(context)
         self.heartbeat = HeartbeatLoop(context, self.executor, self.collector, self.sync, self.resources, self.learning)

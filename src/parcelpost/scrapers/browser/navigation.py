@@ -16,7 +16,7 @@ import httpx2
 from parcelpost.model import Page
 from parcelpost.scrapers.browser.base import BlockedKind, LeasedPage, playwright_error
 from parcelpost.scrapers.fetch.errors import (
-    LOOK_BYTES,
+    SCANNED_BYTES,
     BrowserCrashed,
     CannotFetch,
     FetchFailed,
@@ -186,7 +186,7 @@ class Navigation:
         self.is_over = True
 
 
-_LOOK_CHARS = 4 * (LOOK_BYTES // 3 + 1)
+_LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
 """In base64, and a little more, so that a larger one is known to be larger."""
 _PATTERNS = [
     {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import Page
 
-_MOST_KEY_CHARS = 2_000
+_MAX_KEY_CHARS = 2_000
 
 
 class CacheEntry(Protocol):
@@ -33,7 +33,7 @@ class CacheEntry(Protocol):
 
 
 class CacheStore(Protocol):
-    """Where pages are kept between runs: the store's `cache`."""
+    """The store's `cache`."""
 
     async def get(self, key: str, data_type: str | None = None, *, stale: bool = False) -> CacheEntry | None: ...
 
@@ -52,7 +52,7 @@ class CacheStore(Protocol):
 
 
 class CachedPage(Struct, frozen=True, kw_only=True):
-    """A page with what the cache knows of it."""
+    """A page with its metadata in the cache."""
 
     key: str
     page: Page
@@ -61,7 +61,7 @@ class CachedPage(Struct, frozen=True, kw_only=True):
     created_at: datetime
     is_fresh: bool
     ttl: timedelta | None = None
-    """None: as the settings say."""
+    """None: the default of the settings."""
 
     @classmethod
     def new(
@@ -79,9 +79,9 @@ class CachedPage(Struct, frozen=True, kw_only=True):
 
     @property
     def conditions(self) -> Mapping[str, str]:
-        """Headers by which the site need not send the page again."""
-        given = {"If-None-Match": self.etag, "If-Modified-Since": self.last_modified}
-        return {name: value for name, value in given.items() if value}
+        """Headers of a conditional request."""
+        headers = {"If-None-Match": self.etag, "If-Modified-Since": self.last_modified}
+        return {name: value for name, value in headers.items() if value}
 
 
 class PageCache:
@@ -89,37 +89,37 @@ class PageCache:
         self._cache = cache
 
     async def find(self, key: str) -> CachedPage | None:
-        """Fresh or not."""
+        """Returns the page even if it is stale."""
         if self._cache is None:
             return None
         with suppress(StoreError):
-            found = await self._cache.get(_cache_key(key), stale=True)
-            if found is not None:
+            entry = await self._cache.get(_cache_key(key), stale=True)
+            if entry is not None:
                 return CachedPage(
                     key=key,
-                    page=Page(body=found.data, content_type=found.data_type, url=key),
-                    etag=found.etag,
-                    last_modified=found.last_modified,
-                    created_at=found.created_at,
-                    is_fresh=found.is_fresh,
+                    page=Page(body=entry.data, content_type=entry.data_type, url=key),
+                    etag=entry.etag,
+                    last_modified=entry.last_modified,
+                    created_at=entry.created_at,
+                    is_fresh=entry.is_fresh,
                 )
         return None
 
-    async def keep(self, pages: Iterable[CachedPage]) -> None:
+    async def put(self, pages: Iterable[CachedPage]) -> None:
         if self._cache is None:
             return
-        for one in pages:
+        for page in pages:
             with suppress(StoreError, InvalidInput):
                 await self._cache.put(
-                    _cache_key(one.key),
-                    one.page.body,
-                    data_type=one.page.content_type,
-                    ttl=one.ttl,
-                    etag=one.etag,
-                    last_modified=one.last_modified,
+                    _cache_key(page.key),
+                    page.page.body,
+                    data_type=page.page.content_type,
+                    ttl=page.ttl,
+                    etag=page.etag,
+                    last_modified=page.last_modified,
                 )
 
-    async def forget(self, keys: Iterable[str]) -> None:
+    async def delete(self, keys: Iterable[str]) -> None:
         if self._cache is None:
             return
         for key in keys:
@@ -128,4 +128,4 @@ class PageCache:
 
 
 def _cache_key(key: str) -> str:
-    return key if len(key) <= _MOST_KEY_CHARS else hashlib.sha256(key.encode()).hexdigest()
+    return key if len(key) <= _MAX_KEY_CHARS else hashlib.sha256(key.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""PageFetcher: fetches and renders pages politely. One connection pool on one event loop, for callers on any."""
+"""PageFetcher: fetches and renders pages politely, on one event loop, for callers on any."""
 
 from __future__ import annotations
 
@@ -41,37 +41,37 @@ from parcelpost.scrapers.fetch.robots import Robots
 from parcelpost.scrapers.fetch.session import Session, Visit
 from parcelpost.scrapers.fetch.throttle import HostThrottle, SiteAvailability
 
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _ROBOTS_SECONDS = 86_400.0
 _NO_BROWSER_SECONDS = 300.0
 _ACCEPT = "text/html,application/xhtml+xml,application/json,text/csv;q=0.9,*/*;q=0.8"
 
 
 class PageFetcher:
-    """Belongs to the loop that opened it; only `session` may be called elsewhere, and what it answers used there."""
+    """Belongs to the event loop that opened it. Only `session` may be called on others, and its sessions used there."""
 
     def __init__(
         self,
         options: FetchOptions,
         exchange: Exchange,
         guard: Guard,
-        keeping: PageCache,
+        cache: PageCache,
         clock: Clock,
         emit: Emit,
-        rendering: Renderer | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         self._options = options
         self._exchange = exchange
         self._guard = guard
-        self._keeping = keeping
+        self._cache = cache
         self._clock = clock
         self._emit = emit
-        self._politeness = HostThrottle(options.pace_seconds, options.concurrency_per_host, clock)
-        self._rendering = rendering
-        self.turns = SiteAvailability(
-            self._politeness.opens_in, *([rendering.opens_in] if rendering is not None else [])
+        self._throttle = HostThrottle(options.pace_seconds, options.concurrency_per_host, clock)
+        self._renderer = renderer
+        self.availability = SiteAvailability(
+            self._throttle.opens_in, *([renderer.opens_in] if renderer is not None else [])
         )
-        """Which have a turn free, for whoever chooses the next task."""
+        """Which sites can take another task, for choosing the next one."""
         agent = options.user_agent.partition("/")[0].strip()
         self._robots = Robots(self._read_robots, agent, clock)
         self._home = asyncio.get_running_loop()
@@ -88,70 +88,70 @@ class PageFetcher:
         resolve: Resolve = resolve,
         browsing: RenderContext | None = None,
     ) -> AsyncIterator[PageFetcher]:
-        """`browsing`: with what pages are rendered that need it; None: with nothing. Raises InvalidSettings."""
+        """`browsing`: renders pages that need a browser; None: no browser. Raises InvalidSettings."""
         guard = Guard(options.allow_private, resolve)
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(open_connection_pool(guard, options.proxy, options.proxy_login))
             exchange = Exchange(pool, options.timeout_seconds, options.max_page_bytes)
-            rendering = None
+            renderer = None
             if browsing is not None:
                 proxy = await stack.enter_async_context(
                     GuardProxy.open(guard, options.proxy, options.proxy_login, options.timeout_seconds)
                 )
-                rendering = await stack.enter_async_context(Renderer.open(browsing, proxy, guard, options, clock))
-            yield cls(options, exchange, guard, PageCache(cache), clock, emit, rendering)
+                renderer = await stack.enter_async_context(Renderer.open(browsing, proxy, guard, options, clock))
+            yield cls(options, exchange, guard, PageCache(cache), clock, emit, renderer)
 
     def session(self, pace_seconds: float = 0.0, task: Task | None = None, profile: str = "") -> Session:
-        """For one attempt at a task. `pace_seconds`: what the site's entry says, if longer than the settings'.
+        """Opens a session for one attempt at a task.
 
-        `profile`: the browser profile that its entry names. With `task` its first request does not wait long for a
-        turn: it raises NoTurn.
+        `pace_seconds`: the county's own pace, used if it is longer than that of the settings. `profile`: the county's
+        browser profile. With `task`, a first request that would wait long for the host raises HostBusy.
         """
         return Session(self, self._home, Visit(pace_seconds, task, profile))
 
     async def get(self, visit: Visit, text: str, headers: Mapping[str, str], *, cached: bool) -> Page:
         url = self._guard.url(text)
-        stored = await self._keeping.find(str(url)) if cached else None
-        if stored is not None and stored.is_fresh and not visit.asks_site:
+        stored = await self._cache.find(str(url)) if cached else None
+        if stored is not None and stored.is_fresh and not visit.skips_cache:
             return self._from_cache(visit, stored)
         known = stored.conditions if stored is not None else {}
-        answer = await self._page(visit, self._request(url, "GET", {**known, **headers}))
-        if answer.status == 304:
+        response = await self._page(visit, self._request(url, "GET", {**known, **headers}))
+        if response.status == 304:
             if stored is None:
-                raise RetryLater(f"{url.host} says that a page has not changed which it never sent")
-            visit.to_keep.append(stored)
+                raise RetryLater(f"{url.host} replied 304 Not Modified for a page that is not cached")
+            visit.to_cache.append(stored)
             return visit.take(stored.page, self._clock.now())
-        page = response_page(answer)
+        page = response_page(response)
         if cached:
-            visit.to_keep.append(CachedPage.new(str(url), page, answer.headers, self._clock.now()))
+            visit.to_cache.append(CachedPage.new(str(url), page, response.headers, self._clock.now()))
         return visit.take(page, self._clock.now())
 
     async def post(self, visit: Visit, text: str, form: Mapping[str, str]) -> Page:
-        answer = await self._page(visit, self._request(self._guard.url(text), "POST", {}, form))
-        return visit.take(response_page(answer), self._clock.now())
+        response = await self._page(visit, self._request(self._guard.url(text), "POST", {}, form))
+        return visit.take(response_page(response), self._clock.now())
 
     async def rendered(
         self, visit: Visit, text: str, *, until: str, steps: tuple[Step, ...], keep_cookies: bool, cached: bool
     ) -> Page:
         url = self._guard.url(text)
-        wanted = RenderRequest(url=url, until=until, steps=steps, profile=visit.profile, keep_cookies=keep_cookies)
-        stored = await self._keeping.find(wanted.key) if cached and not visit.asks_site else None
+        request = RenderRequest(url=url, until=until, steps=steps, profile=visit.profile, keep_cookies=keep_cookies)
+        stored = await self._cache.find(request.key) if cached and not visit.skips_cache else None
         if stored is not None and stored.is_fresh:
             return structs.replace(self._from_cache(visit, stored), url=str(url))
-        if self._rendering is None:
-            raise BrowserUnavailable("the page needs a browser, and there is none here", _NO_BROWSER_SECONDS)
+        if self._renderer is None:
+            raise BrowserUnavailable("the page needs a browser, and none is available", _NO_BROWSER_SECONDS)
         try:
-            answer = await self._render(self._rendering, visit, wanted)
+            response = await self._render(self._renderer, visit, request)
         except SiteBlocked:
-            self._rendering.forget_cookies(visit.task)
+            self._renderer.forget_cookies(visit.task)
             raise
-        page, now = response_page(answer), self._clock.now()
+        page, now = response_page(response), self._clock.now()
         if cached:
-            visit.to_keep.append(CachedPage.new(wanted.key, page, httpx2.Headers(), now))
+            visit.to_cache.append(CachedPage.new(request.key, page, httpx2.Headers(), now))
         return visit.take(page, now)
 
-    async def kept(self, visit: Visit, key: str) -> Page | None:
-        stored = None if visit.asks_site else await self._keeping.find(key)
+    async def cached_page(self, visit: Visit, key: str) -> Page | None:
+        stored = None if visit.skips_cache else await self._cache.find(key)
         if stored is None or not stored.is_fresh:
             return None
         return self._from_cache(visit, stored)
@@ -161,13 +161,13 @@ class PageFetcher:
         self._emit(PageFetched(method="GET", url=stored.key, status=200, bytes=size, seconds=0.0, cached=True))
         return visit.take(stored.page, stored.created_at, stored.key)
 
-    async def keep(self, visit: Visit) -> None:
-        if visit.task is not None and visit.has_begun and visit.stay is None:
-            self.turns.need_no_browser(visit.task.site)
-        await self._keeping.keep(visit.to_keep)
+    async def cache_pages(self, visit: Visit) -> None:
+        if visit.task is not None and visit.has_started and visit.lease is None:
+            self.availability.needs_no_browser(visit.task.site)
+        await self._cache.put(visit.to_cache)
 
-    async def forget(self, visit: Visit) -> None:
-        await self._keeping.forget(visit.from_cache)
+    async def drop_cached(self, visit: Visit) -> None:
+        await self._cache.delete(visit.from_cache)
 
     def _request(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], form: Mapping[str, str] | None = None
@@ -176,113 +176,110 @@ class PageFetcher:
         return httpx2.Request(method, url, headers={**own, **headers}, data=dict(form) if form is not None else None)
 
     async def _page(self, visit: Visit, request: httpx2.Request) -> Response:
-        answer = await self._follow(visit, request, ask_robots=self._options.obey_robots)
-        if isinstance(answer, FetchFailed):
-            raise answer
-        if failure := response_problem(answer, self._clock.now()):
+        response = await self._follow(visit, request, obey_robots=self._options.obey_robots)
+        if isinstance(response, FetchFailed):
+            raise response
+        if failure := response_problem(response, self._clock.now()):
             raise failure
-        return answer
+        return response
 
-    async def _follow(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Response | FetchFailed:
-        """The answer at the end of all redirects, each of them checked as the first address was.
-
-        A failure: they lead away from what was asked for.
-        """
-        for _ in range(_MOST_REDIRECTS + 1):
-            answer = await self._ask(visit, request, ask_robots=ask_robots)
-            location = answer.headers.get("location", "")
-            if answer.status not in REDIRECTS or not location:
-                return answer
-            leads_to = self._leads_to(answer, location)
-            if failure := redirect_problem(answer.url, leads_to):
+    async def _follow(self, visit: Visit, request: httpx2.Request, *, obey_robots: bool) -> Response | FetchFailed:
+        """Follows redirects, each checked like the first URL. Returns a failure if they lead elsewhere."""
+        for _ in range(_MAX_REDIRECTS + 1):
+            response = await self._send(visit, request, obey_robots=obey_robots)
+            location = response.headers.get("location", "")
+            if response.status not in REDIRECTS or not location:
+                return response
+            url = self._redirect_url(response, location)
+            if failure := redirect_problem(response.url, url):
                 return failure
-            request = _next(request, answer, leads_to)
-        return RetryLater(f"{request.url.host} redirects more than {_MOST_REDIRECTS} times")
+            request = _redirected(request, response, url)
+        return RetryLater(f"{request.url.host} redirects more than {_MAX_REDIRECTS} times")
 
-    def _leads_to(self, answer: Response, location: str) -> httpx2.URL:
+    def _redirect_url(self, response: Response, location: str) -> httpx2.URL:
         try:
-            return self._guard.url(str(answer.url.join(location)))
+            return self._guard.url(str(response.url.join(location)))
         except (httpx2.InvalidURL, UnicodeError, ValueError):
-            raise CannotFetch(f"{answer.url.host} redirects to what is no address") from None
+            raise CannotFetch(f"{response.url.host} redirects to an invalid URL") from None
 
-    async def _ask(self, visit: Visit, request: httpx2.Request, *, ask_robots: bool) -> Response:
+    async def _send(self, visit: Visit, request: httpx2.Request, *, obey_robots: bool) -> Response:
         origin = origin_of(request.url)
-        pace = await self._arrive(visit, request.url, ask_robots=ask_robots)
+        pace = await self._prepare(visit, request.url, obey_robots=obey_robots)
         visit.cookies.set_cookie_header(request)
-        async with self._politeness.turn(origin, pace, has_begun=visit.has_begun):
-            visit.has_begun = True
+        async with self._throttle.request_slot(origin, pace, has_started=visit.has_started):
+            visit.has_started = True
             started = self._clock.monotonic()
-            answer = await self._exchange.send(request)
-            self._report(request.method, request.url, answer, self._clock.monotonic() - started)
-        visit.cookies.extract_cookies(httpx2.Response(answer.status, headers=answer.headers, request=request))
-        if rest := cool_down_seconds(answer, self._clock.now()):
-            self._politeness.rest(origin, rest)
-        return answer
+            response = await self._exchange.send(request)
+            self._report(request.method, request.url, response, self._clock.monotonic() - started)
+        visit.cookies.extract_cookies(httpx2.Response(response.status, headers=response.headers, request=request))
+        if rest := cool_down_seconds(response, self._clock.now()):
+            self._throttle.pause(origin, rest)
+        return response
 
-    async def _arrive(self, visit: Visit, url: httpx2.URL, *, ask_robots: bool) -> float:
-        """At a host's door: the pace at which it wants to be asked. Raises what keeps us from asking it."""
+    async def _prepare(self, visit: Visit, url: httpx2.URL, *, obey_robots: bool) -> float:
+        """Checks that a request may be sent. Returns the seconds between requests to its host. Raises FetchFailed."""
         origin = origin_of(url)
         if self._options.proxy:
             await self._check_name(url)
-        if (task := visit.not_yet_admitted) is not None:
-            self._admit(task, origin, ask_robots=ask_robots)
-            visit.not_yet_admitted = None
-        delay = await self._robots.delay(origin, str(url)) if ask_robots else 0.0
+        if (task := visit.to_admit) is not None:
+            self._admit(task, origin, obey_robots=obey_robots)
+            visit.to_admit = None
+        delay = await self._robots.delay(origin, str(url)) if obey_robots else 0.0
         return max(visit.pace_seconds, delay)
 
-    async def _render(self, rendering: Renderer, visit: Visit, wanted: RenderRequest) -> Response:
-        origin = origin_of(wanted.url)
-        pace = await self._arrive(visit, wanted.url, ask_robots=self._options.obey_robots)
-        async with self._politeness.turn(origin, pace, has_begun=visit.has_begun):
-            stay = visit.stay = await self._stay(rendering, visit)
-            visit.has_begun = True
+    async def _render(self, renderer: Renderer, visit: Visit, request: RenderRequest) -> Response:
+        origin = origin_of(request.url)
+        pace = await self._prepare(visit, request.url, obey_robots=self._options.obey_robots)
+        async with self._throttle.request_slot(origin, pace, has_started=visit.has_started):
+            stay = visit.lease = await self._stay(renderer, visit)
+            visit.has_started = True
             started = self._clock.monotonic()
-            rendered = await rendering.render(stay, wanted, self._is_allowed)
-            answer, visit.remark = rendered.answer, rendered.remark
-            self._report("RENDER", wanted.url, answer, self._clock.monotonic() - started)
-        self._politeness.was_asked(origin, len(rendered.documents) - 1)
-        if rest := cool_down_seconds(answer, self._clock.now()):
-            self._politeness.rest(origin, rest)
+            rendered = await renderer.render(stay, request, self._is_allowed)
+            response, visit.remark = rendered.answer, rendered.remark
+            self._report("RENDER", request.url, response, self._clock.monotonic() - started)
+        self._throttle.add_requests(origin, len(rendered.documents) - 1)
+        if rest := cool_down_seconds(response, self._clock.now()):
+            self._throttle.pause(origin, rest)
         if self._options.obey_robots:
             for url in rendered.documents:
                 await self._robots.delay(origin_of(url), str(url))
-        if failure := response_problem(answer, self._clock.now()):
+        if failure := response_problem(response, self._clock.now()):
             raise failure
-        if wanted.keep_cookies and visit.task is not None:
-            await rendering.keep_cookies(stay, visit.task)
-        return answer
+        if request.keep_cookies and visit.task is not None:
+            await renderer.keep_cookies(stay, visit.task)
+        return response
 
-    async def _stay(self, rendering: Renderer, visit: Visit) -> PageLease:
-        """The attempt's page."""
-        if visit.stay is not None and not visit.stay.is_over:
-            return visit.stay
+    async def _stay(self, renderer: Renderer, visit: Visit) -> PageLease:
+        """Returns the browser page of the attempt."""
+        if visit.lease is not None and not visit.lease.is_over:
+            return visit.lease
         if (task := visit.task) is None:
-            return await rendering.stay(None, visit.profile)
+            return await renderer.stay(None, visit.profile)
         try:
-            found = await rendering.stay(task, visit.profile)
+            found = await renderer.stay(task, visit.profile)
         except HostBusy:
-            self.turns.need_browser(task.site)
+            self.availability.needs_browser(task.site)
             raise
-        self.turns.need_browser(task.site)
-        self.turns.has_browser(task)
+        self.availability.needs_browser(task.site)
+        self.availability.got_page(task)
         return found
 
     def _is_allowed(self, url: httpx2.URL) -> bool:
         return not self._options.obey_robots or self._robots.may_allow(origin_of(url), str(url))
 
-    def _admit(self, task: Task, origin: str, *, ask_robots: bool) -> None:
-        self.turns.learn(task.site, origin)
-        self.turns.is_at_host(task)
-        if ask_robots and self._robots.is_asking(origin):
-            self._politeness.shut(origin)
-        self._politeness.admit(origin)
+    def _admit(self, task: Task, origin: str, *, obey_robots: bool) -> None:
+        self.availability.learn(task.site, origin)
+        self.availability.reached_host(task)
+        if obey_robots and self._robots.is_loading(origin):
+            self._throttle.close_briefly(origin)
+        self._throttle.admit(origin)
 
-    def _report(self, method: str, url: httpx2.URL, answer: Response, seconds: float) -> None:
-        status, size = answer.status, len(answer.body)
+    def _report(self, method: str, url: httpx2.URL, response: Response, seconds: float) -> None:
+        status, size = response.status, len(response.body)
         self._emit(PageFetched(method=method, url=str(url), status=status, bytes=size, seconds=seconds, cached=False))
 
     async def _check_name(self, url: httpx2.URL) -> None:
-        """The proxy resolves the name; what we can see of it is checked here, and what we cannot is left to it."""
+        """Checks the name as far as we can resolve it; behind a proxy, the proxy resolves it."""
         try:
             await self._guard.addresses(url.raw_host.decode("ascii"), port_of(url))
         except (OSError, RetryLater):
@@ -290,29 +287,29 @@ class PageFetcher:
 
     async def _read_robots(self, origin: str) -> bytes:
         url = self._guard.url(f"{origin}/robots.txt")
-        stored = await self._keeping.find(str(url))
+        stored = await self._cache.find(str(url))
         if stored is not None and stored.is_fresh:
             return stored.page.body
-        answer = await self._follow(Visit(0.0), self._request(url, "GET", {}), ask_robots=False)
-        body = b"" if isinstance(answer, FetchFailed) else self._rules_in(origin, answer)
+        response = await self._follow(Visit(0.0), self._request(url, "GET", {}), obey_robots=False)
+        body = b"" if isinstance(response, FetchFailed) else self._rules_in(origin, response)
         page = Page(body=body, content_type="text/plain", url=str(url))
-        await self._keeping.keep([CachedPage.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
+        await self._cache.put([CachedPage.new(str(url), page, httpx2.Headers(), self._clock.now(), _ROBOTS_SECONDS)])
         return body
 
-    def _rules_in(self, origin: str, answer: Response) -> bytes:
-        if answer.is_good:
-            return answer.body
-        failure = response_problem(answer, self._clock.now())
+    def _rules_in(self, origin: str, response: Response) -> bytes:
+        if response.is_good:
+            return response.body
+        failure = response_problem(response, self._clock.now())
         if not isinstance(failure, PageNotFound | SiteBlocked | CannotFetch):
             raise RetryLater(
-                f"robots.txt of {origin} cannot be had: {failure}", getattr(failure, "after_seconds", None)
+                f"robots.txt of {origin} is not available: {failure}", getattr(failure, "after_seconds", None)
             )
         return b""
 
 
-def _next(request: httpx2.Request, answer: Response, leads_to: httpx2.URL) -> httpx2.Request:
-    keeps_form = answer.status in (307, 308) and request.method == "POST"
-    same_site = origin_of(leads_to) == origin_of(answer.url)
+def _redirected(request: httpx2.Request, response: Response, url: httpx2.URL) -> httpx2.Request:
+    keeps_form = response.status in (307, 308) and request.method == "POST"
+    same_site = origin_of(url) == origin_of(response.url)
     headers = {
         name: value
         for name, value in request.headers.items()
@@ -321,4 +318,4 @@ def _next(request: httpx2.Request, answer: Response, leads_to: httpx2.URL) -> ht
         or (same_site and name not in ("cookie", "host", "content-length", "content-type", "transfer-encoding"))
     }
     content = request.content if keeps_form else None
-    return httpx2.Request("POST" if keeps_form else "GET", leads_to, headers=headers, content=content)
+    return httpx2.Request("POST" if keeps_form else "GET", url, headers=headers, content=content)

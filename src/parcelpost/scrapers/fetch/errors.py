@@ -9,15 +9,15 @@ from parcelpost.model import Blocked, Busy, GiveUp, NotFound, Outcome, Page, Ret
 
 
 class FetchFailed(Exception):
-    """No page came of it."""
+    """A page could not be fetched."""
 
 
 class PageNotFound(FetchFailed):
-    """The site says that there is no such page."""
+    """The site has no such page."""
 
 
 class SiteBlocked(FetchFailed):
-    """The site wants no more of us for now."""
+    """The site refuses our requests for now."""
 
     def __init__(self, reason: str, cool_down_seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class SiteBlocked(FetchFailed):
 
 
 class HostBusy(FetchFailed):
-    """Others of ours are before it at the host: nothing was asked."""
+    """Other tasks are using up the host's rate limit; no request was sent."""
 
     def __init__(self, reason: str, after_seconds: float) -> None:
         super().__init__(reason)
@@ -33,17 +33,17 @@ class HostBusy(FetchFailed):
 
 
 class BrowserUnavailable(FetchFailed):
-    """The page needs a browser, and none can be had here for now."""
+    """The page needs a browser, and none is available."""
 
     def __init__(self, reason: str, after_seconds: float, remedy: str = "") -> None:
         super().__init__(reason)
         self.after_seconds = after_seconds
         self.remedy = remedy
-        """What a person can do, where it is known."""
+        """What the operator can do about it, if known."""
 
 
 class BrowserCrashed(FetchFailed):
-    """Under the page: nothing that the task could help."""
+    """The browser failed, not the task."""
 
     def __init__(self, reason: str, after_seconds: float = 0.0) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class BrowserCrashed(FetchFailed):
 
 
 class RetryLater(FetchFailed):
-    """It may work later; `after_seconds` where somebody said when."""
+    """It may work later: after `after_seconds`, if the site said when."""
 
     def __init__(self, reason: str, after_seconds: float | None = None) -> None:
         super().__init__(reason)
@@ -59,12 +59,12 @@ class RetryLater(FetchFailed):
 
 
 class CannotFetch(FetchFailed):
-    """It will not work, however often it is tried."""
+    """Retrying will not help."""
 
 
 AnyFailure = PageNotFound | SiteBlocked | HostBusy | BrowserUnavailable | BrowserCrashed | RetryLater | CannotFetch
 FAILURES = (PageNotFound, SiteBlocked, HostBusy, BrowserUnavailable, BrowserCrashed, RetryLater, CannotFetch)
-"""To be caught, and handed to `outcome_of`."""
+"""All of AnyFailure, for `except`; pass them to `outcome_of`."""
 
 
 def outcome_of(failure: AnyFailure) -> Outcome:
@@ -85,40 +85,40 @@ def outcome_of(failure: AnyFailure) -> Outcome:
             assert_never(failure)
 
 
-_MOST_CAUSES = 5
+_MAX_CAUSES = 5
 _SECONDS = re.compile(r"\d{1,9}")
 
 
 def outcome_of_http_error(error: BaseException) -> Outcome | None:
-    """None: it carries no status. What was raised `from` an error with one counts as that error."""
-    found: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
-        if found is None:
+    """Returns None if neither the error nor its causes carry an HTTP status."""
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
             return None
-        if (status := _status(found)) is not None:
-            return _outcome_of_status(status, _retry_after(found))
-        found = found.__cause__
+        if (status := _status(cause)) is not None:
+            return _outcome_of_status(status, _retry_after(cause))
+        cause = cause.__cause__
     return None
 
 
 def _outcome_of_status(status: int, after: float | None) -> Outcome:
-    said = f"the site answered {status}"
+    reason = f"the site answered {status}"
     match status:
         case 404 | 410:
-            return NotFound(said)
+            return NotFound(reason)
         case 403 | 429:
-            return Blocked(said, after)
+            return Blocked(reason, after)
         case _:
-            return Retry(said, after)
+            return Retry(reason, after)
 
 
 def _status(error: BaseException) -> int | None:
     response = getattr(error, "response", None)
-    shapes = [getattr(response, "status_code", None), getattr(response, "status", None)]
+    candidates = [getattr(response, "status_code", None), getattr(response, "status", None)]
     if hasattr(error, "headers"):  # aiohttp and urllib; a bare `code` may be anything, such as an exit code
-        shapes += [getattr(error, "status", None), getattr(error, "code", None)]
-    shapes.append(getattr(error, "status_code", None))
-    return next((one for one in shapes if type(one) is int and 400 <= one < 600), None)
+        candidates += [getattr(error, "status", None), getattr(error, "code", None)]
+    candidates.append(getattr(error, "status_code", None))
+    return next((status for status in candidates if type(status) is int and 400 <= status < 600), None)
 
 
 def _retry_after(error: BaseException) -> float | None:
@@ -128,16 +128,16 @@ def _retry_after(error: BaseException) -> float | None:
     return float(text) if isinstance(text, str) and _SECONDS.fullmatch(text) else None
 
 
-SIGN_IN_REQUIRED = "wants us to sign in"
-TERMS_REQUIRED = "wants its terms accepted"
+SIGN_IN_REQUIRED = "requires signing in"
+TERMS_REQUIRED = "requires its terms to be accepted"
 
 
 def needs_operator(reason: str) -> bool:
     return SIGN_IN_REQUIRED in reason or TERMS_REQUIRED in reason
 
 
-LOOK_BYTES = 64 * 1024
-_SURE_SIGNS = (
+SCANNED_BYTES = 64 * 1024
+_CERTAIN_PATTERNS = (
     (re.compile(rb"<title>\s*Just a moment\.\.\.|cf_chl_opt", re.IGNORECASE), "Cloudflare"),
     (re.compile(rb"<title>\s*Attention Required! \| Cloudflare", re.IGNORECASE), "Cloudflare"),
     (re.compile(rb"Request unsuccessful\. Incapsula", re.IGNORECASE), "Imperva"),
@@ -146,8 +146,8 @@ _SURE_SIGNS = (
     (re.compile(rb"<title>\s*Access Denied\s*</title>.*?errors\.edgesuite\.net", re.IGNORECASE | re.DOTALL), "Akamai"),
     (re.compile(rb"<title>[^<]{0,60}(robot|human) (check|verification)", re.IGNORECASE), "a robot check"),
 )
-_SIGNS = (
-    *_SURE_SIGNS,
+_PATTERNS = (
+    *_CERTAIN_PATTERNS,
     (re.compile(rb"_Incapsula_Resource", re.IGNORECASE), "Imperva"),
     (re.compile(rb"perimeterx", re.IGNORECASE), "PerimeterX"),
     (re.compile(rb"datadome", re.IGNORECASE), "DataDome"),
@@ -155,13 +155,13 @@ _SIGNS = (
 
 
 def find_challenge(page: Page, *, is_built: bool = False) -> Blocked | None:
-    """None: it is none, as far as its first 64 KiB show.
+    """Returns None if the first 64 KiB do not show a robot check.
 
-    A page of a parcel may carry a guard's script: in a large page, and in one that scripts have built (`is_built`),
-    that is no sign yet.
+    A normal page may include the script of a protection service, so a large page and one built by scripts (`is_built`)
+    are judged by certain patterns only.
     """
-    beginning = page.body[:LOOK_BYTES]
-    for sign, name in _SURE_SIGNS if is_built or len(page.body) > LOOK_BYTES else _SIGNS:
-        if sign.search(beginning):
-            return Blocked(f"the site asks whether we are a person ({name})")
+    beginning = page.body[:SCANNED_BYTES]
+    for pattern, name in _CERTAIN_PATTERNS if is_built or len(page.body) > SCANNED_BYTES else _PATTERNS:
+        if pattern.search(beginning):
+            return Blocked(f"the site shows a robot check ({name})")
     return None

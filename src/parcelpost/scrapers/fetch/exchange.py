@@ -26,15 +26,15 @@ from parcelpost.scrapers.fetch.errors import (
     find_challenge,
 )
 
-_MOST_OF_A_REFUSAL = 64 * 1024
-_MOST_PARTS = 10_000
-_WITH_HEAD, _WITHOUT_HEAD = 47, -15
-_ENCODINGS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": _WITH_HEAD}
-"""Names of encodings -> how zlib calls them."""
+_MAX_ERROR_BODY_BYTES = 64 * 1024
+_MAX_PARTS = 10_000
+_WITH_HEADER, _WITHOUT_HEADER = 47, -15
+_ENCODINGS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": _WITH_HEADER}
+"""Content encoding -> `wbits` of zlib; 0: not compressed."""
 
 
 class FetchOptions(Struct, frozen=True, kw_only=True):
-    """`docs/settings.md` says what each means."""
+    """The settings of section `fetch`; see docs/settings.md."""
 
     user_agent: str = f"parcelpost/{__version__}"
     pace_seconds: float = 1.0
@@ -52,7 +52,7 @@ class Response(Struct, frozen=True, kw_only=True):
     status: int
     headers: httpx2.Headers
     body: bytes
-    """Unpacked; of a refusal only its beginning."""
+    """Decompressed; only the beginning if the status is an error."""
 
     @property
     def is_good(self) -> bool:
@@ -60,7 +60,7 @@ class Response(Struct, frozen=True, kw_only=True):
 
 
 class Exchange:
-    """Ends within `timeout_seconds`, and reads no more than `max_page_bytes`, packed or unpacked."""
+    """Sends requests within `timeout_seconds`; a body may have `max_page_bytes`, compressed or not."""
 
     def __init__(self, pool: httpcore2.AsyncConnectionPool, timeout_seconds: float, max_page_bytes: int) -> None:
         self._pool = pool
@@ -68,12 +68,12 @@ class Exchange:
         self._limit = max_page_bytes
 
     async def send(self, request: httpx2.Request) -> Response:
-        """Whatever its status. Raises TryLater, and CannotFetch for one that is too large."""
+        """Returns the response, whatever its status. Raises RetryLater, and CannotFetch if the body is too large."""
         try:
             async with asyncio.timeout(self._timeout):
                 return await self._send(request)
         except TimeoutError:
-            problem = f"no whole answer within {self._timeout:g} s"
+            problem = f"no complete response within {self._timeout:g} s"
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, zlib.error) as error:
             problem = f"{type(error).__name__} {error}".strip()
         except httpcore2.ProxyError as error:
@@ -92,38 +92,38 @@ class Exchange:
 
     async def _body(self, url: httpx2.URL, response: httpcore2.Response, headers: httpx2.Headers) -> bytes:
         good = 200 <= response.status < 300
-        limit = self._limit if good else _MOST_OF_A_REFUSAL
-        unpacker = _unpacker(url, headers.get("content-encoding", ""))
+        limit = self._limit if good else _MAX_ERROR_BODY_BYTES
+        decompressor = _decompressor(url, headers.get("content-encoding", ""))
         received = bytearray()
-        packed = 0
+        compressed = 0
         async for chunk in response.aiter_stream():
-            packed += len(chunk)
-            received += unpacker.unpack(chunk, limit + 1 - len(received))
-            if max(packed, len(received)) > limit:
+            compressed += len(chunk)
+            received += decompressor.decompress(chunk, limit + 1 - len(received))
+            if max(compressed, len(received)) > limit:
                 if good:
                     raise CannotFetch(f"{_url_without_query(url)} is longer than {limit:,} bytes")
                 return bytes(received[:limit])
-        if not unpacker.is_complete:
-            raise RetryLater(f"{_url_without_query(url)} came only in part")
+        if not decompressor.is_complete:
+            raise RetryLater(f"{_url_without_query(url)} is incomplete")
         return bytes(received)
 
 
-class _Unpacker(Protocol):
+class _Decompressor(Protocol):
     @property
     def is_complete(self) -> bool: ...
 
-    def unpack(self, chunk: bytes, room: int) -> bytes: ...
+    def decompress(self, chunk: bytes, room: int) -> bytes: ...
 
 
-class _AsItIs:
+class _Identity:
     is_complete = True
 
-    def unpack(self, chunk: bytes, room: int) -> bytes:
+    def decompress(self, chunk: bytes, room: int) -> bytes:
         return chunk[:room]
 
 
 class _Unzip:
-    """Never makes more than there is room for, however small the bomb."""
+    """Never produces more than there is room for, so a zip bomb does no harm."""
 
     def __init__(self, wbits: int) -> None:
         self._wbits = wbits
@@ -134,108 +134,108 @@ class _Unzip:
     def is_complete(self) -> bool:
         return self._zlib.eof or not self._parts
 
-    def unpack(self, chunk: bytes, room: int) -> bytes:
-        made = b""
-        while chunk and len(made) < room:
+    def decompress(self, chunk: bytes, room: int) -> bytes:
+        output = b""
+        while chunk and len(output) < room:
             if self._zlib.eof or not self._parts:
                 self._begin_part(chunk[0])
-            made += self._zlib.decompress(chunk, room - len(made))
+            output += self._zlib.decompress(chunk, room - len(output))
             chunk = self._zlib.unused_data
-        return made
+        return output
 
     def _begin_part(self, first: int) -> None:
         self._parts += 1
-        if self._parts > _MOST_PARTS:
-            raise zlib.error(f"packed in more than {_MOST_PARTS:,} parts")
-        # Some servers send "deflate" without its head, by whose first byte it is known.
-        is_bare = self._wbits == _WITH_HEAD and first & 0x0F != 0x08 and first != 0x1F
-        self._zlib = zlib.decompressobj(_WITHOUT_HEAD if is_bare else self._wbits)
+        if self._parts > _MAX_PARTS:
+            raise zlib.error(f"compressed in more than {_MAX_PARTS:,} parts")
+        # Some servers send "deflate" without its header, which the first byte reveals.
+        has_no_header = self._wbits == _WITH_HEADER and first & 0x0F != 0x08 and first != 0x1F
+        self._zlib = zlib.decompressobj(_WITHOUT_HEADER if has_no_header else self._wbits)
 
 
-def _unpacker(url: httpx2.URL, encoding: str) -> _Unpacker:
+def _decompressor(url: httpx2.URL, encoding: str) -> _Decompressor:
     wbits = _ENCODINGS.get(encoding.strip().lower())
     if wbits is None:
-        raise RetryLater(f"{_url_without_query(url)} came packed with {encoding!r:.40}, which was not asked for")
-    return _Unzip(wbits) if wbits else _AsItIs()
+        raise RetryLater(f"{_url_without_query(url)} came with the unknown content encoding {encoding!r:.40}")
+    return _Unzip(wbits) if wbits else _Identity()
 
 
 def _url_without_query(url: httpx2.URL) -> str:
-    """For messages, without the query, where a token might be."""
+    """For messages: the query may contain a token."""
     return f"{url.scheme}://{url.netloc.decode('ascii')}{url.path}"[:200]
 
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
-_REST_AFTER_429_SECONDS = 30.0
-"""Where it does not say how long."""
-_LONGEST_SECONDS = 86_400.0
+_DEFAULT_429_SECONDS = 30.0
+"""If there is no Retry-After."""
+_MAX_COOL_DOWN_SECONDS = 86_400.0
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
-_PERSON_ONLY = (
+_HUMAN_ONLY = (
     (re.compile(r"log-?[io]n|sign-?in|/sso|oauth|/auth(/|$)", re.IGNORECASE), SIGN_IN_REQUIRED),
     (re.compile(r"terms|disclaimer|agreement|accept", re.IGNORECASE), TERMS_REQUIRED),
-    (re.compile(r"captcha|challenge|robot-?check|validate", re.IGNORECASE), "asks whether we are a person"),
+    (re.compile(r"captcha|challenge|robot-?check|validate", re.IGNORECASE), "shows a robot check"),
 )
-_EXPIRED = re.compile(r"expired|time-?out|session-?end|maintenance|error", re.IGNORECASE)
+_ERROR_PAGE = re.compile(r"expired|time-?out|session-?end|maintenance|error", re.IGNORECASE)
 
 
-def response_page(answer: Response) -> Page:
-    """Keeps the charset that the site named."""
+def response_page(response: Response) -> Page:
+    """The content type keeps the charset that the site named."""
     return Page(
-        body=answer.body,
-        content_type=answer.headers.get("content-type", "").strip()[:200] or "application/octet-stream",
-        url=str(answer.url),
+        body=response.body,
+        content_type=response.headers.get("content-type", "").strip()[:200] or "application/octet-stream",
+        url=str(response.url),
     )
 
 
-def response_problem(answer: Response, now: datetime) -> FetchFailed | None:
-    """None: it is a page, or the word that the page has not changed."""
-    asked = find_challenge(response_page(answer))
-    if asked is not None:
-        return SiteBlocked(asked.reason)
-    if answer.is_good or answer.status == 304:
+def response_problem(response: Response, now: datetime) -> FetchFailed | None:
+    """Returns None for a page, and for 304 Not Modified."""
+    challenge = find_challenge(response_page(response))
+    if challenge is not None:
+        return SiteBlocked(challenge.reason)
+    if response.is_good or response.status == 304:
         return None
-    said = f"{answer.url.host} answered {answer.status}"
-    match answer.status:
+    reason = f"{response.url.host} answered {response.status}"
+    match response.status:
         case 404 | 410:
-            return PageNotFound(said)
+            return PageNotFound(reason)
         case 401 | 403 | 407 | 451:
-            return SiteBlocked(said)
+            return SiteBlocked(reason)
         case 408 | 425 | 429:
-            return RetryLater(said, cool_down_seconds(answer, now) or None)
+            return RetryLater(reason, cool_down_seconds(response, now) or None)
         case status if 400 <= status < 500:
-            return CannotFetch(said)
+            return CannotFetch(reason)
         case _:
-            return RetryLater(said, cool_down_seconds(answer, now) or None)
+            return RetryLater(reason, cool_down_seconds(response, now) or None)
 
 
-def cool_down_seconds(answer: Response, now: datetime) -> float:
-    """How long the host wants to be left alone; 0: it does not ask for that."""
-    if answer.status not in (429, 503):
+def cool_down_seconds(response: Response, now: datetime) -> float:
+    """How long the host asks us to wait (Retry-After); 0 if it does not."""
+    if response.status not in (429, 503):
         return 0.0
-    given = answer.headers.get("retry-after", "").strip()
+    given = response.headers.get("retry-after", "").strip()
     if _NUMBER.fullmatch(given):
-        asked = float(given)
+        seconds = float(given)
     else:
         until = _date(given)
-        asked = (until - (_date(answer.headers.get("date", "")) or now)).total_seconds() if until else 0.0
-    if asked <= 0:
-        asked = _REST_AFTER_429_SECONDS if answer.status == 429 else 0.0
-    return min(asked, _LONGEST_SECONDS)
+        seconds = (until - (_date(response.headers.get("date", "")) or now)).total_seconds() if until else 0.0
+    if seconds <= 0:
+        seconds = _DEFAULT_429_SECONDS if response.status == 429 else 0.0
+    return min(seconds, _MAX_COOL_DOWN_SECONDS)
 
 
-def redirect_problem(asked: httpx2.URL, leads_to: httpx2.URL) -> FetchFailed | None:
-    """A redirect to where only a person gets on, or to where a site sends those it cannot serve now."""
-    for sign, what in _PERSON_ONLY:
-        if sign.search(leads_to.path) and not sign.search(asked.path):
-            return SiteBlocked(f"{asked.host} {what}: it redirects to {leads_to.host}{leads_to.path}"[:300])
-    if _EXPIRED.search(leads_to.path) and not _EXPIRED.search(asked.path):
-        return RetryLater(f"{asked.host} redirects to {leads_to.host}{leads_to.path}"[:300])
+def redirect_problem(url: httpx2.URL, location: httpx2.URL) -> FetchFailed | None:
+    """The failure if a redirect leads to a sign-in, terms or robot check page, or to an error page."""
+    for pattern, what in _HUMAN_ONLY:
+        if pattern.search(location.path) and not pattern.search(url.path):
+            return SiteBlocked(f"{url.host} {what}: it redirects to {location.host}{location.path}"[:300])
+    if _ERROR_PAGE.search(location.path) and not _ERROR_PAGE.search(url.path):
+        return RetryLater(f"{url.host} redirects to {location.host}{location.path}"[:300])
     return None
 
 
 def _date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text[:64])
+        date = parsedate_to_datetime(text[:64])
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

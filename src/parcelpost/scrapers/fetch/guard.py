@@ -19,15 +19,15 @@ from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""A name's addresses. Raises OSError."""
+"""Host, port -> its addresses. Raises OSError."""
 
 _USUAL_PORTS = {"http": (80, 8000, 8080), "https": (443, 8443)}
 _ALL_USUAL_PORTS = frozenset(port for ports in _USUAL_PORTS.values() for port in ports)
-_MOST_URL_CHARS = 8_000
+_MAX_URL_CHARS = 8_000
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)\.?", re.IGNORECASE | re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,251}[A-Za-z0-9_])?\.?", re.ASCII)
 
-# Written out, because what Python's ipaddress takes for private changes with its version.
+# Written out because `ipaddress.is_private` differs between Python versions.
 _NOT_PUBLIC_IPV4 = [
     IPv4Network(text)
     for text in (
@@ -59,19 +59,19 @@ _NOT_PUBLIC_IPV6 = [
         "3fff::/20",  # documentation
     )
 ]
-_STANDS_FOR_IPV4 = [IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")]  # mapped; NAT64
+_EMBEDS_IPV4 = [IPv6Network("::ffff:0:0/96"), IPv6Network("64:ff9b::/96")]  # mapped; NAT64
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """As the operating system does it."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """With the operating system's resolver."""
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 class Guard:
-    """`allowed`: networks (`10.0.0.0/8`), addresses and names of hosts that may be asked though they are private.
+    """Refuses private addresses and unusual ports.
 
-    Raises InvalidSettings for one that is none of these.
+    `allowed`: networks (`10.0.0.0/8`), addresses and host names that are exempt. Raises InvalidSettings for others.
     """
 
     def __init__(self, allowed: Iterable[str] = (), resolve: Resolve = resolve) -> None:
@@ -82,37 +82,37 @@ class Guard:
             self._allow(entry.strip().lower())
 
     def url(self, text: str) -> httpx2.URL:
-        """The address, if it is one that may be asked as far as its text says. Raises CannotFetch."""
-        if len(text) > _MOST_URL_CHARS:
-            raise CannotFetch(f"the address is longer than {_MOST_URL_CHARS:,} characters")
+        """Parses a URL and checks what can be checked without DNS. Raises CannotFetch."""
+        if len(text) > _MAX_URL_CHARS:
+            raise CannotFetch(f"the URL is longer than {_MAX_URL_CHARS:,} characters")
         try:
             url = httpx2.URL(text)
             host = url.raw_host.decode("ascii")
         except (httpx2.InvalidURL, UnicodeError, ValueError, TypeError):
-            raise CannotFetch(f"{text!r:.200} is no address") from None
+            raise CannotFetch(f"{text!r:.200} is not a valid URL") from None
         if url.scheme not in _USUAL_PORTS:
-            raise CannotFetch(f"{text!r:.200} is not of the web: only http and https are fetched")
+            raise CannotFetch(f"{text!r:.200} is not an http or https URL")
         if url.userinfo:
-            raise CannotFetch("the address holds a user name or a password")
+            raise CannotFetch("the URL contains a user name or password")
         literal = _literal(host)
         if literal is None and (not _NAME.fullmatch(host) or _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2])):
-            raise CannotFetch(f"{host!r:.200} is no name of a host")
+            raise CannotFetch(f"{host!r:.200} is not a valid host name")
         if literal is not None:
             self._check(host, literal, port_of(url))
         return url.copy_with(fragment=None)
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Where to connect to for a host, all of them checked. Raises CannotFetch, and OSError for an unknown name."""
+        """Resolves a host and checks all its addresses. Raises CannotFetch, and OSError for an unknown name."""
         literal = _literal(host)
         if literal is not None:
             self._check(host, literal, port)
             return [str(literal)]
-        found = [_parsed(text) for text in await self._resolve(host, port)]
-        if not found:
+        addresses = [_parsed(text) for text in await self._resolve(host, port)]
+        if not addresses:
             raise RetryLater(f"{host} has no address")
-        for address in found:
+        for address in addresses:
             self._check(host, address, port)
-        return [str(address) for address in found]
+        return [str(address) for address in addresses]
 
     def _allow(self, entry: str) -> None:
         try:
@@ -120,7 +120,7 @@ class Guard:
         except ValueError:
             if not _NAME.fullmatch(entry):
                 raise InvalidSettings(
-                    f"fetch.allow_private names {entry!r:.100}, which is no network, address or host",
+                    f"fetch.allow_private names {entry!r:.100}, which is not a network, address or host name",
                     hint="write it as 127.0.0.1, 10.0.0.0/8 or intranet.example.org",
                 ) from None
             self._hosts.add(entry.rstrip("."))
@@ -130,9 +130,9 @@ class Guard:
             return
         if not _is_public(address):
             where = host if host == str(address) else f"{host} ({address})"
-            raise CannotFetch(f"{where} is a private address, and fetch.allow_private does not name it")
+            raise CannotFetch(f"{where} is a private address; add it to fetch.allow_private to allow it")
         if port not in _ALL_USUAL_PORTS:
-            raise CannotFetch(f"port {port} of {host} is none of a website, and fetch.allow_private does not name it")
+            raise CannotFetch(f"port {port} is unusual for a website; add {host} to fetch.allow_private to allow it")
 
 
 def port_of(url: httpx2.URL) -> int:
@@ -159,23 +159,23 @@ def _parsed(text: str) -> Address:
 def _is_public(address: Address) -> bool:
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC_IPV4)
-    if any(address in network for network in _STANDS_FOR_IPV4):
+    if any(address in network for network in _EMBEDS_IPV4):
         return _is_public(IPv4Address(int(address) & 0xFFFFFFFF))
     return address in _PUBLIC_IPV6 and not any(address in network for network in _NOT_PUBLIC_IPV6)
 
 
-_MOST_CONNECTIONS = 100
-_KEEP_ALIVE_SECONDS = 4.0  # common servers hang up after five: a request never meets a connection about to close
+_MAX_CONNECTIONS = 100
+_KEEP_ALIVE_SECONDS = 4.0  # less than the five seconds after which common servers close idle connections
 _SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
 def open_connection_pool(guard: Guard, proxy: str = "", login: str = "") -> httpcore2.AsyncConnectionPool:
-    """`login`: `user:password` for the proxy. Raises InvalidSettings, which never quotes either of them."""
+    """`login`: `user:password` for the proxy. Raises InvalidSettings, whose message never contains either."""
     ssl_context = httpx2.create_ssl_context()
     if not proxy:
         return httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
-            max_connections=_MOST_CONNECTIONS,
+            max_connections=_MAX_CONNECTIONS,
             keepalive_expiry=_KEEP_ALIVE_SECONDS,
             network_backend=_CheckedNetwork(guard),
         )
@@ -186,7 +186,7 @@ def open_connection_pool(guard: Guard, proxy: str = "", login: str = "") -> http
         proxy_url=url,
         proxy_auth=(user, password) if login else None,
         ssl_context=ssl_context,
-        max_connections=_MOST_CONNECTIONS,
+        max_connections=_MAX_CONNECTIONS,
         keepalive_expiry=_KEEP_ALIVE_SECONDS,
     )
 
@@ -206,7 +206,7 @@ def proxy_url(text: str) -> httpcore2.URL:
 
 
 class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Names are resolved here, once: whoever answers DNS cannot give one address to the check and another to us."""
+    """Resolves names itself, once, so that DNS cannot return one address to the check and another to the connection."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

@@ -1,4 +1,4 @@
-"""robots.txt: what a site asks of programs. Missing: everything is allowed. Not available: we wait."""
+"""robots.txt. A site without one allows everything; while it cannot be read, requests wait."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from protego import Protego
 from parcelpost.clock import Clock
 from parcelpost.scrapers.fetch.errors import CannotFetch, RetryLater
 
-_MOST_BYTES = 500 * 1024  # what the standard asks for at least
+_MAX_BYTES = 500 * 1024  # the minimum of RFC 9309
 _DAY_SECONDS = 86_400.0
-_MOST_SITES = 1_000
-_MOST_DELAY_SECONDS = 3_600.0
+_MAX_SITES = 1_000
+_MAX_DELAY_SECONDS = 3_600.0
 
 ReadRobots = Callable[[str], Awaitable[bytes]]
-"""The file of an origin; b"" where it has none. Raises TryLater where that cannot be known."""
+"""Origin -> its robots.txt, or b"" if it has none. Raises RetryLater if that cannot be determined."""
 
 
 class _Rules(Struct, frozen=True):
@@ -26,52 +26,52 @@ class _Rules(Struct, frozen=True):
 
 
 class Robots:
-    """Belongs to one event loop. `agent` is the name by which a site's rules know us."""
+    """Belongs to one event loop. `agent`: our name in the rules of a site."""
 
     def __init__(self, read: ReadRobots, agent: str, clock: Clock) -> None:
         self._read = read
         self._agent = agent
         self._clock = clock
         self._known: dict[str, _Rules] = {}
-        self._asking: dict[str, asyncio.Lock] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
 
     async def delay(self, origin: str, url: str) -> float:
-        """The seconds that the site wants between two requests. Raises CannotFetch where it does not want this one."""
+        """Returns the site's crawl delay in seconds. Raises CannotFetch if the URL is disallowed."""
         rules = await self._rules(origin)
         if not rules.can_fetch(url, self._agent):
             raise CannotFetch(f"robots.txt of {origin} does not allow {url}"[:500])
         delay = rules.crawl_delay(self._agent) or 0.0
-        return min(delay, _MOST_DELAY_SECONDS) if delay > 0 else 0.0
+        return min(delay, _MAX_DELAY_SECONDS) if delay > 0 else 0.0
 
     def may_allow(self, origin: str, url: str) -> bool:
-        """False: the site's file is known, and does not want this one."""
+        """Returns False only if the site's rules are known and disallow the URL."""
         known = self._known.get(origin)
         return known is None or bool(known.rules.can_fetch(url, self._agent))
 
-    def is_asking(self, origin: str) -> bool:
-        """Whether somebody waits for the site's file just now."""
-        return origin in self._asking and self._asking[origin].locked()
+    def is_loading(self, origin: str) -> bool:
+        """Whether the site's robots.txt is being read right now."""
+        return origin in self._loading and self._loading[origin].locked()
 
     async def _rules(self, origin: str) -> Protego:
-        lock = self._asking.setdefault(origin, asyncio.Lock())
+        lock = self._loading.setdefault(origin, asyncio.Lock())
         async with lock:
             known = self._known.get(origin)
             if known is None or known.until <= self._clock.monotonic():
                 known = self._known[origin] = await self._fresh(origin)
-        if len(self._known) > _MOST_SITES:
-            self._forget_oldest()
+        if len(self._known) > _MAX_SITES:
+            self._drop_oldest()
         return known.rules
 
     async def _fresh(self, origin: str) -> _Rules:
-        text = (await self._read(origin))[:_MOST_BYTES].decode("utf-8", "replace")
+        text = (await self._read(origin))[:_MAX_BYTES].decode("utf-8", "replace")
         try:
             rules = Protego.parse(text)
         except (ValueError, RecursionError) as error:
-            raise RetryLater(f"robots.txt of {origin} cannot be understood: {error}"[:300]) from None
+            raise RetryLater(f"robots.txt of {origin} cannot be parsed: {error}"[:300]) from None
         return _Rules(rules, self._clock.monotonic() + _DAY_SECONDS)
 
-    def _forget_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         oldest = min(self._known, key=lambda origin: self._known[origin].until)
         del self._known[oldest]
-        if not self._asking[oldest].locked():
-            del self._asking[oldest]
+        if not self._loading[oldest].locked():
+            del self._loading[oldest]

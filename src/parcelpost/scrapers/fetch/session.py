@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PATIENCE_SECONDS = 1.0
-"""For what a cancelled attempt leaves: its thread is waited for only a little longer."""
+_CLOSE_SECONDS = 1.0
+"""How long a cancelled attempt waits for its browser page to close."""
 
 
 class Visit:
-    """What belongs to one attempt: its cookies, and what it took from the cache or has for it."""
+    """The state of one attempt: its cookies, its browser page, and pages from and for the cache."""
 
     def __init__(self, pace_seconds: float, task: Task | None = None, profile: str = "") -> None:
         self.pace_seconds = pace_seconds
         self.task = task
         self.profile = profile
-        """With which its pages are rendered; '': with none."""
-        self.stay: PageLease | None = None
-        """Its page in a browser."""
+        """The browser profile; '': none."""
+        self.lease: PageLease | None = None
+        """Its page in a browser, if it has one."""
         self.remark = ""
-        """Why a page that was rendered may be incomplete."""
-        self.asks_site = task is not None and task.ask_site
-        """Whatever the cache has."""
-        self.not_yet_admitted = task
-        """Whose first request is still to come."""
-        self.has_begun = False
-        """A site has been asked: further requests wait for their turn, as long as the attempt may take."""
+        """Why a rendered page may be incomplete."""
+        self.skips_cache = task is not None and task.ask_site
+        """Requests pages from the site even if they are cached."""
+        self.to_admit = task
+        """The task, until its first request."""
+        self.has_started = False
+        """A request was sent: further ones wait for the rate limit as long as necessary."""
         self.cookies = httpx2.Cookies()
-        self.to_keep: list[CachedPage] = []
+        self.to_cache: list[CachedPage] = []
         self.from_cache: list[str] = []
         self.fetched_at: datetime | None = None
         """When the oldest of its pages was fetched."""
@@ -58,7 +58,7 @@ class Visit:
 
 
 class Session:
-    """A Fetcher for one attempt at a task, on any event loop. Cancelling a call cancels its request."""
+    """A Fetcher for one attempt at a task, usable on any event loop. Cancelling a call cancels its request."""
 
     def __init__(self, fetcher: PageFetcher, home: asyncio.AbstractEventLoop, visit: Visit) -> None:
         self._fetcher = fetcher
@@ -67,58 +67,58 @@ class Session:
 
     @property
     def fetched_at(self) -> datetime | None:
-        """When the oldest page of this attempt was fetched; None: there is none yet."""
+        """When the oldest page of this attempt was fetched; None if there is none yet."""
         return self._visit.fetched_at
 
     async def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
-        return await self._at_home(self._fetcher.get(self._visit, url, headers, cached=cached))
+        return await self._on_home_loop(self._fetcher.get(self._visit, url, headers, cached=cached))
 
     async def post(self, url: str, form: Mapping[str, str]) -> Page:
-        return await self._at_home(self._fetcher.post(self._visit, url, form))
+        return await self._on_home_loop(self._fetcher.post(self._visit, url, form))
 
     async def rendered(
         self, url: str, *, until: str = "", steps: Sequence[Step] = (), keep_cookies: bool = False, cached: bool = True
     ) -> Page:
-        wanted = self._fetcher.rendered(
+        page = self._fetcher.rendered(
             self._visit, url, until=until, steps=tuple(steps), keep_cookies=keep_cookies, cached=cached
         )
-        return await self._at_home(wanted)
+        return await self._on_home_loop(page)
 
-    async def kept(self, key: str) -> Page | None:
-        return await self._at_home(self._fetcher.kept(self._visit, key))
+    async def cached_page(self, key: str) -> Page | None:
+        return await self._on_home_loop(self._fetcher.cached_page(self._visit, key))
 
-    def keep_as(self, key: str, page: Page) -> None:
+    def cache_as(self, key: str, page: Page) -> None:
         if self._visit.fetched_at is not None:
-            self._visit.to_keep.append(CachedPage.new(key, page, httpx2.Headers(), self._visit.fetched_at))
+            self._visit.to_cache.append(CachedPage.new(key, page, httpx2.Headers(), self._visit.fetched_at))
 
-    async def keep(self) -> None:
-        """The pages gave a record: the next attempt within their time asks the site nothing."""
-        await self._at_home(self._fetcher.keep(self._visit))
+    async def cache_pages(self) -> None:
+        """Caches the pages of this attempt: they led to a record."""
+        await self._on_home_loop(self._fetcher.cache_pages(self._visit))
 
-    async def forget(self) -> None:
-        """What came from the cache was of no use: the next attempt asks the site."""
-        await self._at_home(self._fetcher.forget(self._visit))
+    async def drop_cached(self) -> None:
+        """Removes pages of this attempt from the cache: they led to no record."""
+        await self._on_home_loop(self._fetcher.drop_cached(self._visit))
 
-    async def ended_with(self, work: Awaitable[Outcome]) -> Outcome:
-        """How the attempt ends, whose page in a browser, if it has one, is then given back."""
+    async def run(self, attempt: Awaitable[Outcome]) -> Outcome:
+        """Runs the attempt, releases its browser page and returns its outcome."""
         try:
-            outcome = await work
+            outcome = await attempt
         except BaseException:
-            await self.end(failed=True, patience=_PATIENCE_SECONDS)
+            await self.end(failed=True, timeout=_CLOSE_SECONDS)
             raise
         if isinstance(outcome, Retry) and self._visit.remark:
             outcome = structs.replace(outcome, reason=f"{outcome.reason} ({self._visit.remark})")
         await self.end(failed=not isinstance(outcome, Done | Busy))
         return outcome
 
-    async def end(self, *, failed: bool, patience: float | None = None) -> None:
-        """Gives its page back, within `patience` or later. Of one that failed it is kept what it looked like."""
-        if (stay := self._visit.stay) is not None and not self._home.is_closed():
-            ending = asyncio.run_coroutine_threadsafe(stay.end(failed=failed), self._home)
-            await asyncio.wait({asyncio.wrap_future(ending)}, timeout=patience)
+    async def end(self, *, failed: bool, timeout: float | None = None) -> None:
+        """Releases the browser page, waiting at most `timeout`. If the attempt failed, a screenshot of it is stored."""
+        if (lease := self._visit.lease) is not None and not self._home.is_closed():
+            ending = asyncio.run_coroutine_threadsafe(lease.end(failed=failed), self._home)
+            await asyncio.wait({asyncio.wrap_future(ending)}, timeout=timeout)
 
-    async def _at_home(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _on_home_loop(self, work: Coroutine[Any, Any, T]) -> T:
         if self._home.is_closed():
             work.close()
-            raise RetryLater("the worker is ending")
+            raise RetryLater("the worker is shutting down")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))

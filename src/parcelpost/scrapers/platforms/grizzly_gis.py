@@ -372,12 +372,12 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     if not url:
         known = require_county(county, target)
         url = f"{known.base}/gis/?pin={quote_part(values.parcel_norm(parcel_number(target, known)))}"
-    if page := await fetcher.kept(url):
+    if page := await fetcher.cached_page(url):
         return page
     by_form = partial(_by_form, fetcher, url)
     found = await fetch_or_render(fetcher, url, _is_shell, county=county, until=_RECORD, plain=by_form)
     page = Page(body=found.body, content_type=found.content_type, url=url)
-    fetcher.keep_as(url, page)
+    fetcher.cache_as(url, page)
     return page
 
 

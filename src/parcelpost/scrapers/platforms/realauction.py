@@ -132,14 +132,14 @@ async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page
     base = (target_url(target, county) or require_county(county, target).base).rstrip("/")
     day = _day(target)
     key = f"{base}/index.cfm?zaction=AUCTION&Zmethod=PREVIEW&AUCTIONDATE={day:%m/%d/%Y}"
-    if kept := await fetcher.kept(key):
+    if kept := await fetcher.cached_page(key):
         return kept
     await fetcher.get(f"{base}/index.cfm?zaction=USER&zmethod=CALENDAR", cached=False)
     await fetcher.get(key, cached=False)
     answers = [answer async for answer in _answers(base, key, fetcher)]
     body = msgspec.json.encode({"auction_date": day.isoformat(), "answers": answers})
     page = Page(body=body, content_type="application/json", url=key)
-    fetcher.keep_as(key, page)
+    fetcher.cache_as(key, page)
     return page
 
 

@@ -34,7 +34,7 @@ async def test_two_hosts_do_not_wait_for_each_other() -> None:
     clock = ManualClock()
     manners = HostThrottle(10.0, 1, clock)
     for host in ("a", "b", "c"):
-        async with manners.turn(host):
+        async with manners.request_slot(host):
             pass
     assert clock.monotonic() == 0.0
 
@@ -43,7 +43,7 @@ async def test_a_county_may_want_more_time() -> None:
     clock = ManualClock()
     manners = HostThrottle(1.0, 1, clock)
     for _ in range(2):
-        async with manners.turn("a", 20.0):
+        async with manners.request_slot("a", 20.0):
             pass
     assert 20.0 <= clock.monotonic() <= 24.0
 
