@@ -56,7 +56,7 @@ async def query(database: str, sql: str) -> list[dict[str, Any]]:
 
 
 async def rows_of(database: str) -> Rows:
-    return {table: await query(database, f"SELECT * FROM {table} ORDER BY 1, 2") for table in TABLES}
+    return {table: sorted(await query(database, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
 
 
 async def versions_of(database: str) -> list[int]:

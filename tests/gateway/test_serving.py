@@ -179,7 +179,7 @@ def test_no_password_is_shown(database: str, said: str) -> None:
 
 STUCK = """
 import sys, time
-from parcelpost.cli import gateway_serve
+from parcelpost.cli.commands import gateway_serve
 from parcelpost.gateway import server, uploads
 gateway_serve._LAST_SECONDS, server.GRACE_SECONDS = 0.5, 0.5
 uploads._THREADS.submit(time.sleep, 3_600)
