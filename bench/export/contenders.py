@@ -27,14 +27,16 @@ _LIEN_NAMES = [column.name for column in LIEN_COLUMNS]
 def ours(form: Format) -> Export:
     def run(store: Path, output: Path, county: str) -> int:
         from parcelpost.cli.commands import export_run
+        from parcelpost.cli.options import StoreContext
         from parcelpost.export.exporter import plan_export
+        from parcelpost.settings import Settings
         from parcelpost.storage.export_queries import ExportFilter
 
         one_table = form is Format.GEOJSON
         what = plan_export(str(output / f"all.{form}") if one_table else f"{output}/", form, None)
         wanted = ExportFilter(counties=(county,) if county else ())
         order = export_run.ExportOrder(what=what, wanted=wanted, receiver="", replace=False)
-        return asyncio.run(export_run.run_export(store, order)).rows["parcels"]
+        return asyncio.run(export_run.run_export(StoreContext(store, Settings()), order)).rows["parcels"]
 
     return run
 

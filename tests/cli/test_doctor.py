@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from parcelpost.cli.doctor import checks, store_checks
 from parcelpost.cli.doctor.environment_checks import gateway_clock_problems
 from parcelpost.cli.doctor.report import CheckContext, CheckResult, CheckState, Report
-from parcelpost.cli.options import override_settings
 from parcelpost.clock import SystemClock, iso
 from parcelpost.events import WorkerJoined
 from parcelpost.settings.sources import diagnose
@@ -47,9 +46,7 @@ async def examined(store: Path, *, limit_seconds: float = 60.0, **settings: str)
     """In this event loop, where a test's gateway runs."""
     flags = {name.replace("__", "."): value for name, value in settings.items()}
     found = diagnose(config=None, environment=os.environ, flags=flags)
-    with override_settings(found.partly):
-        case = checks.make_context(store, found, deep=False)
-        return await checks.run_checks(case)
+    return await checks.run_checks(checks.make_context(store, found, deep=False))
 
 
 def test_all_is_well_where_it_is(here: Path, run: Run) -> None:
@@ -173,8 +170,7 @@ def test_a_check_of_the_file_that_takes_too_long_is_broken_off(here: Path) -> No
     store = make_store(here / "parcelpost.db", tasks=5_000)
     found = diagnose(config=None, environment=os.environ, flags={})
     case = checks.make_context(store, found, deep=False)
-    with override_settings(found.partly):
-        (answer,) = asyncio.run(store_checks.check_integrity(replace(case, limit_seconds=0.0)))
+    (answer,) = asyncio.run(store_checks.check_integrity(replace(case, limit_seconds=0.0)))
     assert "could not be checked within 0 s" in answer.problems[0].what
 
 

@@ -47,10 +47,10 @@ def test_the_list_of_commands_is_complete_and_in_columns(run: Run) -> None:
 def test_a_value_that_is_no_plain_text_is_still_typers_to_judge(run: Run, tmp_path: Path) -> None:
     store = make_store(tmp_path / "parcelpost.db", tasks=3)
     for bad in (("--limit", "many"), ("--limit", "0"), ("--status", "lost")):
-        ran = run("store", "tasks", "--store", store, *bad)
+        ran = run("tasks", "--store", store, *bad)
         assert ran.code == 2
         assert f"Invalid value for '{bad[0]}'" in ran.err
-    some = run("store", "tasks", "--store", store, "--limit", "2", "--status", "pending", "--set", "log.level=info")
+    some = run("tasks", "--store", store, "--limit", "2", "--status", "pending", "--set", "log.level=info")
     assert some.out.count("pending") == 2
 
 

@@ -136,15 +136,3 @@ def test_rejected_tasks_end_as_failed_and_are_reported(full_store: Path, run: Ru
     assert (report["error"], report["ended_by"]) == ("no such county", "operator")
     again = run("tasks", "reject", "waiting", "--yes", "--store", full_store)
     assert again.err.startswith("error: 'waiting' has ended already\n")
-
-
-def test_the_first_words_for_it_still_stand(full_store: Path, run: Run) -> None:
-    """`store tasks`, `store results` and `store requeue`: scripts may have them."""
-    listed = {name: run("store", name, "--json", "--store", full_store) for name in ("tasks", "results")}
-    assert listed["tasks"].document == run("tasks", "--json", "--store", full_store).document
-    assert listed["results"].document == run("results", "--json", "--store", full_store).document
-    ran = run("store", "requeue", "--failed", "--expired", "--yes", "--json", "--store", full_store)
-    assert ran.document["retried"] == 2
-    assert status(run, full_store, "expired") == "pending"
-    none = run("store", "requeue", "--store", full_store)
-    assert (none.code, none.err.splitlines()[0]) == (1, "error: which tasks?")

@@ -17,9 +17,11 @@ import pytest
 from msgspec import structs
 
 from parcelpost.cli.health.integrity import open_problem
+from parcelpost.cli.options import StoreContext
 from parcelpost.clock import SystemClock
 from parcelpost.errors import StoreReadOnly
 from parcelpost.model import Broken
+from parcelpost.settings import Settings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from parcelpost.worker.backoff import Offline
@@ -171,7 +173,7 @@ def test_json_has_the_same_under_stable_keys(full_store: Path, run: Run) -> None
     }  # fmt: skip
     assert (found["queue"]["pending"], found["queue"]["delayed"]) == (2, 1)
     assert (found["outbox"]["unsynced"], found["outbox"]["rejected"]) == (3, 1)
-    assert set(found["sync"]) == {"last_upload", "last_download", "away", "denied", "remedy", "slow"}
+    assert set(found["sync"]) == {"upstream", "last_upload", "last_download", "away", "denied", "remedy", "slow"}
     assert found["sync"]["last_upload"]["record_count"] == 50
     assert found["sync"]["last_download"] is None
     assert (found["sync"]["away"]["failures"], found["sync"]["away"]["denied"]) == (3, False)
@@ -312,13 +314,14 @@ def test_a_damaged_store_is_told_with_what_mends_it(tmp_path: Path, run: Run) ->
 
 def test_a_store_that_its_owner_may_not_read_is_told_with_what_lets_them_in(store: Path) -> None:
     """As root, whom no mode keeps out, only what would be said."""
+    context = StoreContext(store, Settings())
     store.chmod(0o000)
-    assert open_problem(store, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
+    assert open_problem(context, StoreReadOnly("Permission denied")).command == f"chmod u+rw {store}"
     store.chmod(0o600)
     store.parent.chmod(0o500)
-    assert open_problem(store, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
+    assert open_problem(context, StoreReadOnly("Permission denied")).command == f"chmod u+rwx {store.parent}"
     store.parent.chmod(0o700)
-    assert open_problem(store, StoreReadOnly("read-only file system")).command == ""
+    assert open_problem(context, StoreReadOnly("read-only file system")).command == ""
 
 
 def test_what_must_be_mended_comes_before_what_may_wait(full_store: Path, run: Run) -> None:

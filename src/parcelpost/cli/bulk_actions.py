@@ -6,12 +6,12 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from parcelpost.cli.context import open_for_reading, open_for_writing, run_async
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import confirm, count, print_json, printable
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import InvalidInput
@@ -85,7 +85,7 @@ class BulkAction(NamedTuple):
 
 
 def run_bulk_action(
-    asked: BulkAction, which: Selection, flags: Flags, store: Path, *, yes: bool, dry_run: bool, as_json: bool
+    asked: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, yes: bool, dry_run: bool, as_json: bool
 ) -> None:
     """Raises InvalidInput where an id is named to which it cannot be done, and ParcelpostError for a no."""
     plan = run_async(store, _plan(asked, which, flags, store, lets_ask=not yes or dry_run))
@@ -122,7 +122,7 @@ def _loss(number: int) -> str:
     return f"{number:,} records were never delivered. They are nowhere else, and lost for good."
 
 
-async def _plan(asked: BulkAction, which: Selection, flags: Flags, store: Path, *, lets_ask: bool) -> _Plan:
+async def _plan(asked: BulkAction, which: Selection, flags: Flags, store: StoreContext, *, lets_ask: bool) -> _Plan:
     async with open_for_reading(store) as database, Meter(f"counting {asked.noun}s"):
         if which.stored_until is None:
             which = replace(which, stored_until=await database.read(stored_until))
@@ -148,7 +148,7 @@ def _fits(asked: BulkAction, action: PlannedAction | None, *, lets_ask: bool) ->
     return action in CHANGES or may_be_asked
 
 
-async def _change(asked: BulkAction, plan: _Plan, store: Path) -> Counter[PlannedAction]:
+async def _change(asked: BulkAction, plan: _Plan, store: StoreContext) -> Counter[PlannedAction]:
     done, total = 0, _acted_on(plan.counts)
 
     def progress(number: int) -> None:

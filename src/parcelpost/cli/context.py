@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from parcelpost.cli.options import current_settings, store_command
+from parcelpost.cli.options import StoreContext, store_command
 from parcelpost.cli.output import count
 from parcelpost.clock import SystemClock
 from parcelpost.errors import (
@@ -29,6 +29,7 @@ from parcelpost.errors import (
 )
 from parcelpost.events import Event, OwnerCrashed
 from parcelpost.settings import Settings
+from parcelpost.settings.schema import ServerSettings
 from parcelpost.storage import backup, db, locks, recovery
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
@@ -73,11 +74,6 @@ CLOCK = SystemClock()
 _ONE_MORE_BEAT_SECONDS = 2.5
 
 
-def current_store_options() -> StoreOptions:
-    """As the settings say. Raises InvalidSettings."""
-    return store_options(current_settings())
-
-
 class Opener(Struct, frozen=True, kw_only=True):
     """A process that has the store open, or had it and died."""
 
@@ -88,7 +84,7 @@ class Opener(Struct, frozen=True, kw_only=True):
     """How long a process that is alive has given no sign of it; 0 while it does."""
 
 
-def run_async(store: Path, work: Coroutine[Any, Any, T]) -> T:
+def run_async(store: StoreContext, work: Coroutine[Any, Any, T]) -> T:
     """Raises what the work raises; an error of the operating system as the StoreError it means."""
     try:
         return asyncio.run(work)
@@ -98,10 +94,10 @@ def run_async(store: Path, work: Coroutine[Any, Any, T]) -> T:
         with_store_name(error, store)
         raise
     except OSError as error:
-        raise os_error(error, Path(error.filename or store)) from error
+        raise os_error(error, Path(error.filename or store.path)) from error
 
 
-def with_store_name(error: StoreError, store: Path) -> StoreError:
+def with_store_name(error: StoreError, store: StoreContext) -> StoreError:
     """With the store's name in what to do about damage: it is told where other stores may be meant."""
     if type(error) is StoreCorrupt and error.hint == StoreCorrupt.hint:
         check = store_command("check", store)
@@ -110,37 +106,37 @@ def with_store_name(error: StoreError, store: Path) -> StoreError:
 
 
 @asynccontextmanager
-async def open_for_reading(store: Path, *, patience: float | None = None) -> AsyncIterator[LocalDatabase]:
+async def open_for_reading(store: StoreContext, *, patience: float | None = None) -> AsyncIterator[LocalDatabase]:
     """The store as it is, for `read`: nothing is created, migrated or recovered.
 
     `patience`: seconds to wait for another program's lock, where that is less than the settings say.
     Also on a full disk, as long as no other process has it open: then one that has makes room for both.
     """
-    require_store(store)
-    opts = current_store_options()
+    require_store(store.path)
+    opts = store_options(store.settings)
     if patience is not None:
         opts = replace(opts, busy_timeout_seconds=min(patience, opts.busy_timeout_seconds))
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(
-                LocalDatabase.open(store, opts, CLOCK, create=False, migrate=False)
+                LocalDatabase.open(store.path, opts, CLOCK, create=False, migrate=False)
             )
         except StoreFull:
             if (await openers(store))[0]:
                 raise
-            database = await stack.enter_async_context(LocalDatabase.open_frozen(store, opts))
+            database = await stack.enter_async_context(LocalDatabase.open_frozen(store.path, opts))
         yield database
 
 
 @asynccontextmanager
-async def open_for_writing(store: Path) -> AsyncIterator[LocalPersistenceManager]:
+async def open_for_writing(store: StoreContext) -> AsyncIterator[LocalPersistenceManager]:
     """The store opened as a worker does, with crashed processes recovered. Never created, never migrated."""
     from parcelpost.storage.lpm import LocalPersistenceManager
 
-    require_store(store)
+    require_store(store.path)
     async with LocalPersistenceManager.open(
-        store,
-        options=current_store_options(),
+        store.path,
+        options=store_options(store.settings),
         clock=CLOCK,
         emit=_print_recovery,
         worker="cli",
@@ -167,26 +163,26 @@ def require_store(store: Path) -> None:
         raise NotAStore(f"{store} {problem}")
 
 
-async def openers(store: Path, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
+async def openers(store: StoreContext, *, with_silence: bool = False) -> tuple[list[Opener], list[Opener]]:
     """Who has the store open, and who died with it open. `with_silence` may take a few seconds where one hangs."""
-    live = locks.live_folder(store)
+    live = locks.live_folder(store.path)
     if not live.is_dir():
         return [], []
     try:
-        async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds):
+        async with locks.gate(live, CLOCK, store.settings.storage.busy_timeout_seconds):
             alive, dead = locks.owners(live)
     except StoreBusy:  # a process that hangs may hold the gate: then that is what should be told
         alive, dead = locks.owners(live)
-    silent = await _silent_seconds(live, alive) if with_silence else {}
+    silent = await _silent_seconds(live, alive, store.settings.storage.hung_after_seconds) if with_silence else {}
     return [_opener(live, one, silent.get(one, 0.0)) for one in alive], [_opener(live, one) for one in dead]
 
 
-async def _silent_seconds(live: Path, alive: list[str]) -> dict[str, float]:
+async def _silent_seconds(live: Path, alive: list[str], longest: float) -> dict[str, float]:
     """Those that give no sign of life, and for how long, in seconds by the machine's clock.
 
     As that may have been set, or the machine may have slept, they are given the time for one more.
     """
-    now, longest = CLOCK.now().timestamp(), current_store_options().hung_after_seconds
+    now = CLOCK.now().timestamp()
     beats = {one: beat for one in alive if (beat := locks.last_beat(live, one)) is not None}
     late = {one: beat for one, beat in beats.items() if abs(now - beat) > longest}
     if late:
@@ -214,10 +210,11 @@ def _print_recovery(event: Event) -> None:
 
 
 @asynccontextmanager
-async def open_or_create(store: Path) -> AsyncIterator[LocalPersistenceManager]:
-    """As `changing`, but a store that is not there is made first."""
-    if not store.exists():
-        async with LocalPersistenceManager.open(store, options=current_store_options(), clock=CLOCK, worker="cli"):
+async def open_or_create(store: StoreContext) -> AsyncIterator[LocalPersistenceManager]:
+    """Like `open_for_writing`, but creates the store if it does not exist."""
+    if not store.path.exists():
+        options = store_options(store.settings)
+        async with LocalPersistenceManager.open(store.path, options=options, clock=CLOCK, worker="cli"):
             pass
     async with open_for_writing(store) as lpm:
         yield lpm
@@ -243,15 +240,10 @@ def needed_packages() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def connect_ledger(database: str | None, *, make: bool = False) -> AsyncIterator[Ledger]:
-    """The ledger that was named, else the settings'. An SQLite file that is not there is made only if `make` is set.
-
-    Raises LedgerError, LedgerUnavailable and InvalidSettings.
-    """
-
-    server = current_settings().server
-    where = database or server.database
-    if not make and not where.startswith(_POSTGRES) and not Path(where).exists():
+async def connect_ledger(server: ServerSettings, *, create: bool = False) -> AsyncIterator[Ledger]:
+    """An SQLite file that does not exist is created only with `create`. Raises LedgerError and LedgerUnavailable."""
+    where = server.database
+    if not create and not where.startswith(_POSTGRES) and not Path(where).exists():
         raise LedgerError(
             f"there is no ledger at {where}",
             hint="name the one that is meant with --database or server.database",

@@ -60,11 +60,10 @@ class LazyCommand(TyperCommand):
     program's list of commands says of it, in half a line.
     """
 
-    def __init__(self, name: str, place: str, help: str, *, takes_settings: bool = False) -> None:  # noqa: A002
+    def __init__(self, name: str, place: str, help: str) -> None:  # noqa: A002
         super().__init__(name, help=help, rich_markup_mode=None)
         self._called = name
         self._place = place
-        self._takes_settings = takes_settings
 
     def make_context(self, *arguments: Any, **named: Any) -> Any:
         return self.real().make_context(*arguments, **named)
@@ -79,14 +78,7 @@ class LazyCommand(TyperCommand):
         if isinstance(found, typer.Typer):
             holder.add_typer(found, name=self._called)
         else:
-            holder.command(self._called, epilog=module.EXAMPLES)(self._settled(found))
+            holder.command(self._called, epilog=module.EXAMPLES)(found)
         made = get_group(holder).commands[self._called]
         skip_pydantic(made)
         return made
-
-    def _settled(self, command: Any) -> Any:
-        if not self._takes_settings:
-            return command
-        from parcelpost.cli.options import with_settings
-
-        return with_settings(command)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from parcelpost.cli.context import open_for_reading
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import Cell, fitted, print_lines, printable, table, terminal_width
 from parcelpost.cli.progress import Meter
 from parcelpost.storage.db import LocalDatabase
@@ -85,7 +85,7 @@ class ListSpec(NamedTuple):
     document: Callable[[Any], object]
 
 
-async def print_list(store: Path, kind: ListSpec, limit: int, after: int, *, as_json: bool) -> None:
+async def print_list(store: StoreContext, kind: ListSpec, limit: int, after: int, *, as_json: bool) -> None:
     show = _Document(kind) if as_json else _Table(kind)
     async with open_for_reading(store) as database, Meter(f"looking for {kind.noun}s") as meter:
         shown = 0

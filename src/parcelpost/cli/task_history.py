@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 from msgspec import Struct
 
 from parcelpost.cli.context import open_for_reading
 from parcelpost.cli.health.integrity import page_sha256
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import Cell, size
 from parcelpost.errors import InvalidInput
 from parcelpost.model import OutboxEntry, TaskInfo
@@ -43,7 +43,7 @@ class TaskHistory(Struct, frozen=True, kw_only=True):
     history: list[HistoryStep]
 
 
-async def task_history(store: Path, task_id: str, hint: str) -> TaskHistory:
+async def task_history(store: StoreContext, task_id: str, hint: str) -> TaskHistory:
     """Raises InvalidInput where there is no such task."""
     async with open_for_reading(store) as database:
         task = await database.read(tasks.get, task_id)
@@ -63,15 +63,15 @@ def page_facts(page: RawPage | None) -> Iterator[tuple[str, Cell]]:
         yield "page is", f"{page.state}{f', {size(page.bytes)}' if page.bytes else ''}"
 
 
-def artifact_text(store: Path, path: str | None) -> str | None:
+def artifact_text(store: StoreContext, path: str | None) -> str | None:
     """Where the file is; a path that a record brought itself may lead anywhere, and is shown as it is."""
-    return str(raw_folder(store) / path) if path and path.startswith("artifacts/") else path
+    return str(raw_folder(store.path) / path) if path and path.startswith("artifacts/") else path
 
 
-def _raw_page(store: Path, entry: OutboxEntry) -> RawPage | None:
+def _raw_page(store: StoreContext, entry: OutboxEntry) -> RawPage | None:
     if entry.html_path is None:
         return None
-    path = inside(raw_folder(store), entry.html_path)
+    path = inside(raw_folder(store.path), entry.html_path)
     if not path.is_file():
         return RawPage(path=str(path), bytes=0, state="missing")
     state = "whole" if page_sha256(path) == entry.raw_sha256 else "damaged"

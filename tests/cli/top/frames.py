@@ -52,7 +52,9 @@ def overview(**changes: object) -> Overview:
         "queue": QueueDepth(),
         "platforms": {},
         "outbox": OutboxDepth(unsynced=0, oldest_unsynced_seconds=0, rejected=0),
-        "sync": SyncHealth(last_upload=None, last_download=None, away=None, denied="", remedy=""),
+        "sync": SyncHealth(
+            upstream="the gateway", last_upload=None, last_download=None, away=None, denied="", remedy=""
+        ),
         "storage": usage,
         "used_percent": 2.2,
         "paused": {},
@@ -90,6 +92,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
         ],
         workers=[Opener(id="worker-4711-8a1c66f0", pid=4711, since="2026-11-16T10:00:00.000Z")],
         sync=SyncHealth(
+            upstream="the gateway",
             last_upload=SyncedRound(ago(12), "results", 50),
             last_download=SyncedRound(ago(70), "tasks", 100),
             away=None,
@@ -196,7 +199,7 @@ def busy(text: str = "", platforms: int = 4, slots: int = 6) -> TopData:
 def away() -> TopData:
     data = busy()
     gone = Offline(since=ago(400), until=ago(-180), failures=4, reason="503 Service Unavailable")
-    sync = SyncHealth(last_upload=None, last_download=None, away=gone, denied="", remedy="")
+    sync = SyncHealth(upstream="the gateway", last_upload=None, last_download=None, away=gone, denied="", remedy="")
     return replace(data, overview=overview(sync=sync, workers=data.overview.workers))
 
 

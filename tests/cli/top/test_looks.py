@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from parcelpost.cli.context import open_for_reading
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.top.data import RATE_STEPS, PacedQuery, read_rates
 from parcelpost.cli.top.frame import View
 from parcelpost.cli.top.screen import apply_key, can_draw, has_utf8, split_keys
 from parcelpost.clock import ManualClock
+from parcelpost.settings import Settings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from tests.cli.support import Run, change, damage, rows
@@ -56,7 +58,10 @@ def test_text_from_pages_is_harmless_in_a_frame(full_store: Path, run: Run) -> N
 async def test_rates_count_the_last_ten_minutes_by_ten_seconds(tmp_path: Path) -> None:
     clock = ManualClock()
     store = tmp_path / "parcelpost.db"
-    async with LocalPersistenceManager.open(store, clock=clock) as lpm, open_for_reading(store) as database:
+    async with (
+        LocalPersistenceManager.open(store, clock=clock) as lpm,
+        open_for_reading(StoreContext(store, Settings())) as database,
+    ):
         for n in range(4):
             await save_one(lpm, a_task(f"t{n}", platform=f"p{n}"))
             if n == 2:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, command_line, current_settings
+from parcelpost.cli.options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    command_line,
+    store_context,
+)
 from parcelpost.cli.output import age, print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Json, Source, Task, TaskInfo, TaskStatus
@@ -50,19 +58,22 @@ def add(
     ] = None,
     task_id: Annotated[str, typer.Option("--id", help="The task's id. Else it follows from the parcel.")] = "",
     any_platform: AnyPlatform = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a task for one parcel. To add the same again changes nothing. The store is made if it is not there."""
     from parcelpost.cli import context, platform_names
     from parcelpost.cli.importer import task_rows
 
+    store = store_context(store_path, config, set_)
     texts = {
         "platform": platform, "parcel_id": parcel_id, "state": state, "county": county, "url": url,
         "priority": priority.value, "max_retries": str(max_retries), "task_id": task_id,
     }  # fmt: skip
     clean = {field: task_rows.field_text(field, value) for field, value in texts.items()}
-    known = None if any_platform else platform_names.KnownPlatforms(current_settings())
+    known = None if any_platform else platform_names.KnownPlatforms(store.settings)
     if clean["platform"] and known is not None:
         clean["platform"] = known.spelled(clean["platform"])
     task = task_rows.make_task(clean, parse_extra(extra or ()), Source.CLI)
@@ -79,7 +90,7 @@ def add(
         print(printable(f"Task {task.task_id} is {_describe_existing(info, context.CLOCK.now(), store)}."))
 
 
-async def _add(store: Path, task: Task) -> tuple[bool, TaskInfo]:
+async def _add(store: StoreContext, task: Task) -> tuple[bool, TaskInfo]:
     """Raises InvalidInput where the task's id is that of another parcel."""
     from parcelpost.cli.context import open_or_create
     from parcelpost.cli.importer import task_rows
@@ -97,7 +108,7 @@ async def _add(store: Path, task: Task) -> tuple[bool, TaskInfo]:
     return is_new, info
 
 
-def _describe_existing(info: TaskInfo, now: datetime, store: Path) -> str:
+def _describe_existing(info: TaskInfo, now: datetime, store: StoreContext) -> str:
     """How a task is that was here before."""
     since = age((now - (info.completed_at or info.created_at)).total_seconds())
     if info.status is TaskStatus.PENDING:

@@ -12,7 +12,16 @@ import typer
 
 from parcelpost.cli.commands import browser_open
 from parcelpost.cli.health.summary import attention_lines
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, Yes, profiles_folder, with_settings
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    profiles_folder,
+    store_context,
+)
 from parcelpost.cli.output import (
     Cell,
     age,
@@ -45,7 +54,9 @@ Examples:
 _HEADERS = ("browser", "state", "task", "tasks done", "launches", "memory", "age", "worker")
 
 
-def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def status(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Show the browsers that workers run, and how many are safe here.
 
     The first line says that all is well, or what is wrong and what to do. Only looks: nothing is started or changed.
@@ -53,6 +64,7 @@ def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
     from parcelpost.cli import context
     from parcelpost.cli.health import browsers
 
+    store = store_context(store_path, config, set_)
     found = context.run_async(store, browsers.gather_browsers(store))
     if as_json:
         print_json(found)
@@ -101,7 +113,9 @@ Examples:
 """
 
 
-def doctor(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def doctor(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Find Chromium, start it, load a page in it, and say what is missing.
 
     Exits with 1 if tasks that need a browser would not run here. The store is not changed, and need not be there.
@@ -110,6 +124,7 @@ def doctor(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
 
     from parcelpost.cli.health import browsers
 
+    store = store_context(store_path, config, set_)
     found = asyncio.run(browsers.diagnose_browser(store))
     print_json(found) if as_json else print_lines(_diagnosis_lines(found))
     if not found.well:
@@ -164,8 +179,11 @@ Examples:
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
 
 
-def profiles(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def profiles(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """List the sessions that 'parcelpost browser open' has saved. What they hold is never shown."""
+    store = store_context(store_path, config, set_)
     found = saved_profiles(store)
     if as_json:
         print_json({"profiles": found})
@@ -176,9 +194,15 @@ def profiles(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
 
 
 def delete_profile(
-    name: ProfileName, yes: Yes = False, store: StorePath = DEFAULT_STORE, as_json: AsJson = False
+    name: ProfileName,
+    yes: Yes = False,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """Remove a saved session. Tasks that ask for it wait until there is one again."""
+    store = store_context(store_path, config, set_)
     path = existing_profile(store, name)
     if not yes:
         confirm(f"Remove the browser profile {name}?")
@@ -196,7 +220,7 @@ def _profile_lines(found: list[dict[str, Any]]) -> Iterator[str]:
     yield from table(headers, rows) if problems else table(headers[:-1], [row[:-1] for row in rows])
 
 
-def profile_path(store: Path, name: str) -> Path:
+def profile_path(store: StoreContext, name: str) -> Path:
     """Raises InvalidInput for what can be no profile's name."""
     from parcelpost.scrapers.browser import profiles
 
@@ -205,10 +229,10 @@ def profile_path(store: Path, name: str) -> Path:
             f"{name!a:.80} can be no profile's name",
             hint="letters, digits, '_' and '-', at most 64, the first a letter or a digit",
         )
-    return profiles.profile_path(profiles_folder(store), name)
+    return profiles.profile_path(profiles_folder(store.path), name)
 
 
-def existing_profile(store: Path, name: str) -> Path:
+def existing_profile(store: StoreContext, name: str) -> Path:
     """Raises InvalidInput."""
     path = profile_path(store, name)
     if not path.is_file():
@@ -216,7 +240,7 @@ def existing_profile(store: Path, name: str) -> Path:
     return path
 
 
-def load_profile(store: Path, name: str) -> StorageState | None:
+def load_profile(store: StoreContext, name: str) -> StorageState | None:
     """What is saved under that name; None: nothing yet. Raises InvalidInput for what cannot be read."""
     from parcelpost.scrapers.browser import profiles
     from parcelpost.scrapers.fetch.errors import BrowserUnavailable
@@ -224,20 +248,20 @@ def load_profile(store: Path, name: str) -> StorageState | None:
     if not profile_path(store, name).exists():
         return None
     try:
-        return profiles.load_profile(profiles_folder(store), name)
+        return profiles.load_profile(profiles_folder(store.path), name)
     except BrowserUnavailable as error:
         raise InvalidInput(str(error), hint=f"remove it with 'parcelpost browser forget {name}'") from None
 
 
-def saved_profiles(store: Path) -> list[dict[str, Any]]:
+def saved_profiles(store: StoreContext) -> list[dict[str, Any]]:
     """By name."""
     from parcelpost.scrapers.browser.profiles import is_profile_name
 
-    files = sorted(profiles_folder(store).glob("*.json"))
+    files = sorted(profiles_folder(store.path).glob("*.json"))
     return [_describe_profile(store, path) for path in files if is_profile_name(path.stem)]
 
 
-def _describe_profile(store: Path, path: Path) -> dict[str, Any]:
+def _describe_profile(store: StoreContext, path: Path) -> dict[str, Any]:
     problem, state = "", None
     try:
         state = load_profile(store, path.stem)
@@ -267,8 +291,8 @@ app = typer.Typer(
       parcelpost browser open --profile dixie https://qpublic.schneidercorp.com
     """,
 )
-app.command("status", epilog=STATUS_EXAMPLES)(with_settings(status))
-app.command("doctor", epilog=DOCTOR_EXAMPLES)(with_settings(doctor))
-app.command("open", epilog=browser_open.EXAMPLES)(with_settings(browser_open.open_))
-app.command("profiles", epilog=PROFILES_EXAMPLES)(with_settings(profiles))
-app.command("forget", epilog=DELETE_PROFILE_EXAMPLES)(with_settings(delete_profile))
+app.command("status", epilog=STATUS_EXAMPLES)(status)
+app.command("doctor", epilog=DOCTOR_EXAMPLES)(doctor)
+app.command("open", epilog=browser_open.EXAMPLES)(browser_open.open_)
+app.command("profiles", epilog=PROFILES_EXAMPLES)(profiles)
+app.command("forget", epilog=DELETE_PROFILE_EXAMPLES)(delete_profile)

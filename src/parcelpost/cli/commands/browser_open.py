@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -15,11 +14,20 @@ from urllib.parse import urlsplit
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 from parcelpost.cli.output import count, print_json, printable
 from parcelpost.errors import InvalidInput, ParcelpostError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from parcelpost.scrapers.browser.window import Window, WindowOptions
 
 
@@ -44,6 +52,8 @@ def free_port(wanted: int | None) -> int:
 @contextlib.contextmanager
 def stop_on_enter_or_signal(stop: asyncio.Event) -> Iterator[None]:
     """Ctrl-C, SIGTERM or Enter sets it."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
@@ -115,7 +125,9 @@ def open_(
             help="No window: another Chrome uses it through this port; else 9222, or a free one.",
         ),
     ] = None,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Open a page for a person to accept terms or sign in; cookies and local storage are saved for tasks.
@@ -127,6 +139,7 @@ def open_(
 
     from parcelpost.scrapers.browser.browser import BrowserCallFailed
 
+    store = store_context(store_path, config, set_)
     opening, path = _prepare(url, profile, port, store)
     try:
         cookies, origins = asyncio.run(_open(opening, path, profile))
@@ -139,17 +152,16 @@ def open_(
         print(f"The profile {profile} has {kept}: {path}")
 
 
-def _prepare(url: str, profile: str, port: int | None, store: Path) -> tuple[WindowOptions, Path]:
+def _prepare(url: str, profile: str, port: int | None, store: StoreContext) -> tuple[WindowOptions, Path]:
     from parcelpost.cli.commands import browser
     from parcelpost.cli.fetch_setup import browser_options, fetch_options
-    from parcelpost.cli.options import current_settings
     from parcelpost.scrapers.browser import chromium
     from parcelpost.scrapers.browser.window import WindowOptions
 
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise InvalidInput(f"{url!a:.80} is no page's address", hint="write it as https://www.example.org")
     path = browser.profile_path(store, profile)
-    settings = current_settings()
+    settings = store.settings
     options = browser_options(settings)
     found = chromium.find(options, with_window=True)
     if isinstance(found, chromium.ChromiumMissing):

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from parcelpost.cli.options import AsJson, ConfigPath, SetOptions
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+)
 from parcelpost.cli.output import print_json, print_lines, printable, table
 from parcelpost.errors import InvalidSettings
 from parcelpost.settings.schema import SECTIONS_OF_NAMES
@@ -51,7 +55,7 @@ Examples:
 
 
 @app.command("show", epilog=SHOW_EXAMPLES)
-def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+def show(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False) -> None:
     """Show every setting, its value and where that comes from. Tokens and passwords are never shown."""
     from parcelpost.settings import sources
 
@@ -63,7 +67,7 @@ def show(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = F
 
 
 @app.command("check", epilog=CHECK_EXAMPLES)
-def check(config: ConfigPath = None, set_: SetOptions = None, as_json: AsJson = False) -> None:
+def check(config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False) -> None:
     """Say whether a worker can run with the settings, and what is wrong with them if not.
 
     Exits with 1 if something is wrong. A warning is no fault. Nothing is sent to the gateway and no store is opened.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import AsJson, diagnose_settings, override_settings
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption
 from parcelpost.cli.output import print_json, print_lines
 from parcelpost.errors import InvalidInput
 
@@ -42,10 +43,9 @@ def doctor(
     log: Annotated[
         Path | None, typer.Option("--log", metavar="PATH", help="With --bundle: the worker's log, whose end goes in.")
     ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="PATH", readable=False, help="The store's file; else storage.path."),
-    ] = None,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Check store, space, backups, deliveries, settings, clock, gateway and browser; say what mends what is wrong.
@@ -55,16 +55,16 @@ def doctor(
     import asyncio
 
     from parcelpost.cli.doctor.checks import make_context, run_checks
+    from parcelpost.settings.sources import diagnose, parse_set
 
     if not bundle and (file or log):
         raise InvalidInput("FILE and --log go with --bundle", hint="parcelpost doctor --bundle FILE")
-    found = diagnose_settings()
-    with override_settings(found.partly):
-        case = make_context(store or Path(found.partly.storage.path), found, deep=deep)
-        report = asyncio.run(run_checks(case))
-        if bundle:
-            _bundle(case, report, file, log, as_json=as_json)
-            return
+    found = diagnose(config=config, environment=os.environ, flags=parse_set(set_ or ()))
+    case = make_context(store_path or Path(found.partly.storage.path), found, config=config, deep=deep)
+    report = asyncio.run(run_checks(case))
+    if bundle:
+        _bundle(case, report, file, log, as_json=as_json)
+        return
     _show(report, as_json=as_json)
     if not report.well or (strict and report.warnings):
         raise typer.Exit(1)

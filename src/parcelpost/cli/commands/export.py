@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreOption,
+    store_context,
+)
 from parcelpost.errors import InvalidInput
 from parcelpost.export import Format
 
@@ -99,7 +105,9 @@ def export(
     unguarded: Annotated[
         bool, typer.Option("--unguarded", help="CSV: put no ' before texts that a spreadsheet takes for formulas.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Write the stored records into files for others: parcels, liens and the like as tables.
@@ -111,6 +119,7 @@ def export(
     from parcelpost.cli.commands import export_run
     from parcelpost.export.exporter import plan_export
 
+    store = store_context(store_path, config, set_)
     what = plan_export(output, form, _table_names(tables))
     if receiver is not None and not new:
         raise InvalidInput("--for goes with --new", hint=f"parcelpost export {output} --new --for {receiver}")

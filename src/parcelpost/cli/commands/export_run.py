@@ -11,7 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.options import command_line
+from parcelpost.cli.options import (
+    StoreContext,
+    command_line,
+)
 from parcelpost.cli.output import count, moment, print_json, print_lines, printable, size
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import InvalidInput
@@ -49,9 +52,9 @@ class ExportReport(Struct, frozen=True, kw_only=True):
     """With --new: since when; None: it was the first time."""
 
 
-async def run_export(store: Path, order: ExportOrder) -> ExportReport:
+async def run_export(store: StoreContext, order: ExportOrder) -> ExportReport:
     """Raises ParcelpostError, also where nothing matches, unless only what is new was asked for."""
-    _refuse_store_files(store.resolve(), _paths(order.what))
+    _refuse_store_files(store.path.resolve(), _paths(order.what))
     file, last = _last_export(store, order)
     if last is None:
         destinations.refuse_existing(_paths(order.what), replace=order.replace)
@@ -93,11 +96,11 @@ def _refuse_store_files(store: Path, paths: list[Path]) -> None:
             raise InvalidInput(f"{path} belongs to the store", hint="name another file")
 
 
-def _last_export(store: Path, order: ExportOrder) -> tuple[Path | None, LastExport | None]:
+def _last_export(store: StoreContext, order: ExportOrder) -> tuple[Path | None, LastExport | None]:
     """Where it stands what was handed over last, and what that was. Raises InvalidInput."""
     if not order.receiver:
         return None, None
-    file = export_queries.file_of(store, order.receiver)
+    file = export_queries.file_of(store.path, order.receiver)
     last = export_queries.load(file)
     if last is not None and last.wanted != order.wanted:
         raise InvalidInput(
@@ -108,7 +111,7 @@ def _last_export(store: Path, order: ExportOrder) -> tuple[Path | None, LastExpo
     return file, last
 
 
-async def _export(found: Selected, order: ExportOrder, meter: Meter, store: Path) -> ExportResult:
+async def _export(found: Selected, order: ExportOrder, meter: Meter, store: StoreContext) -> ExportResult:
     if not found.count:
         raise InvalidInput(
             "nothing that is stored matches", hint=f"'{command_line('results list', store)}' lists what is there"

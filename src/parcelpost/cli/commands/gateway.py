@@ -27,14 +27,17 @@ from parcelpost.cli.importer.options import (
     PlatformOfAll,
     StateOfAll,
 )
-from parcelpost.cli.options import AnyPlatform, AsJson, Database, Platform, Yes, current_settings, with_settings
+from parcelpost.cli.options import AnyPlatform, AsJson, ConfigOption, Database, Platform, SetOption, Yes, load_settings
 from parcelpost.cli.output import Cell, age, confirm, count, fields, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from parcelpost.cli.health.gateway_overview import GatewayOverview, WorkerSummary
     from parcelpost.cli.importer.importer import Sink
     from parcelpost.gateway.models import WorkerRow
+    from parcelpost.settings import Settings
 
 
 ADD_EXAMPLES = """
@@ -59,6 +62,8 @@ def add(
     allow_bad: AllowBad = False,
     any_platform: AnyPlatform = False,
     database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Queue a task for every row of a file, for the gateway's workers. Tasks that are known change nothing.
@@ -71,6 +76,7 @@ def add(
     from parcelpost.cli.importer.import_job import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
+    settings = _load_settings(database, config, set_)
     wishes = ImportOptions(
         file=file,
         maps=maps or [],
@@ -79,19 +85,23 @@ def add(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
-        platforms=None if any_platform else KnownPlatforms(current_settings()),
+        platforms=None if any_platform else KnownPlatforms(settings),
         as_json=as_json,
     )
-    import_file(wishes, partial(_open_sink, database), asyncio.run)
+    import_file(wishes, partial(_open_sink, settings), asyncio.run)
 
 
 @asynccontextmanager
-async def _open_sink(database: str | None) -> AsyncIterator[Sink]:
+async def _open_sink(settings: Settings) -> AsyncIterator[Sink]:
     from parcelpost.cli.context import CLOCK, connect_ledger
     from parcelpost.cli.importer.importer import LedgerSink
 
-    async with connect_ledger(database, make=True) as opened:
-        yield LedgerSink(opened, CLOCK, current_settings().storage.max_target_bytes)
+    async with connect_ledger(settings.server, create=True) as opened:
+        yield LedgerSink(opened, CLOCK, settings.storage.max_target_bytes)
+
+
+def _load_settings(database: str | None, config: Path | None, set_: list[str] | None) -> Settings:
+    return load_settings(config, set_, {"--database": ("server.database", database)})
 
 
 STATUS_EXAMPLES = """
@@ -106,7 +116,9 @@ Examples:
 _OUTCOMES = ("granted", "done", "not_found", "failed", "expired", "dead", "stored", "duplicate", "rejected")
 
 
-def status(database: Database = None, as_json: AsJson = False) -> None:
+def status(
+    database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Show how the gateway is: workers, queue, what came in lately, and what needs attention.
 
     The first line says that all is well, or what is wrong and what to do. Reads the ledger directly, whether a gateway
@@ -114,18 +126,18 @@ def status(database: Database = None, as_json: AsJson = False) -> None:
     """
     import asyncio
 
-    found = asyncio.run(_gather_overview(database))
+    found = asyncio.run(_gather_overview(_load_settings(database, config, set_)))
     if as_json:
         print_json(found)
     else:
         print_lines(_status_lines(found))
 
 
-async def _gather_overview(database: str | None) -> GatewayOverview:
+async def _gather_overview(settings: Settings) -> GatewayOverview:
     from parcelpost.cli.context import CLOCK, connect_ledger
     from parcelpost.cli.health.gateway_overview import gather_gateway
 
-    async with connect_ledger(database) as opened:
+    async with connect_ledger(settings.server) as opened:
         return await gather_gateway(opened, CLOCK.now())
 
 
@@ -186,11 +198,13 @@ Examples:
 """
 
 
-def workers(database: Database = None, as_json: AsJson = False) -> None:
+def workers(
+    database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """List all workers, also those that have stopped or are away: what each holds, and how far behind it is."""
     import asyncio
 
-    found = asyncio.run(_gather_overview(database)).workers
+    found = asyncio.run(_gather_overview(_load_settings(database, config, set_))).workers
     if as_json:
         print_json({"workers": found})
     elif found:
@@ -218,6 +232,8 @@ def _worker_cells(one: WorkerSummary) -> tuple[Cell, ...]:
 def release(
     worker_id: Annotated[str, typer.Argument(metavar="ID", help="The worker's id.")],
     database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Free a worker id, so that a worker with another token may use it. Stop the worker that uses it now first.
@@ -227,7 +243,7 @@ def release(
     """
     import asyncio
 
-    token, is_alive = asyncio.run(_release(worker_id, database))
+    token, is_alive = asyncio.run(_release(worker_id, _load_settings(database, config, set_)))
     if token is None:
         raise InvalidInput(f"no token uses worker id {worker_id!r}", hint="see 'parcelpost gateway workers'")
     if is_alive:
@@ -240,11 +256,11 @@ def release(
         print(printable(f"{worker_id} no longer belongs to {owner}: the next token that uses it has it."))
 
 
-async def _release(worker_id: str, database: str | None) -> tuple[str | None, bool]:
+async def _release(worker_id: str, settings: Settings) -> tuple[str | None, bool]:
     """The name of the token that it belonged to, and whether its worker is alive."""
     from parcelpost.cli.context import CLOCK, connect_ledger
 
-    async with connect_ledger(database) as opened:
+    async with connect_ledger(settings.server) as opened:
         token = await opened.release_worker_id(worker_id)
         known = await opened.workers()
     return token, any(row.beat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)
@@ -270,6 +286,8 @@ def send_command(
     worker: Annotated[str, typer.Option("--worker", metavar="ID", help="This worker.")] = "",
     all_: Annotated[bool, typer.Option("--all", help="All workers that are alive.")] = False,
     database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Give workers an order. Each hears it with its next heartbeat, and once."""
@@ -281,7 +299,7 @@ def send_command(
         )
     if bool(worker) == all_:
         raise InvalidInput("which workers?", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them")
-    told, unknown = asyncio.run(_send_command(command, worker, database))
+    told, unknown = asyncio.run(_send_command(command, worker, _load_settings(database, config, set_)))
     for platform in unknown:
         print(printable(f"note: no worker that is alive works on {platform!r}; is that its name?"), file=sys.stderr)
     if as_json:
@@ -290,12 +308,12 @@ def send_command(
         print(printable(f"{command}: {count(told, 'worker')} will hear it with the next heartbeat."))
 
 
-async def _send_command(command: str, worker: str, database: str | None) -> tuple[int, list[str]]:
+async def _send_command(command: str, worker: str, settings: Settings) -> tuple[int, list[str]]:
     """How many workers will hear it, and the platforms it names that none of those alive has told of."""
     from parcelpost.cli.context import CLOCK, connect_ledger
 
     now = CLOCK.now()
-    async with connect_ledger(database) as opened:
+    async with connect_ledger(settings.server) as opened:
         from parcelpost.gateway.models import OFFLINE_AFTER
 
         known = await opened.workers()
@@ -347,6 +365,8 @@ def requeue(
     platform: Platform = None,
     yes: Yes = False,
     database: Database = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Queue tasks again that have failed, are dead or were not found, with their attempts forgotten. Asks first."""
@@ -355,25 +375,26 @@ def requeue(
     if not states:
         raise InvalidInput("which tasks?", hint="add --state failed or --state dead")
     names = [state.value for state in dict.fromkeys(states)]
-    found = asyncio.run(_count_requeued(names, platform, database))
+    settings = _load_settings(database, config, set_)
+    found = asyncio.run(_count_requeued(names, platform, settings))
     if found and not yes:
         confirm(f"Requeue {count(found, 'task')} ({', '.join(names)})?")
-    changed = asyncio.run(_requeue(names, platform, database)) if found else 0
+    changed = asyncio.run(_requeue(names, platform, settings)) if found else 0
     print_json({"requeued": changed}) if as_json else print(f"{count(changed, 'task')} queued again.")
 
 
-async def _count_requeued(states: list[str], platform: str | None, database: str | None) -> int:
+async def _count_requeued(states: list[str], platform: str | None, settings: Settings) -> int:
     from parcelpost.cli.context import connect_ledger
 
-    async with connect_ledger(database) as opened:
+    async with connect_ledger(settings.server) as opened:
         rows = await opened.queue()
     return sum(row.tasks for row in rows if row.state in states and platform in (None, row.platform))
 
 
-async def _requeue(states: list[str], platform: str | None, database: str | None) -> int:
+async def _requeue(states: list[str], platform: str | None, settings: Settings) -> int:
     from parcelpost.cli.context import CLOCK, connect_ledger
 
-    async with connect_ledger(database) as opened:
+    async with connect_ledger(settings.server) as opened:
         return await opened.requeue(states, platform or "", CLOCK.now())
 
 
@@ -418,10 +439,10 @@ app = typer.Typer(
     """,
 )
 app.command("serve", epilog=gateway_serve.EXAMPLES)(gateway_serve.serve)
-app.command("add", epilog=ADD_EXAMPLES)(with_settings(add))
-app.command("status", epilog=STATUS_EXAMPLES)(with_settings(status))
-app.command("workers", epilog=WORKERS_EXAMPLES)(with_settings(workers))
-app.command("release", epilog=RELEASE_EXAMPLES)(with_settings(release))
-app.command("order", epilog=ORDER_EXAMPLES)(with_settings(send_command))
-app.command("requeue", epilog=REQUEUE_EXAMPLES)(with_settings(requeue))
+app.command("add", epilog=ADD_EXAMPLES)(add)
+app.command("status", epilog=STATUS_EXAMPLES)(status)
+app.command("workers", epilog=WORKERS_EXAMPLES)(workers)
+app.command("release", epilog=RELEASE_EXAMPLES)(release)
+app.command("order", epilog=ORDER_EXAMPLES)(send_command)
+app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigPath, Database, SetOptions
+from parcelpost.cli.options import (
+    ConfigOption,
+    Database,
+    SetOption,
+    load_settings,
+)
 from parcelpost.cli.output import fields, print_lines
 from parcelpost.settings.secrets import (
     ADMIN_TOKENS_VARIABLE,
@@ -35,8 +40,6 @@ Examples:
       --set server.admin_tokens_file=/etc/parcelpost/admin_tokens
 """
 
-_FLAGS = {"host": "server.host", "port": "server.port", "database": "server.database", "raw": "server.raw"}
-
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
 _LAST_SECONDS = 5.0  # after the grace period, to close the ledger; after a second signal, for everything
@@ -61,8 +64,8 @@ def serve(
     open_read: Annotated[
         bool, typer.Option("--open-read", help="Reading needs no token although workers and admins do.")
     ] = False,
-    config: ConfigPath = None,
-    settings: SetOptions = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
 ) -> None:
     """Serve a gateway: tasks for workers, a place for their results and raw files, and a dashboard for people.
 
@@ -73,22 +76,21 @@ def serve(
     import asyncio
 
     from parcelpost.cli.context import needed_packages
-    from parcelpost.settings.sources import load, parse_set
 
-    given = {"host": host, "port": port, "database": database, "raw": raw}
-    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
-    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
-    if open_read:
-        own["server.open_read"], named["server.open_read"] = "true", "--open-read"
-    loaded = load(config=config, environment=os.environ, flags={**parse_set(settings or []), **own}, named=named)
-    for warning in loaded.warnings:
-        print(f"note: {warning}", file=sys.stderr)
+    flags = {
+        "--host": ("server.host", host),
+        "--port": ("server.port", port),
+        "--database": ("server.database", database),
+        "--raw": ("server.raw", raw),
+        "--open-read": ("server.open_read", "true" if open_read else None),
+    }
+    settings = load_settings(config, set_, flags)
     with needed_packages():
         from parcelpost.gateway.server import new_loop
 
         sys.setswitchinterval(_SWITCH_SECONDS)
-        with asyncio.Runner(loop_factory=lambda: new_loop(loaded.settings.server)) as runner:
-            runner.run(_serve(loaded.settings))
+        with asyncio.Runner(loop_factory=lambda: new_loop(settings.server)) as runner:
+            runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:

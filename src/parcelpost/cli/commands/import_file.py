@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parcelpost.cli.importer.options import (
@@ -20,7 +19,15 @@ from parcelpost.cli.importer.options import (
     PlatformOfAll,
     StateOfAll,
 )
-from parcelpost.cli.options import DEFAULT_STORE, AnyPlatform, AsJson, StorePath, current_settings
+from parcelpost.cli.options import (
+    AnyPlatform,
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 
 if TYPE_CHECKING:
     from parcelpost.cli.importer.importer import Sink
@@ -47,7 +54,9 @@ def import_(
     errors: Errors = None,
     allow_bad: AllowBad = False,
     any_platform: AnyPlatform = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Store a task for every row of a file. Rows that are stored already change nothing.
@@ -59,6 +68,7 @@ def import_(
     from parcelpost.cli.importer.import_job import import_file
     from parcelpost.cli.platform_names import KnownPlatforms
 
+    store = store_context(store_path, config, set_)
     wishes = ImportOptions(
         file=file,
         maps=maps or [],
@@ -67,16 +77,16 @@ def import_(
         dry_run=dry_run,
         errors=errors,
         allow_bad=allow_bad,
-        platforms=None if any_platform else KnownPlatforms(current_settings()),
+        platforms=None if any_platform else KnownPlatforms(store.settings),
         as_json=as_json,
     )
     import_file(wishes, partial(_open_sink, store), partial(context.run_async, store))
 
 
 @asynccontextmanager
-async def _open_sink(store: Path) -> AsyncIterator[Sink]:
-    from parcelpost.cli.context import CLOCK, current_store_options, open_or_create
+async def _open_sink(store: StoreContext) -> AsyncIterator[Sink]:
+    from parcelpost.cli.context import CLOCK, open_or_create, store_options
     from parcelpost.cli.importer.importer import StoreSink
 
     async with open_or_create(store) as lpm:
-        yield StoreSink(lpm, current_store_options(), CLOCK)
+        yield StoreSink(lpm, store_options(store.settings), CLOCK)

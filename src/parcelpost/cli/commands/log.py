@@ -7,12 +7,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, Limit, StorePath
+from parcelpost.cli.options import (
+    ConfigOption,
+    Limit,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 from parcelpost.cli.output import moment, print_json, printable, record_noun
 
 if TYPE_CHECKING:
@@ -45,12 +51,15 @@ def log(
     failed: Annotated[bool, typer.Option("--failed", help="Only rounds that failed.")] = False,
     direction: Annotated[Direction | None, typer.Option("--direction", help="Only rounds of this direction.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones, until Ctrl-C.")] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document a round and line.")] = False,
 ) -> None:
     """Show the last rounds of sync, the newest last: what was sent or fetched, how long it took, what went wrong."""
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     show = _show_json if as_json else _show_text
     look = partial(_recent, store, direction, failed=failed)
     try:
@@ -63,7 +72,7 @@ def log(
         print("No rounds of sync.")
 
 
-async def _recent(store: Path, direction: str | None, limit: int, *, failed: bool) -> list[LoggedRound]:
+async def _recent(store: StoreContext, direction: str | None, limit: int, *, failed: bool) -> list[LoggedRound]:
     """The newest first."""
     from parcelpost.cli.context import CLOCK, open_for_reading
     from parcelpost.storage.history import SyncLog

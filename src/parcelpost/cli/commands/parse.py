@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.options import (
+    ConfigOption,
+    SetOption,
+    load_settings,
+)
 from parcelpost.cli.output import print_json, printable
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Page, Target
@@ -93,8 +97,8 @@ def parse(
     state: Annotated[str, typer.Option("--state", metavar="STATE", help="Their state, such as FL.")] = "",
     county: Annotated[str, typer.Option("--county", metavar="COUNTY", help="Their county.")] = "",
     parcel_id: Annotated[str, typer.Option("--parcel", metavar="ID", help="The parcel that was asked for.")] = "",
-    config: ConfigPath = None,
-    settings: SetOptions = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
 ) -> None:
     """Print the records of saved pages, one JSON line each. Nothing is fetched or stored.
 
@@ -103,11 +107,10 @@ def parse(
     import asyncio
 
     from parcelpost.places import normalized
-    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
+    settings = load_settings(config, set_)
     target = normalized(Target(parcel_id=parcel_id, state=state, county=county))
-    bad = asyncio.run(_parse(files, platform, target, loaded.settings))
+    bad = asyncio.run(_parse(files, platform, target, settings))
     if bad:
         raise typer.Exit(1)
 

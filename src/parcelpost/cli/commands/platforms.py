@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, ConfigPath, SetOptions, StorePath, with_settings
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 from parcelpost.cli.output import Cell, age, print_json, print_lines, printable, table
 from parcelpost.errors import InvalidInput
 
 if TYPE_CHECKING:
     from parcelpost.cli.health.platform_health import ListedPlatform, SiteSuccess, StorePlatforms
-    from parcelpost.settings import Settings
 
 
 PAUSE_EXAMPLES = """
@@ -39,15 +43,17 @@ def pause(
         float | None, typer.Option("--hours", metavar="N", min=0.01, max=8_760, help="For so long; else until resumed.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who look.")] = "by hand",
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Let no worker on this store take tasks of a platform. What runs is ended as usual."""
     from parcelpost.cli import context
-    from parcelpost.cli.options import current_settings
     from parcelpost.cli.platform_names import platform_names, unknown_platform
 
-    if name not in (known := platform_names(current_settings())):
+    store = store_context(store_path, config, set_)
+    if name not in (known := platform_names(store.settings)):
         raise InvalidInput(unknown_platform(name, known), hint=f"known are {', '.join(sorted(known))}")
     until = context.run_async(store, _pause(store, name, hours, reason))
     if as_json:
@@ -56,10 +62,17 @@ def pause(
         print(printable(f"{name} is paused {f'until {until}' if until else 'until somebody resumes it'}: {reason}"))
 
 
-def resume(name: PlatformName, store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def resume(
+    name: PlatformName,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
+) -> None:
     """Let workers take tasks of a platform again that was paused, by hand or because its site blocked us."""
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     paused = context.run_async(store, _resume(store, name))
     if name not in paused:
         others = f"paused are {', '.join(sorted(paused))}" if paused else "no platform of this store is"
@@ -67,7 +80,7 @@ def resume(name: PlatformName, store: StorePath = DEFAULT_STORE, as_json: AsJson
     print_json({"platform": name, "resumed": True}) if as_json else print(f"{name} goes on.")
 
 
-async def _pause(store: Path, name: str, hours: float | None, reason: str) -> str | None:
+async def _pause(store: StoreContext, name: str, hours: float | None, reason: str) -> str | None:
     from parcelpost.cli.context import CLOCK, open_for_writing
 
     async with open_for_writing(store) as lpm:
@@ -75,7 +88,7 @@ async def _pause(store: Path, name: str, hours: float | None, reason: str) -> st
         return (await lpm.paused_platforms())[name][0]
 
 
-async def _resume(store: Path, name: str) -> frozenset[str]:
+async def _resume(store: StoreContext, name: str) -> frozenset[str]:
     """Those that were paused before."""
     from parcelpost.cli.context import open_for_writing
 
@@ -111,20 +124,17 @@ app = typer.Typer(
     cls=_DefaultListGroup,
     epilog=LIST_EXAMPLES,
 )
-app.command("pause", epilog=PAUSE_EXAMPLES)(with_settings(pause))
-app.command("resume", epilog=PAUSE_EXAMPLES)(with_settings(resume))
+app.command("pause", epilog=PAUSE_EXAMPLES)(pause)
+app.command("resume", epilog=PAUSE_EXAMPLES)(resume)
 
 
 @app.command("list", epilog=LIST_EXAMPLES)
 def list_platforms(
     only: Annotated[str, typer.Argument(help="Only this one.", metavar="PLATFORM")] = "",
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="PATH", help="The store whose tasks tell; else storage.path, if it is there."),
-    ] = None,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
-    config: ConfigPath = None,
-    settings: SetOptions = None,
 ) -> None:
     """List the platforms, the counties whose sites are known, and how each of them does.
 
@@ -134,11 +144,10 @@ def list_platforms(
     from parcelpost.cli.health.platform_health import listed_platforms
     from parcelpost.cli.platform_names import unknown_platform
     from parcelpost.errors import InvalidInput
-    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
-    known = _known_health(store, loaded.settings)
-    found = listed_platforms(loaded.settings, known)
+    store = store_context(store_path, config, set_)
+    known = _known_health(store, is_required=store_path is not None)
+    found = listed_platforms(store.settings, known)
     names = frozenset(one.platform for one in found)
     if only and only not in names:
         raise InvalidInput(unknown_platform(only, names), hint=f"known are {', '.join(sorted(names))}")
@@ -151,21 +160,20 @@ def list_platforms(
         print_lines(table(("platform", "state", "county", "site"), _rows(found)))
 
 
-def _known_health(store: Path | None, settings: Settings) -> StorePlatforms:
-    """Of a store that nobody named, only what can be had. Raises a StoreError."""
+def _known_health(store: StoreContext, *, is_required: bool) -> StorePlatforms:
+    """Raises a StoreError if the store is required; otherwise prints it as a note."""
     from parcelpost.cli import context
     from parcelpost.cli.health.platform_health import StorePlatforms, platforms_of_store
     from parcelpost.errors import StoreError
 
-    path = store or Path(settings.storage.path)
-    if store is None and not path.exists():
+    if not is_required and not store.path.exists():
         return StorePlatforms()
     try:
-        return context.run_async(path, platforms_of_store(path))
+        return context.run_async(store, platforms_of_store(store))
     except StoreError as error:
-        if store is not None:
+        if is_required:
             raise
-        print(printable(f"note: how they do cannot be told: {error}"), file=sys.stderr)
+        print(printable(f"note: platform health is not available: {error}"), file=sys.stderr)
         return StorePlatforms()
 
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath, current_settings
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    Platform,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 from parcelpost.cli.output import count, print_json, printable
 
 if TYPE_CHECKING:
@@ -38,7 +45,9 @@ def reparse(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the stored pages again with the parsers and field maps of now. Nothing is fetched.
@@ -49,9 +58,10 @@ def reparse(
     from parcelpost.cli import context
     from parcelpost.storage.reparse import Filters
 
+    store = store_context(store_path, config, set_)
     day = since.replace(tzinfo=UTC) if since else None
     filters = Filters(platform=platform, state=state, county=county, since=day)
-    counts = context.run_async(store, _reparse(store, filters, current_settings(), dry=dry_run))
+    counts = context.run_async(store, _reparse(store, filters, store.settings, dry=dry_run))
     if as_json:
         print_json(counts)
         return
@@ -71,7 +81,7 @@ def reparse(
             print(printable(f"  {page}: {reason}"))
 
 
-async def _reparse(store: Path, filters: Filters, settings: Settings, *, dry: bool) -> Counts:
+async def _reparse(store: StoreContext, filters: Filters, settings: Settings, *, dry: bool) -> Counts:
     from parcelpost.cli.components import known_sites, scraper_factory
     from parcelpost.cli.context import CLOCK, open_for_writing
     from parcelpost.cli.progress import Meter

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, After, AsJson, Limit, StorePath, Yes, command_line, with_settings
+from parcelpost.cli.options import (
+    After,
+    AsJson,
+    ConfigOption,
+    Limit,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    command_line,
+    store_context,
+)
 from parcelpost.cli.output import Cell, fields, moment, print_json, print_lines, printable
 from parcelpost.cli.selection import (
     DefaultListGroup,
@@ -54,12 +64,20 @@ _CHUNK_BYTES = 1 << 20
 
 
 def list_results(
-    which: Selection, limit: Limit = 100, after: After = 0, store: StorePath = DEFAULT_STORE, as_json: AsJson = False
+    which: Selection,
+    limit: Limit = 100,
+    after: After = 0,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """List results in the order stored, without their records."""
     from parcelpost.cli import context
     from parcelpost.cli.paging import ListSpec, print_list
     from parcelpost.storage.admin import results_page
+
+    store = store_context(store_path, config, set_)
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[OutboxEntry]:
         return await database.read(results_page, which, most, after, with_data=False)
@@ -71,13 +89,16 @@ def list_results(
 def show_result(
     task_id: Annotated[str, typer.Argument(help="Its task's id.", metavar="TASK_ID")],
     page: Annotated[bool, typer.Option("--page", help="Write its page as it was fetched, and nothing else.")] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the result of one task: its record, what has happened to it, and its raw page."""
     from parcelpost.cli import context
     from parcelpost.cli.task_history import task_history
 
+    store = store_context(store_path, config, set_)
     hint = f"list them with '{command_line('results list', store)}'"
     found = context.run_async(store, task_history(store, task_id, hint))
     if found.result is None:
@@ -141,7 +162,7 @@ def _result_row(one: OutboxEntry) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
-def _result_lines(found: TaskHistory, one: OutboxEntry, store: Path) -> Iterator[str]:
+def _result_lines(found: TaskHistory, one: OutboxEntry, store: StoreContext) -> Iterator[str]:
     from msgspec.json import format as indented
 
     yield from fields(_result_facts(found, one, store))
@@ -154,7 +175,7 @@ def _result_lines(found: TaskHistory, one: OutboxEntry, store: Path) -> Iterator
         yield from (printable(line) for line in indented(one.data, indent=2).decode().splitlines())
 
 
-def _result_facts(found: TaskHistory, one: OutboxEntry, store: Path) -> Iterator[tuple[str, Cell]]:
+def _result_facts(found: TaskHistory, one: OutboxEntry, store: StoreContext) -> Iterator[tuple[str, Cell]]:
     from parcelpost.cli.task_history import artifact_text, page_facts
 
     yield "task", one.task_id
@@ -208,7 +229,9 @@ def retry_results(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Send rejected results again. Asks first when more than one would change.
@@ -219,6 +242,7 @@ def retry_results(
     from parcelpost.cli.selection import require_selection
     from parcelpost.storage.admin import RETRY_RESULTS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=RETRY_RESULTS,
         noun="result",
@@ -241,7 +265,9 @@ def reject_results(
     reason: Reason = "rejected",
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Reject results that wait to be sent: they are kept, and sent only after `results retry`. Asks first."""
@@ -249,6 +275,7 @@ def reject_results(
     from parcelpost.cli.selection import require_selection
     from parcelpost.storage.admin import REJECT_RESULTS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=REJECT_RESULTS,
         noun="result",
@@ -269,7 +296,9 @@ def delete_results(
     unsynced: Unsynced = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove results with their pages; their tasks stay. Asks first.
@@ -283,6 +312,7 @@ def delete_results(
     from parcelpost.cli.selection import require_selection
     from parcelpost.storage.admin import DELETE_RESULTS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=DELETE_RESULTS,
         noun="result",
@@ -331,8 +361,8 @@ app = typer.Typer(
       parcelpost results retry --all
     """,
 )
-app.command("list", epilog=LIST_EXAMPLES)(with_settings(with_filters(list_results)))
-app.command("show", epilog=SHOW_EXAMPLES)(with_settings(show_result))
-app.command("retry", epilog=RETRY_EXAMPLES)(with_settings(with_filters(retry_results)))
-app.command("reject", epilog=REJECT_EXAMPLES)(with_settings(with_filters(reject_results)))
-app.command("delete", epilog=DELETE_EXAMPLES)(with_settings(with_filters(delete_results)))
+app.command("list", epilog=LIST_EXAMPLES)(with_filters(list_results))
+app.command("show", epilog=SHOW_EXAMPLES)(show_result)
+app.command("retry", epilog=RETRY_EXAMPLES)(with_filters(retry_results))
+app.command("reject", epilog=REJECT_EXAMPLES)(with_filters(reject_results))
+app.command("delete", epilog=DELETE_EXAMPLES)(with_filters(delete_results))

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.options import (
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    load_settings,
+)
 from parcelpost.cli.output import printable
 from parcelpost.errors import UpstreamLost
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from parcelpost.settings import Settings
 
 
@@ -27,16 +34,6 @@ Examples:
   parcelpost run --upstream firestore --set firestore.raw=gs://my-bucket/raw
   parcelpost run --config /etc/parcelpost.toml --set http.port=9100
 """
-
-_FLAGS = {
-    "mode": "worker.mode",
-    "upstream": "worker.upstream",
-    "gateway": "gateway.url",
-    "store": "storage.path",
-    "platforms": "worker.platforms",
-    "slots": "executor.slots",
-    "give-up-after": "worker.give_up_seconds",
-}
 
 _PROGRESS_SECONDS = 60.0
 _PROGRESS_FOR_PEOPLE_SECONDS = 3.0
@@ -81,8 +78,8 @@ def run(
             help="With --until-empty: end with exit code 3 when the upstream is away for that long. Default: 300.",
         ),
     ] = None,
-    config: ConfigPath = None,
-    settings: SetOptions = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
 ) -> None:
     """Fetch tasks, scrape, keep every result in the store, and deliver it in the background.
 
@@ -91,29 +88,23 @@ def run(
     """
     import asyncio
 
-    from parcelpost.settings.sources import load, parse_set
     from parcelpost.settings.validation import check_runnable
 
-    given = {
-        "mode": mode,
-        "upstream": upstream,
-        "gateway": gateway,
-        "store": store,
-        "platforms": platforms,
-        "slots": slots,
-        "give-up-after": give_up_after,
+    flags = {
+        "--mode": ("worker.mode", mode),
+        "--upstream": ("worker.upstream", upstream),
+        "--gateway": ("gateway.url", gateway),
+        "--store": ("storage.path", store),
+        "--platforms": ("worker.platforms", platforms),
+        "--slots": ("executor.slots", slots),
+        "--give-up-after": ("worker.give_up_seconds", give_up_after),
     }
-    own = {_FLAGS[name]: text for name, text in given.items() if text is not None}
-    named = {_FLAGS[name]: f"--{name}" for name, text in given.items() if text is not None}
-    flags = {**parse_set(settings or []), **own}
-    loaded = load(config=config, environment=os.environ, flags=flags, named=named)
-    for warning in loaded.warnings:
-        print(f"note: {warning}", file=sys.stderr)
-    check_runnable(loaded.settings)
-    asyncio.run(_run(loaded.settings, until_empty=until_empty))
+    settings = load_settings(config, set_, flags)
+    check_runnable(settings)
+    asyncio.run(_run(settings, config, until_empty=until_empty))
 
 
-async def _run(settings: Settings, *, until_empty: bool) -> None:
+async def _run(settings: Settings, config: Path | None, *, until_empty: bool) -> None:
     import asyncio
 
     from parcelpost.cli.health.summary import failures_remedy, failures_text
@@ -147,7 +138,7 @@ async def _run(settings: Settings, *, until_empty: bool) -> None:
             print(f"{counts} in this run; {depth.unsynced:,} to deliver, {depth.rejected:,} rejected in the store")
             failures = await worker.context.lpm.failures_since(started_at)
             if failures.failed:
-                remedy = failures_remedy(worker.context.lpm.path)
+                remedy = failures_remedy(StoreContext(worker.context.lpm.path, settings, config))
                 print(printable(f"{failures_text(failures, 'since this run began')}; {remedy}."))
         if worker.until_empty is not None and (away := worker.until_empty.gave_up):
             seconds = settings.worker.give_up_seconds

@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from parcelpost.cli.options import ConfigPath, SetOptions
+from parcelpost.cli.options import (
+    ConfigOption,
+    SetOption,
+    load_settings,
+)
 from parcelpost.cli.output import print_json, printable
 
 if TYPE_CHECKING:
@@ -39,8 +43,8 @@ def scrape(
     extra: Annotated[
         list[str] | None, typer.Option("--extra", metavar="KEY=VALUE", help="More for the platform. May be repeated.")
     ] = None,
-    config: ConfigPath = None,
-    settings: SetOptions = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
 ) -> None:
     """Fetch one parcel's page and print its record as JSON. Nothing is stored.
 
@@ -52,15 +56,11 @@ def scrape(
     from parcelpost.cli.commands.parse import outcome_reason
     from parcelpost.model import Done, Target, Task
     from parcelpost.places import normalized
-    from parcelpost.settings.sources import load, parse_set
 
-    loaded = load(config=config, environment=os.environ, flags=parse_set(settings or []))
-    for warning in loaded.warnings:
-        print(f"note: {warning}", file=sys.stderr)
-    given = Target(parcel_id=parcel, state=state, county=county, url=url, extra=parse_extra(extra or ()))
-    target = normalized(given)
+    settings = load_settings(config, set_)
+    target = normalized(Target(parcel_id=parcel, state=state, county=county, url=url, extra=parse_extra(extra or ())))
     task = Task(task_id="scrape", platform=platform, target=target)
-    outcome = asyncio.run(_scrape(task, loaded.settings))
+    outcome = asyncio.run(_scrape(task, settings))
     if not isinstance(outcome, Done):
         print(printable(outcome_reason(outcome)), file=sys.stderr)
         raise typer.Exit(1)

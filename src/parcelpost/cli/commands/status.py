@@ -19,7 +19,14 @@ from parcelpost.cli.health.summary import (
     queue_lines,
     used_text,
 )
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_context,
+)
 from parcelpost.cli.output import (
     age,
     count,
@@ -60,7 +67,9 @@ def status(
         typer.Argument(metavar="SECONDS", help="With --watch: how often, 2 unless told.", min=0.1, max=86_400),
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the worker is: queue, outbox, sync, storage, and what needs attention.
@@ -69,6 +78,7 @@ def status(
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     if watch:
         try:
             context.run_async(store, _watch(store, seconds or _WATCH_SECONDS, as_json=as_json))
@@ -90,7 +100,7 @@ class UnreadableStore(Struct, frozen=True, kw_only=True):
     store: str
 
 
-async def _gather(store: Path) -> Overview | UnreadableStore:
+async def _gather(store: StoreContext) -> Overview | UnreadableStore:
     from parcelpost.cli.health import overview
 
     try:
@@ -99,11 +109,11 @@ async def _gather(store: Path) -> Overview | UnreadableStore:
         from parcelpost.cli.health.integrity import open_problem
         from parcelpost.storage.errors import os_error
 
-        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store))
-        return UnreadableStore(problems=[open_problem(store, meant)], store=str(store))
+        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store.path))
+        return UnreadableStore(problems=[open_problem(store, meant)], store=str(store.path))
 
 
-async def _watch(store: Path, seconds: float, *, as_json: bool) -> None:
+async def _watch(store: StoreContext, seconds: float, *, as_json: bool) -> None:
     """Until it is cancelled."""
     from parcelpost.cli.context import CLOCK
 
@@ -120,7 +130,7 @@ async def _watch(store: Path, seconds: float, *, as_json: bool) -> None:
         await CLOCK.sleep(seconds)
 
 
-async def _watch_on_terminal(store: Path, seconds: float) -> None:
+async def _watch_on_terminal(store: StoreContext, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
@@ -175,7 +185,7 @@ def _facts(found: Overview, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "last delivery", _round_text(found.sync.last_upload, now)
     yield "last tasks", _round_text(found.sync.last_download, now)
     yield "backing off", _offline_text(found, now)
-    yield "slow", slow_text(found.sync.slow, now) if found.sync.slow else None
+    yield "slow", slow_text(found.sync.upstream, found.sync.slow, now) if found.sync.slow else None
     yield "storage", f"{used_text(usage, found.used_percent)}; {size(usage.disk_free)} free on the disk"
     yield "backup", f"{found.backup.path}, {age(found.backup.age_seconds)} old" if found.backup else "none"
     yield "store", found.store

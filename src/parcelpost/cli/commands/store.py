@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.commands import results, store_backup, tasks
+from parcelpost.cli.commands import store_backup
 from parcelpost.cli.health.summary import (
     attention_lines,
     failed_text,
@@ -19,11 +18,17 @@ from parcelpost.cli.health.summary import (
     queue_lines,
     used_text,
 )
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, Platform, StorePath, Yes, store_command, with_settings
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_command,
+    store_context,
+)
 from parcelpost.cli.output import age, count, fields, print_json, print_lines, printable, size, table
-from parcelpost.cli.selection import TaskIds
 from parcelpost.errors import InvalidInput, StoreInUse, StoreOutdated
-from parcelpost.model import TaskStatus
 
 if TYPE_CHECKING:
     from parcelpost.cli.health.store_status import StoreStatus
@@ -40,7 +45,9 @@ Examples:
 """
 
 
-def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def status(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Show how the store is: what waits, what takes room, what needs attention.
 
     The first line says that all is well, or what is wrong and what to do. Only looks: nothing is created or changed.
@@ -48,6 +55,7 @@ def status(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
     from parcelpost.cli import context
     from parcelpost.cli.health import store_status
 
+    store = store_context(store_path, config, set_)
     found = context.run_async(store, store_status.gather_status(store))
     if as_json:
         print_json(found)
@@ -104,7 +112,9 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also compare every index with its table, and every page with its hash.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that the store is whole: the file, its references, and the pages that wait to be delivered.
@@ -114,6 +124,7 @@ def check(
     from parcelpost.cli import context
     from parcelpost.cli.health import integrity
 
+    store = store_context(store_path, config, set_)
     found = context.run_async(store, integrity.check_store(store, deep=deep))
     if as_json:
         print_json(found)
@@ -160,12 +171,15 @@ def clean(
         bool,
         typer.Option("--full", help="Then rebuild the file, if more than a quarter is free. Workers wait that long."),
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove what is past its time and give the room back. What was not delivered is never touched."""
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     removed, given_back = context.run_async(store, _clean(store, relieve=relieve, full=full))
     if as_json:
         print_json({"removed": removed, "given_back_bytes": given_back})
@@ -174,10 +188,13 @@ def clean(
     print(f"The database file gave {size(given_back)} back to the disk.")
 
 
-def migrate(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def migrate(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Bring the store's schema up to this program's version, after a backup. Stop the workers first."""
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     old, new, copy = context.run_async(store, _migrate(store))
     if as_json:
         print_json({"from_version": old, "to_version": new, "backup": copy})
@@ -187,23 +204,23 @@ def migrate(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
         print(f"Migrated from schema version {old} to {new}. The store as it was: {copy}")
 
 
-async def _clean(store: Path, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
+async def _clean(store: StoreContext, *, relieve: bool, full: bool) -> tuple[dict[str, int], int]:
     """How many of each kind were removed, and by how many bytes the file shrank."""
     from msgspec import structs
 
     from parcelpost.cli.context import open_for_writing, require_store
     from parcelpost.cli.progress import Meter
 
-    require_store(store)
-    before = store.stat().st_size
+    require_store(store.path)
+    before = store.path.stat().st_size
     async with open_for_writing(store) as lpm, Meter("cleaning"):
         cleaned = await (lpm.maintenance.relieve(full=full) if relieve else lpm.maintenance.clean(full=full))
-    return structs.asdict(cleaned), max(0, before - store.stat().st_size)
+    return structs.asdict(cleaned), max(0, before - store.path.stat().st_size)
 
 
-async def _migrate(store: Path) -> tuple[int, int, str | None]:
+async def _migrate(store: StoreContext) -> tuple[int, int, str | None]:
     """The versions before and after, and where the backup is."""
-    from parcelpost.cli.context import CLOCK, current_store_options, open_for_reading
+    from parcelpost.cli.context import CLOCK, open_for_reading, store_options
     from parcelpost.cli.progress import Meter
     from parcelpost.events import Event, StoreOpened
     from parcelpost.storage import LocalPersistenceManager, migrations
@@ -218,12 +235,17 @@ async def _migrate(store: Path) -> tuple[int, int, str | None]:
     async with (
         Meter("migrating"),
         LocalPersistenceManager.open(
-            store, options=current_store_options(), clock=CLOCK, emit=events.append, worker="cli", create=False
+            store.path,
+            options=store_options(store.settings),
+            clock=CLOCK,
+            emit=events.append,
+            worker="cli",
+            create=False,
         ),
     ):
         (opened,) = (event for event in events if isinstance(event, StoreOpened))
     version = opened.schema_version
-    made = (store.parent / "backups").glob(f"{copies(store)}_before_v{version}_*.db")
+    made = (store.path.parent / "backups").glob(f"{copies(store.path)}_before_v{version}_*.db")
     newest = max(made, key=lambda copy: copy.name, default=None)
     return version - len(opened.migrated), version, str(newest) if newest else None
 
@@ -256,7 +278,9 @@ def upstream(
         bool,
         typer.Option("--accept-gateway", help="Work with the gateway that answers next, though it is another."),
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which worker this store is upstream, and which gateways it works with, or change that.
@@ -267,6 +291,7 @@ def upstream(
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     if worker_id is None and not accept_gateway:
         found = context.run_async(store, _read_identity(store))
     else:
@@ -287,7 +312,7 @@ def _identity_lines(found: UpstreamIdentity) -> Iterator[tuple[str, str]]:
         yield "gateway", "none met yet: the one that answers next is taken"
 
 
-async def _read_identity(store: Path) -> UpstreamIdentity:
+async def _read_identity(store: StoreContext) -> UpstreamIdentity:
     from parcelpost.cli.context import CLOCK, open_for_reading
     from parcelpost.storage.state import WorkerState
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, MetGateway, WorkerId
@@ -299,7 +324,7 @@ async def _read_identity(store: Path) -> UpstreamIdentity:
     return UpstreamIdentity(worker_id=kept.worker_id if kept else None, gateways=gateways)
 
 
-async def _change_identity(store: Path, worker_id: str | None, *, accept_gateway: bool) -> UpstreamIdentity:
+async def _change_identity(store: StoreContext, worker_id: str | None, *, accept_gateway: bool) -> UpstreamIdentity:
     from parcelpost.cli.context import open_for_writing
     from parcelpost.settings.validation import is_worker_id
     from parcelpost.worker.identity import GATEWAY_STATE, WORKER_ID_STATE, WorkerId
@@ -309,46 +334,11 @@ async def _change_identity(store: Path, worker_id: str | None, *, accept_gateway
     async with open_for_writing(store) as lpm:
         if worker_id is not None:
             if peers := lpm.peers():
-                raise StoreInUse(f"{store} is open in {', '.join(peers)}")
+                raise StoreInUse(f"{store.path} is open in {', '.join(peers)}")
             await lpm.state.put(WORKER_ID_STATE, WorkerId(worker_id))
         if accept_gateway:
             await lpm.state.delete_prefix(GATEWAY_STATE)
     return await _read_identity(store)
-
-
-REQUEUE_EXAMPLES = """
-Examples:
-
-\b
-  parcelpost store requeue 7f3a9c 81b2d0
-  parcelpost store requeue --failed --platform vgsi
-  parcelpost store requeue --failed --expired --yes
-"""
-
-
-def requeue(
-    task_ids: TaskIds = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All failed tasks.")] = False,
-    expired: Annotated[bool, typer.Option("--expired", help="All expired tasks.")] = False,
-    completed: Annotated[
-        bool, typer.Option("--completed", help="All completed tasks whose result was delivered; or, with ids, those.")
-    ] = False,
-    platform: Platform = None,
-    yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
-    as_json: AsJson = False,
-) -> None:
-    """Let ended tasks start anew, as `parcelpost tasks retry` does. Asks first when more than one would change."""
-    from parcelpost.cli.commands import tasks
-    from parcelpost.storage.admin import Selection
-
-    flags = {TaskStatus.FAILED: failed, TaskStatus.EXPIRED: expired, TaskStatus.COMPLETED: completed and not task_ids}
-    flags[TaskStatus.NOT_FOUND] = flags[TaskStatus.COMPLETED]
-    statuses = tuple(status for status, is_wanted in flags.items() if is_wanted)
-    if not task_ids and not statuses:
-        raise InvalidInput("which tasks?", hint="name task ids, or add --failed, --expired or --completed")
-    which = Selection(statuses=statuses, platform=platform)
-    tasks.retry_tasks(which, task_ids, completed=completed, yes=yes, store=store, as_json=as_json)
 
 
 app = typer.Typer(
@@ -364,14 +354,11 @@ app = typer.Typer(
       parcelpost store backup
     """,
 )
-app.command("status", epilog=STATUS_EXAMPLES)(with_settings(status))
-app.command("check", epilog=CHECK_EXAMPLES)(with_settings(check))
-app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(with_settings(store_backup.backup))
-app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(with_settings(store_backup.restore))
-app.command("salvage", epilog=store_backup.SALVAGE_EXAMPLES)(with_settings(store_backup.salvage))
-app.command("clean", epilog=CLEAN_EXAMPLES)(with_settings(clean))
-app.command("migrate", epilog=MIGRATE_EXAMPLES)(with_settings(migrate))
-app.command("upstream", epilog=UPSTREAM_EXAMPLES)(with_settings(upstream))
-app.command("requeue", epilog=REQUEUE_EXAMPLES, hidden=True)(with_settings(requeue))
-app.add_typer(tasks.app, name="tasks", hidden=True)
-app.add_typer(results.app, name="results", hidden=True)
+app.command("status", epilog=STATUS_EXAMPLES)(status)
+app.command("check", epilog=CHECK_EXAMPLES)(check)
+app.command("backup", epilog=store_backup.BACKUP_EXAMPLES)(store_backup.backup)
+app.command("restore", epilog=store_backup.RESTORE_EXAMPLES)(store_backup.restore)
+app.command("salvage", epilog=store_backup.SALVAGE_EXAMPLES)(store_backup.salvage)
+app.command("clean", epilog=CLEAN_EXAMPLES)(clean)
+app.command("migrate", epilog=MIGRATE_EXAMPLES)(migrate)
+app.command("upstream", epilog=UPSTREAM_EXAMPLES)(upstream)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath, store_command
+from parcelpost.cli.options import (
+    AsJson,
+    ConfigOption,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    store_command,
+    store_context,
+)
 from parcelpost.cli.output import count, fields, print_json, print_lines, printable, size
 from parcelpost.errors import InvalidInput, StoreInUse, StoreNotFound
 
@@ -35,13 +43,16 @@ Examples:
 """
 
 
-def backup(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def backup(
+    store_path: StoreOption = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
+) -> None:
     """Make a verified backup now, beside the store in backups/. Workers may go on meanwhile.
 
     Seven are kept; older ones are removed once the new one is verified. Raw files are not part of it.
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     made = context.run_async(store, _backup(store))
     if as_json:
         print_json(made)
@@ -55,7 +66,9 @@ def restore(
     force: Annotated[
         bool, typer.Option("--force", help="Also replace a store that is in use, newer than the backup, or damaged.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Put a backup in the store's place. The previous store is kept in backups/, never deleted.
@@ -65,6 +78,7 @@ def restore(
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     if (source is None) is not latest:
         raise InvalidInput("which backup?", hint="name the backup's file, or add --latest for the newest")
     done = context.run_async(store, _restore(store, source, force=force))
@@ -86,45 +100,52 @@ def restore(
     print(f"Next: '{store_command('check', store)}' says whether every raw file it names is there.")
 
 
-async def _backup(store: Path) -> Backup:
+async def _backup(store: StoreContext) -> Backup:
     import asyncio
 
-    from parcelpost.cli.context import CLOCK, current_store_options, require_store
+    from parcelpost.cli.context import CLOCK, require_store
     from parcelpost.cli.progress import Meter
     from parcelpost.storage import backup as backups
 
-    require_store(store)
+    require_store(store.path)
     async with Meter("copying pages") as meter:
-        return await asyncio.to_thread(backups.make, store, CLOCK.now(), current_store_options().keep_backups, meter)
+        return await asyncio.to_thread(
+            backups.make, store.path, CLOCK.now(), store.settings.storage.keep_backups, meter
+        )
 
 
-async def _restore(store: Path, source: Path | None, *, force: bool) -> Restored:
+async def _restore(store: StoreContext, source: Path | None, *, force: bool) -> Restored:
     import asyncio
 
-    from parcelpost.cli.context import CLOCK, current_store_options
+    from parcelpost.cli.context import CLOCK
     from parcelpost.cli.progress import Meter
     from parcelpost.storage import backup as backups
     from parcelpost.storage import durable_files, locks
 
     chosen = _newest_backup(store) if source is None else _named_backup(store, source)
-    live = locks.live_folder(store)
+    live = locks.live_folder(store.path)
     await asyncio.to_thread(durable_files.make_folder, live)
-    async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds), Meter("copying pages") as meter:
-        return await asyncio.to_thread(backups.restore, chosen, store, live, CLOCK.now(), force=force, progress=meter)
+    async with (
+        locks.gate(live, CLOCK, store.settings.storage.busy_timeout_seconds),
+        Meter("copying pages") as meter,
+    ):
+        return await asyncio.to_thread(
+            backups.restore, chosen, store.path, live, CLOCK.now(), force=force, progress=meter
+        )
 
 
-def _newest_backup(store: Path) -> Path:
+def _newest_backup(store: StoreContext) -> Path:
     from parcelpost.storage import backup as backups
 
-    found = backups.list_backups(store)
+    found = backups.list_backups(store.path)
     if not found:
-        raise StoreNotFound(f"there is no backup in {store.parent / 'backups'}", hint="name the backup's file")
+        raise StoreNotFound(f"there is no backup in {store.path.parent / 'backups'}", hint="name the backup's file")
     return found[-1]
 
 
-def _named_backup(store: Path, source: Path) -> Path:
+def _named_backup(store: StoreContext, source: Path) -> Path:
     """As given, or, for a bare file name, in the store's own backups."""
-    beside = store.parent / "backups" / source.name
+    beside = store.path.parent / "backups" / source.name
     chosen = beside if source.name == str(source) and not source.exists() else source
     if not chosen.is_file():
         raise StoreNotFound(
@@ -160,7 +181,9 @@ def salvage(
     replace: Annotated[
         bool, typer.Option("--replace", help="Put it in the store's place; the damaged one is kept in backups/.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Copy what can be read of a damaged store into a new one, and list what cannot.
@@ -171,6 +194,7 @@ def salvage(
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     outcome = context.run_async(store, _salvage(store, to, replace=replace))
     if as_json:
         print_json(outcome)
@@ -195,7 +219,7 @@ def salvage(
     if found.lost_rows > _SHOWN:
         print(f"  and {found.lost_rows - _SHOWN:,} more; --json lists them")
     if outcome.replaced:
-        print(f"It is in the place of {store}; the damaged one is {outcome.previous}.")
+        print(f"It is in the place of {store.path}; the damaged one is {outcome.previous}.")
         print(f"Next: '{store_command('check', store)}', then start the worker: delivery goes on.")
     else:
         restore = store_command(f"restore {found.path} --force", store)
@@ -211,39 +235,42 @@ def _salvaged_counts(found: Salvaged) -> str:
     return f"{' and '.join(filled)}, of {found.backup}"
 
 
-async def _salvage(store: Path, to: Path | None, *, replace: bool) -> SalvageOutcome:
+async def _salvage(store: StoreContext, to: Path | None, *, replace: bool) -> SalvageOutcome:
     import asyncio
 
-    from parcelpost.cli.context import CLOCK, current_store_options, openers
+    from parcelpost.cli.context import CLOCK, openers
     from parcelpost.cli.progress import Meter
     from parcelpost.clock import iso
     from parcelpost.errors import StoreNotFound
     from parcelpost.storage import backup, durable_files, locks, raw_files, salvage
     from parcelpost.storage.snapshot import copies
 
-    store = store.resolve()
-    if not store.is_file():
-        raise StoreNotFound(f"there is no store at {store}")
+    store = store._replace(path=store.path.resolve())
+    if not store.path.is_file():
+        raise StoreNotFound(f"there is no store at {store.path}")
     now = CLOCK.now()
-    path = to or store.parent / "backups" / f"{copies(store)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
+    path = to or store.path.parent / "backups" / f"{copies(store.path)}_salvaged_{now:%Y%m%dT%H%M%S%f}.db"
     if path.exists():
         raise InvalidInput(f"{path} is there already", hint="name another file with --to")
     alive, _ = await openers(store)
     if alive:
-        raise StoreInUse(f"{store} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
-    live, raw_root = locks.live_folder(store), raw_files.raw_folder(store)
+        raise StoreInUse(f"{store.path} is open in {', '.join(one.id for one in alive)}", hint="stop the worker first")
+    live, raw_root = locks.live_folder(store.path), raw_files.raw_folder(store.path)
     await asyncio.to_thread(durable_files.make_folder, live)
     cancelled = False
 
-    async with locks.gate(live, CLOCK, current_store_options().busy_timeout_seconds), Meter("copying rows") as meter:
+    async with (
+        locks.gate(live, CLOCK, store.settings.storage.busy_timeout_seconds),
+        Meter("copying rows") as meter,
+    ):
         copying = asyncio.create_task(
             asyncio.to_thread(
                 salvage.salvage,
-                store,
+                store.path,
                 path,
                 raw_root,
                 iso(now),
-                backups=backup.list_backups(store)[::-1],
+                backups=backup.list_backups(store.path)[::-1],
                 progress=meter,
                 is_cancelled=lambda: cancelled,
             )
@@ -258,7 +285,7 @@ async def _salvage(store: Path, to: Path | None, *, replace: bool) -> SalvageOut
             raise
         previous = None
         if replace:
-            restored = await asyncio.to_thread(backup.restore, path, store, live, now, force=True)
+            restored = await asyncio.to_thread(backup.restore, path, store.path, live, now, force=True)
             previous = restored.previous
             if to is None:
                 path.unlink(missing_ok=True)

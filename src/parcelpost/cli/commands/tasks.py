@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, After, AsJson, Limit, StorePath, Yes, command_line, with_settings
+from parcelpost.cli.options import (
+    After,
+    AsJson,
+    ConfigOption,
+    Limit,
+    SetOption,
+    StoreContext,
+    StoreOption,
+    Yes,
+    command_line,
+    store_context,
+)
 from parcelpost.cli.output import Cell, count, fields, moment, print_json, print_lines
 from parcelpost.cli.selection import DefaultListGroup, DryRun, Everything, Reason, TaskIds, Unsynced, with_filters
 from parcelpost.model import TaskInfo
@@ -41,12 +51,20 @@ _OPTIONAL_COLUMNS = ("priority", "retries", "state", "updated", "county", "platf
 
 
 def list_tasks(
-    which: Selection, limit: Limit = 100, after: After = 0, store: StorePath = DEFAULT_STORE, as_json: AsJson = False
+    which: Selection,
+    limit: Limit = 100,
+    after: After = 0,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """List tasks in the order stored."""
     from parcelpost.cli import context
     from parcelpost.cli.paging import ListSpec, print_list
     from parcelpost.storage.admin import tasks_page
+
+    store = store_context(store_path, config, set_)
 
     async def read(database: LocalDatabase, most: int, after: int) -> Sequence[TaskInfo]:
         return await database.read(tasks_page, which, most, after)
@@ -57,13 +75,16 @@ def list_tasks(
 
 def show_task(
     task_id: Annotated[str, typer.Argument(help="Its id.", metavar="TASK_ID")],
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one task: what was ordered, what has happened to it, and what became of its result."""
     from parcelpost.cli import context
     from parcelpost.cli.task_history import task_history
 
+    store = store_context(store_path, config, set_)
     found = context.run_async(
         store, task_history(store, task_id, f"list them with '{command_line('tasks list', store)}'")
     )
@@ -89,14 +110,14 @@ def _task_document(found: TaskHistory) -> dict[str, Any]:
     return structs.asdict(found.task) | more | {"result": result}
 
 
-def _task_lines(found: TaskHistory, store: Path) -> Iterator[str]:
+def _task_lines(found: TaskHistory, store: StoreContext) -> Iterator[str]:
     yield from fields(_task_facts(found, store))
     yield ""
     yield "History"
     yield from fields((f"  {moment(step.at)}", step.what) for step in found.history)
 
 
-def _task_facts(found: TaskHistory, store: Path) -> Iterator[tuple[str, Cell]]:
+def _task_facts(found: TaskHistory, store: StoreContext) -> Iterator[tuple[str, Cell]]:
     from msgspec.json import encode
 
     from parcelpost.cli.commands.results import delivery_text
@@ -166,7 +187,9 @@ def retry_tasks(
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Let failed and expired tasks start anew, as if they had just come in; what waits for another try is tried now.
@@ -178,6 +201,7 @@ def retry_tasks(
     from parcelpost.model import TaskStatus
     from parcelpost.storage.admin import RETRY_TASKS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=RETRY_TASKS,
         noun="task",
@@ -201,7 +225,9 @@ def reject_tasks(
     reason: Reason = "rejected",
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Let pending tasks end as failed, undone. Where they came from an upstream, it is told. Asks first."""
@@ -209,6 +235,7 @@ def reject_tasks(
     from parcelpost.cli.selection import require_selection
     from parcelpost.storage.admin import REJECT_TASKS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=REJECT_TASKS,
         noun="task",
@@ -229,7 +256,9 @@ def delete_tasks(
     unsynced: Unsynced = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove tasks with their results, pages, screenshots and logs. Asks first.
@@ -243,6 +272,7 @@ def delete_tasks(
     from parcelpost.cli.selection import require_selection
     from parcelpost.storage.admin import DELETE_TASKS, Flags
 
+    store = store_context(store_path, config, set_)
     asked = BulkAction(
         operation=DELETE_TASKS,
         noun="task",
@@ -291,8 +321,8 @@ app = typer.Typer(
       parcelpost tasks retry --status failed --platform vgsi
     """,
 )
-app.command("list", epilog=LIST_EXAMPLES)(with_settings(with_filters(list_tasks)))
-app.command("show", epilog=SHOW_EXAMPLES)(with_settings(show_task))
-app.command("retry", epilog=RETRY_EXAMPLES)(with_settings(with_filters(retry_tasks)))
-app.command("reject", epilog=REJECT_EXAMPLES)(with_settings(with_filters(reject_tasks)))
-app.command("delete", epilog=DELETE_EXAMPLES)(with_settings(with_filters(delete_tasks)))
+app.command("list", epilog=LIST_EXAMPLES)(with_filters(list_tasks))
+app.command("show", epilog=SHOW_EXAMPLES)(show_task)
+app.command("retry", epilog=RETRY_EXAMPLES)(with_filters(retry_tasks))
+app.command("reject", epilog=REJECT_EXAMPLES)(with_filters(reject_tasks))
+app.command("delete", epilog=DELETE_EXAMPLES)(with_filters(delete_tasks))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from parcelpost.cli.options import DEFAULT_STORE, AsJson, StorePath
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreContext, StoreOption, store_context
 from parcelpost.cli.output import print_json, print_lines
 from parcelpost.errors import InvalidInput
 
@@ -29,7 +28,9 @@ def top(
         float, typer.Option("--interval", metavar="SECONDS", min=0.2, max=3_600, help="Time between updates.")
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print everything once and exit.")] = False,
-    store: StorePath = DEFAULT_STORE,
+    store_path: StoreOption = None,
+    config: ConfigOption = None,
+    set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a live screen of the worker: problems, queue, outbox, sync, rates, slots, platforms, browsers, errors.
@@ -38,6 +39,7 @@ def top(
     """
     from parcelpost.cli import context
 
+    store = store_context(store_path, config, set_)
     if once or as_json:
         from parcelpost.cli.top.data import read_once
         from parcelpost.cli.top.frame import printed_frame
@@ -55,7 +57,7 @@ def top(
         raise typer.Exit(code)
 
 
-async def _live(store: Path, interval: float) -> int:
+async def _live(store: StoreContext, interval: float) -> int:
     from parcelpost.cli.top.screen import LiveScreen, can_draw, open_console
 
     if not sys.stdout.isatty() or not can_draw(os.environ):

@@ -92,7 +92,7 @@ def _same_records(here: Mapping[str, _StoredRecord], there: Mapping[str, list[_S
 
 async def _at_worker(files: DemoFiles) -> Mapping[str, _StoredRecord]:
     """By task; each record of a list has a task of its own."""
-    root = raw_folder(files.store)
+    root = raw_folder(files.store.path)
     found: dict[str, _StoredRecord] = {}
     pages: dict[str, str | None] = {}
     async with open_for_reading(files.store) as database:

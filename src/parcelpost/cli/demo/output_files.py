@@ -12,10 +12,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from parcelpost.cli.commands.export_run import ExportOrder, run_export
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import count, fields, table
 from parcelpost.errors import InvalidInput
 from parcelpost.export import Format
 from parcelpost.export.exporter import plan_export
+from parcelpost.settings import Settings
 from parcelpost.storage.export_queries import ExportFilter
 
 
@@ -39,8 +41,8 @@ class DemoFiles(Struct, frozen=True):
         return self.folder / "gateway" / "raw"
 
     @property
-    def store(self) -> Path:
-        return self.folder / "worker" / "parcelpost.db"
+    def store(self) -> StoreContext:
+        return StoreContext(self.folder / "worker" / "parcelpost.db", Settings())
 
     @property
     def parcels(self) -> Path:
@@ -58,11 +60,11 @@ class DemoFiles(Struct, frozen=True):
         hint = "name another folder with --dir"
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.store.exists() or self.ledger.exists():
+            if self.store.path.exists() or self.ledger.exists():
                 raise InvalidInput(f"there is a demo in {self.folder} already", hint=hint)
             if any(self.folder.iterdir()):
                 raise InvalidInput(f"there is something in {self.folder} already", hint=hint)
-            for part in (self.ledger, self.store):
+            for part in (self.ledger, self.store.path):
                 part.parent.mkdir(mode=0o700)
         except FileExistsError:
             raise InvalidInput(f"{self.folder} is not a folder", hint=hint) from None
@@ -84,7 +86,7 @@ class DemoFiles(Struct, frozen=True):
         if all_stay:
             logs = ", ".join(str(self.log(name)) for name in ("county", "add", "gateway", "worker"))
             pairs += [
-                ("worker's store", f"{self.store}, pages in {self.store.parent / 'data'}"),
+                ("worker's store", f"{self.store.path}, pages in {self.store.path.parent / 'data'}"),
                 ("gateway's ledger", f"{self.ledger}, pages in {self.raw}"),
                 ("what it was given", f"{self.counties}, {self.tasks}"),
                 ("logs", logs),
@@ -134,7 +136,7 @@ LIENS = Sheet(
 )
 
 
-async def save_sheets(store: Path, folder: Path) -> None:
+async def save_sheets(store: StoreContext, folder: Path) -> None:
     """parcels.csv and liens.csv. Raises ParcelpostError."""
     what = plan_export(f"{folder}/", Format.CSV, None)
     await run_export(store, ExportOrder(what=what, wanted=ExportFilter(), receiver="", replace=True))

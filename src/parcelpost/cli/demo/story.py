@@ -129,7 +129,7 @@ class Story:
         self._websites = start_websites(files, parcels)
         place = ["--database", str(files.ledger), "--raw", str(files.raw), "--port", str(self._port)]
         self._gateway = Child(["gateway", "serve", *place], _GATEWAY_SETTINGS, files.log("gateway"))
-        wanted = ["--gateway", self.url, "--store", str(files.store), "--until-empty"]
+        wanted = ["--gateway", self.url, "--store", str(files.store.path), "--until-empty"]
         counties = {"fetch.counties_file": str(files.counties)}
         self._worker = Child(["run", *wanted], {**_WORKER_SETTINGS, **counties}, files.log("worker"))
         adding = ["gateway", "add", str(files.tasks), "--database", str(files.ledger)]
@@ -181,7 +181,7 @@ class Story:
         self._tasks = count_tasks(self.files)
 
     async def _begin(self) -> None:
-        async with LocalPersistenceManager.open(self.files.store, clock=CLOCK, worker="cli"):
+        async with LocalPersistenceManager.open(self.files.store.path, clock=CLOCK, worker="cli"):
             pass  # makes it, so that it can be looked at from the start
         await self._adder.start()
         await self._adder.finish()

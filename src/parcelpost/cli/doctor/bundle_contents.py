@@ -196,7 +196,7 @@ async def store_state(case: CheckContext, scrub: Scrubber) -> Any:
         "write_ahead_log_bytes": case.wal_bytes,
         "backups": [
             {"bytes": about.st_size, "age_seconds": round(CLOCK.now().timestamp() - about.st_mtime)}
-            for about in (path.stat() for path in backup.list_backups(case.store))
+            for about in (path.stat() for path in backup.list_backups(case.store.path))
         ],
         "open_in": len(alive),
         "left_by_dead": len(dead),

@@ -15,6 +15,7 @@ from parcelpost.cli.context import CLOCK
 from parcelpost.cli.doctor import environment_checks, store_checks
 from parcelpost.cli.doctor.report import CheckContext, CheckResult, CheckState, Report, report_line
 from parcelpost.cli.health.store_status import Problem
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import ParcelpostError, StoreCorrupt
 from parcelpost.settings.sources import Diagnosis
@@ -57,14 +58,20 @@ _CHECKS = (
 )
 
 
-def make_context(store: Path, found: Diagnosis, *, deep: bool) -> CheckContext:
-    wal = store.with_name(store.name + "-wal")
+def make_context(path: Path, found: Diagnosis, *, config: Path | None = None, deep: bool) -> CheckContext:
+    wal = path.with_name(path.name + "-wal")
     try:
         wal_bytes = wal.stat().st_size
     except OSError:
         wal_bytes = 0
     seconds = _DEEP_SECONDS if deep else _SECONDS
-    return CheckContext(store=store, found=found, deep=deep, wal_bytes=wal_bytes, limit_seconds=seconds)
+    return CheckContext(
+        store=StoreContext(path, found.partly, config),
+        found=found,
+        deep=deep,
+        wal_bytes=wal_bytes,
+        limit_seconds=seconds,
+    )
 
 
 async def run_checks(case: CheckContext) -> Report:
@@ -83,7 +90,7 @@ async def run_checks(case: CheckContext) -> Report:
         warnings=len(problems) - wrong,
         at=CLOCK.now(),
         version=__version__,
-        store=str(case.store),
+        store=str(case.store.path),
         checks=found,
     )
 
@@ -124,7 +131,7 @@ async def _run_with_timeout(check: _Check, case: CheckContext) -> list[CheckResu
     except ParcelpostError as error:
         return [_unfinished_check(check, str(error), error.hint)]
     except OSError as error:
-        meant = os_error(error, Path(error.filename or case.store))
+        meant = os_error(error, Path(error.filename or case.store.path))
         return [_unfinished_check(check, str(meant), meant.hint)]
     except Exception as error:  # noqa: BLE001 - a bug of ours in one check hides what the others find
         text = f"{type(error).__name__} {error!s:.200}"

@@ -311,7 +311,7 @@ def _delivery(found: Overview) -> str:
     last = found.sync.last_upload
     when = f"the last delivery was {age((CLOCK.now() - last.at).total_seconds())} ago" if last else "no delivery yet"
     away = f"; the last try failed: {found.sync.away.reason}" if found.sync.away else ""
-    slow = f"; {overview.slow_text(found.sync.slow, CLOCK.now())}" if found.sync.slow else ""
+    slow = f"; {overview.slow_text(found.sync.upstream, found.sync.slow, CLOCK.now())}" if found.sync.slow else ""
     return printable(f"{outbox_text(found.queue)}; {when}{away}{slow}")
 
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 
 from msgspec import Struct
 
 from parcelpost.cli.health.store_status import Problem
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.output import count, print_lines, printable, terminal_width, wrapped
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import Diagnosis
@@ -26,7 +26,7 @@ class CheckState(StrEnum):
 class CheckContext(Struct, frozen=True, kw_only=True):
     """What is to be examined."""
 
-    store: Path
+    store: StoreContext
     found: Diagnosis
     deep: bool
     wal_bytes: int

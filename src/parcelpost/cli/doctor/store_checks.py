@@ -16,7 +16,10 @@ from parcelpost.cli.context import CLOCK, open_for_reading, require_store
 from parcelpost.cli.doctor.report import CheckContext, CheckResult
 from parcelpost.cli.health.integrity import count_orphans, damage_text, damaged_problem, open_problem, page_problems
 from parcelpost.cli.health.store_status import Problem
-from parcelpost.cli.options import store_command
+from parcelpost.cli.options import (
+    StoreContext,
+    store_command,
+)
 from parcelpost.cli.output import count, size
 from parcelpost.errors import StoreCorrupt, StoreError
 from parcelpost.storage import backup, locks, migrations, raw_files
@@ -34,17 +37,19 @@ _ORPHAN_AGE = timedelta(days=1)
 async def check_opening(case: CheckContext) -> list[CheckResult]:
     store = case.store
     try:
-        if not store.exists() and not backup.list_backups(store):
+        if not store.path.exists() and not backup.list_backups(store.path):
             return [
-                CheckResult("store", f"there is none at {store} yet: the first task or worker makes it", skipped=True)
+                CheckResult(
+                    "store", f"there is none at {store.path} yet: the first task or worker makes it", skipped=True
+                )
             ]
         async with open_for_reading(store) as database:
             version = await database.read(migrations.version)
     except (StoreError, OSError) as error:
-        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store))
+        meant = error if isinstance(error, StoreError) else os_error(error, Path(error.filename or store.path))
         problem = await asyncio.to_thread(open_problem, store, meant, until_over(case))
         return [CheckResult("store", "", [problem])]
-    return [CheckResult("store", f"{store} opens; its schema is version {version}, as this program has it")]
+    return [CheckResult("store", f"{store.path} opens; its schema is version {version}, as this program has it")]
 
 
 def until_over(case: CheckContext) -> Callable[[], bool]:
@@ -81,7 +86,9 @@ async def check_pages(case: CheckContext) -> list[CheckResult]:
     """Of undelivered results; and those that no result names. Both up to a number, unless deep."""
     day_before = (CLOCK.now() - _ORPHAN_AGE).timestamp()
     async with open_for_reading(case.store) as database:
-        wrong, looked_at = await page_problems(database, deep=case.deep, most=None if case.deep else _MOST_PAGES)
+        wrong, looked_at = await page_problems(
+            case.store, database, deep=case.deep, most=None if case.deep else _MOST_PAGES
+        )
         orphans = await count_orphans(database, before=day_before, most=None if case.deep else _MOST_FILES)
     problems = wrong[:_SHOWN]
     if len(wrong) > _SHOWN:
@@ -96,18 +103,18 @@ async def check_pages(case: CheckContext) -> list[CheckResult]:
 
 
 async def check_wal(case: CheckContext) -> list[CheckResult]:
-    if not case.store.exists():
+    if not case.store.path.exists():
         return []
     if case.wal_bytes <= _LARGE_WAL_BYTES:
         return [CheckResult("space", f"write-ahead log {size(case.wal_bytes)}")]
     clean = store_command("clean", case.store)
-    what = f"the write-ahead log {case.store}-wal has {size(case.wal_bytes)}"
+    what = f"the write-ahead log {case.store.path}-wal has {size(case.wal_bytes)}"
     remedy = f"end what reads the store all the time (an SQLite shell?); a worker, or '{clean}', then writes it back"
     return [CheckResult("space", "", [Problem(what, remedy, "space", clean, warning=True)])]
 
 
 async def check_newest_backup(case: CheckContext) -> list[CheckResult]:
-    found = backup.list_backups(case.store)
+    found = backup.list_backups(case.store.path)
     if not found:
         return []
     wrong = await asyncio.to_thread(backup.problem, found[-1], deep=case.deep, is_over=until_over(case))
@@ -124,7 +131,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 async def check_permissions(case: CheckContext) -> list[CheckResult]:
     try:
-        require_store(case.store)
+        require_store(case.store.path)
     except (StoreError, OSError):  # that is told already, and another program's file is none of our business
         return []
     seen = list(islice(_store_files(case.store), _MOST_ENTRIES))
@@ -139,9 +146,9 @@ async def check_permissions(case: CheckContext) -> list[CheckResult]:
 _Entry = tuple[Path, os.stat_result]
 
 
-def _store_files(store: Path) -> Iterator[_Entry]:
+def _store_files(store: StoreContext) -> Iterator[_Entry]:
     """The store's own files and folders, as far as they are there. Links are not followed."""
-    tops = [store, *(store.with_name(store.name + end) for end in ("-wal", "-shm"))]
+    tops = [store.path, *(store.path.with_name(store.path.name + end) for end in ("-wal", "-shm"))]
     for top in (*tops, *_folders(store)):
         for path in (top, *_below(top)):
             try:
@@ -150,8 +157,8 @@ def _store_files(store: Path) -> Iterator[_Entry]:
                 continue
 
 
-def _folders(store: Path) -> tuple[Path, ...]:
-    return locks.live_folder(store), raw_files.raw_folder(store), store.parent / "backups"
+def _folders(store: StoreContext) -> tuple[Path, ...]:
+    return locks.live_folder(store.path), raw_files.raw_folder(store.path), store.path.parent / "backups"
 
 
 def _below(top: Path) -> Iterator[Path]:
@@ -159,26 +166,26 @@ def _below(top: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in (*folders, *files))
 
 
-def _open_to_others(store: Path, seen: Iterable[_Entry]) -> list[Problem]:
+def _open_to_others(store: StoreContext, seen: Iterable[_Entry]) -> list[Problem]:
     wide = [path for path, about in seen if not stat.S_ISLNK(about.st_mode) and about.st_mode & _OTHERS]
     if not wide:
         return []
     tops = sorted({_top(store, path) for path in wide})
-    own = f" {shlex.quote(str(store))}*" if any(_is_sqlites(store, path) for path in tops) else ""
+    own = f" {shlex.quote(str(store.path))}*" if any(_is_sqlites(store, path) for path in tops) else ""
     others = [shlex.quote(str(path)) for path in tops if not _is_sqlites(store, path)]
     command = " ".join((f"chmod -R go-rwx{own}", *others))
     what = f"others may use {count(len(wide), 'file or folder', 'files and folders')} of the store: {_names(wide)}"
     return [Problem(what, f"run '{command}'", "store", command)]
 
 
-def _top(store: Path, path: Path) -> Path:
+def _top(store: StoreContext, path: Path) -> Path:
     """The folder of the store's that it is in, or itself."""
     return next((folder for folder in _folders(store) if folder == path or folder in path.parents), path)
 
 
-def _is_sqlites(store: Path, path: Path) -> bool:
+def _is_sqlites(store: StoreContext, path: Path) -> bool:
     """The file and what SQLite has beside it, which comes and goes."""
-    return path.name in (store.name, f"{store.name}-wal", f"{store.name}-shm")
+    return path.name in (store.path.name, f"{store.path.name}-wal", f"{store.path.name}-shm")
 
 
 def _names(paths: list[Path]) -> str:
@@ -186,9 +193,9 @@ def _names(paths: list[Path]) -> str:
     return ", ".join(map(str, paths[:_SHOWN])) + more
 
 
-def _owned_by_others(store: Path, seen: Iterable[_Entry]) -> list[Problem]:
+def _owned_by_others(store: StoreContext, seen: Iterable[_Entry]) -> list[Problem]:
     """As after a command that was run as root."""
-    owner = store.stat().st_uid
+    owner = store.path.stat().st_uid
     strange = [path for path, about in seen if about.st_uid != owner]
     if not strange:
         return []
@@ -205,9 +212,9 @@ def _user(number: int) -> str:
         return str(number)
 
 
-def _open_folder(store: Path) -> list[Problem]:
+def _open_folder(store: StoreContext) -> list[Problem]:
     """Where everybody may write, everybody may put another file in the store's place."""
-    folder = store.resolve().parent
+    folder = store.path.resolve().parent
     mode = folder.stat().st_mode
     if not mode & stat.S_IWOTH or mode & stat.S_ISVTX:
         return []

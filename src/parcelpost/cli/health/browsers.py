@@ -7,7 +7,6 @@ import platform
 import secrets
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -15,7 +14,9 @@ from parcelpost.cli.context import CLOCK
 from parcelpost.cli.fetch_setup import browser_options
 from parcelpost.cli.health.overview import WorkerBrowser, browser_wait_problems, browser_waits, browsers_of
 from parcelpost.cli.health.store_status import Problem
-from parcelpost.cli.options import current_settings
+from parcelpost.cli.options import (
+    StoreContext,
+)
 from parcelpost.cli.output import count, size
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import StoreError
@@ -115,9 +116,9 @@ class BrowserReport(Struct, frozen=True, kw_only=True):
     browsers: list[WorkerBrowser]
 
 
-async def gather_browsers(store: Path) -> BrowserReport:
+async def gather_browsers(store: StoreContext) -> BrowserReport:
     """Only looks. Raises a StoreError for what cannot be looked at."""
-    settings = current_settings()
+    settings = store.settings
     browsers = await browsers_of(store)
     alive = [one for one in browsers if one.owner_lives]
     found = chromium.find(browser_options(settings))
@@ -187,8 +188,8 @@ class _Trial(Struct, frozen=True, kw_only=True):
     memory_bytes: int
 
 
-async def diagnose_browser(store: Path) -> BrowserDiagnosis:
-    settings = current_settings()
+async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
+    settings = store.settings
     options = browser_options(settings)
     found = chromium.find(options)
     problems = missing_problems(found)
@@ -241,7 +242,7 @@ async def _try_browser(found: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
         await driver.stop()
 
 
-async def _running_for(store: Path) -> list[WorkerBrowser]:
+async def _running_for(store: StoreContext) -> list[WorkerBrowser]:
     """Browsers that run for the store already; none where there is no store to be looked at."""
     try:
         return [one for one in await browsers_of(store) if one.owner_lives]

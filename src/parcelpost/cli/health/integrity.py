@@ -17,9 +17,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.cli.context import CLOCK, current_store_options, open_for_reading, openers
+from parcelpost.cli.context import CLOCK, open_for_reading, openers, store_options
 from parcelpost.cli.health.store_status import Problem
-from parcelpost.cli.options import command_line, store_command
+from parcelpost.cli.options import (
+    StoreContext,
+    command_line,
+    store_command,
+)
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import (
     MigrationEdited,
@@ -54,28 +58,29 @@ class IntegrityReport(Struct, frozen=True, kw_only=True):
     """Pages that no result names: left by a crash, or just being written."""
 
 
-async def check_store(store: Path, *, deep: bool) -> IntegrityReport:
+async def check_store(store: StoreContext, *, deep: bool) -> IntegrityReport:
     """Only looks. Damage is part of the answer; a store that cannot be opened for another reason raises."""
     pages = orphans = 0
     try:
         async with open_for_reading(store) as database:
-            problems = await _database_problems(database, deep=deep)
+            problems = await _database_problems(store, database, deep=deep)
             if not problems:
-                problems, pages = await page_problems(database, deep=deep)
+                problems, pages = await page_problems(store, database, deep=deep)
                 orphans = await count_orphans(database)
     except StoreCorrupt as error:
         problems = [damage_problem(store, str(error))]
     return IntegrityReport(ok=not problems, deep=deep, problems=problems, pages=pages, orphans=orphans)
 
 
-async def _database_problems(database: LocalDatabase, *, deep: bool) -> list[Problem]:
-    store = database.path
+async def _database_problems(store: StoreContext, database: LocalDatabase, *, deep: bool) -> list[Problem]:
     async with Meter("checking the database file"):
         found = (
-            await health.health(database, locks.live_folder(store), current_store_options(), CLOCK.now(), check=True)
+            await health.health(
+                database, locks.live_folder(store.path), store_options(store.settings), CLOCK.now(), check=True
+            )
         ).problems
         if deep and not found:
-            found = await asyncio.to_thread(file_problems, store)
+            found = await asyncio.to_thread(file_problems, store.path)
     return [damage_problem(store, damage_text(found))] if found else []
 
 
@@ -85,10 +90,10 @@ def damage_text(found: list[str]) -> str:
     return f"the database file is damaged: {'; '.join(lines[:_SHOWN])}{more}"
 
 
-def damage_problem(store: Path, what: str, restore: str = "") -> Problem:
+def damage_problem(store: StoreContext, what: str, restore: str = "") -> Problem:
     """`restore`: the command for a backup that is whole, where the newest is not."""
-    restore = restore or (store_command("restore --latest --force", store) if backup.list_backups(store) else "")
-    if salvage.can_be_read(store):
+    restore = restore or (store_command("restore --latest --force", store) if backup.list_backups(store.path) else "")
+    if salvage.can_be_read(store.path):
         command = store_command("salvage --replace", store)
         remedy = f"stop the workers, then run '{command}', which keeps all that can be read"
         return Problem(
@@ -96,14 +101,18 @@ def damage_problem(store: Path, what: str, restore: str = "") -> Problem:
         )
     if restore:
         return Problem(what, f"stop the workers, then run '{restore}'", "store", restore)
-    remedy = f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store} .recover'"
+    remedy = (
+        f"there is no backup; keep a copy of the file and save what can be read with 'sqlite3 {store.path} .recover'"
+    )
     return Problem(what, remedy, "store")
 
 
-async def page_problems(database: LocalDatabase, *, deep: bool, most: int | None = None) -> tuple[list[Problem], int]:
+async def page_problems(
+    store: StoreContext, database: LocalDatabase, *, deep: bool, most: int | None = None
+) -> tuple[list[Problem], int]:
     """Of undelivered results whose page is not there, or with `deep` not what it was; and how many were looked at."""
-    root = raw_folder(database.path)
-    _, dead = await openers(database.path)
+    root = raw_folder(store.path)
+    _, dead = await openers(store)
     looked_at, problems = 0, []
     waiting, rejected, _ = await database.read(outbox.depth)
     async with Meter("checking pages") as meter:
@@ -113,7 +122,7 @@ async def page_problems(database: LocalDatabase, *, deep: bool, most: int | None
             for entry, what in wrong:
                 now = await database.read(outbox.get, entry.task_id)
                 if now is not None and now.html_path == entry.html_path and now.synced_at is None:
-                    problems.append(_page_problem(database.path, entry, what, may_be_journalled=bool(dead)))
+                    problems.append(_page_problem(store, entry, what, may_be_journalled=bool(dead)))
             looked_at += len(named)
             meter(looked_at, waiting + rejected)
             if most is not None and looked_at >= most:
@@ -152,8 +161,8 @@ def page_sha256(path: Path) -> str | None:
     return digest.hexdigest()
 
 
-def _page_problem(store: Path, entry: OutboxEntry, what: str, *, may_be_journalled: bool) -> Problem:
-    path = raw_folder(store) / (entry.html_path or "")
+def _page_problem(store: StoreContext, entry: OutboxEntry, what: str, *, may_be_journalled: bool) -> Problem:
+    path = raw_folder(store.path) / (entry.html_path or "")
     if may_be_journalled:
         command = store_command("clean", store)
         remedy = f"run '{command}': opening the store restores what a dead worker's journal holds"
@@ -196,7 +205,7 @@ def _modified_at(page: Path) -> float:
 _MOST_TRIED = 10
 
 
-def open_problem(store: Path, error: StoreError, is_over: Callable[[], bool] = never) -> Problem:
+def open_problem(store: StoreContext, error: StoreError, is_over: Callable[[], bool] = never) -> Problem:
     if isinstance(error, StoreOutdated):
         migrate = store_command("migrate", store)
         return Problem(str(error), f"stop the workers, then run '{migrate}': a backup is made first", "store", migrate)
@@ -216,32 +225,32 @@ def open_problem(store: Path, error: StoreError, is_over: Callable[[], bool] = n
     return Problem(str(error), error.hint, "store")
 
 
-def _chmod_command(store: Path) -> str:
+def _chmod_command(store: StoreContext) -> str:
     """What lets its owner in, who asks; '' where that is not what is wrong."""
-    for path, needed in ((store.parent, stat.S_IRWXU), (store, stat.S_IRUSR | stat.S_IWUSR)):
+    for path, needed in ((store.path.parent, stat.S_IRWXU), (store.path, stat.S_IRUSR | stat.S_IWUSR)):
         try:
             about = path.stat()
         except OSError:
             return ""
         if about.st_uid == os.geteuid() and about.st_mode & needed != needed:
-            return f"chmod {'u+rwx' if path != store else 'u+rw'} {shlex.quote(str(path))}"
+            return f"chmod {'u+rwx' if path != store.path else 'u+rw'} {shlex.quote(str(path))}"
     return ""
 
 
-def damaged_problem(store: Path, what: str, is_over: Callable[[], bool] = never) -> Problem:
+def damaged_problem(store: StoreContext, what: str, is_over: Callable[[], bool] = never) -> Problem:
     """With the newest backup that is whole itself."""
-    backups = backup.list_backups(store)
+    backups = backup.list_backups(store.path)
     good = _newest_good_backup(store, is_over) if backups else None
     is_newest = good is None or good == backups[-1]
     return damage_problem(store, what, "" if good is None or is_newest else _restore_command(store, good))
 
 
-def _restore_command(store: Path, source: Path) -> str:
+def _restore_command(store: StoreContext, source: Path) -> str:
     return store_command(f"restore {shlex.quote(str(source))} --force", store)
 
 
-def _newest_good_backup(store: Path, is_over: Callable[[], bool]) -> Path | None:
-    for one in backup.candidates(store)[:_MOST_TRIED]:
+def _newest_good_backup(store: StoreContext, is_over: Callable[[], bool]) -> Path | None:
+    for one in backup.candidates(store.path)[:_MOST_TRIED]:
         try:
             if not backup.problem(one, is_over=is_over):
                 return one

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -15,7 +14,13 @@ from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers
 from parcelpost.cli.health import store_status
 from parcelpost.cli.health.integrity import damage_problem
 from parcelpost.cli.health.store_status import Pause, Problem, StoreStatus, by_severity, is_worker
-from parcelpost.cli.options import UPSTREAM_SOURCES, has_upstream, run_command, upstream_name
+from parcelpost.cli.options import (
+    UPSTREAM_SOURCES,
+    StoreContext,
+    has_upstream,
+    run_command,
+    upstream_name,
+)
 from parcelpost.cli.output import age, count, printable
 from parcelpost.clock import iso
 from parcelpost.errors import Unauthorized
@@ -62,7 +67,7 @@ def _pause_text(paused: Mapping[str, Pause]) -> str:
 _WAITING_STATUSES = frozenset({"pending", "delayed", "processing"})
 
 
-async def browser_waits(store: Path) -> list[BrowserWait]:
+async def browser_waits(store: StoreContext) -> list[BrowserWait]:
     """Recent ones, of platforms that have tasks to do. While a worker runs, only what the running ones published."""
     now = CLOCK.now()
     workers = {one.id for one in (await openers(store))[0] if is_worker(one)}
@@ -101,13 +106,13 @@ class WorkerBrowser(Struct, frozen=True, kw_only=True):
     owner_lives: bool
 
 
-async def browsers_of(store: Path) -> list[WorkerBrowser]:
+async def browsers_of(store: StoreContext) -> list[WorkerBrowser]:
     async with open_for_reading(store) as database:
         return await browsers_in(database, store)
 
 
-async def browsers_in(database: LocalDatabase, store: Path) -> list[WorkerBrowser]:
-    live = locks.live_folder(store)
+async def browsers_in(database: LocalDatabase, store: StoreContext) -> list[WorkerBrowser]:
+    live = locks.live_folder(store.path)
     states = await Browsers(database, live).all()
     return [_worker_browser(one, owner_lives=locks.is_alive(live, one.owner)) for one in states]
 
@@ -134,6 +139,8 @@ class SyncedRound(Struct, frozen=True):
 
 
 class SyncHealth(Struct, frozen=True, kw_only=True):
+    upstream: str
+    """What it is called: the gateway, or Firestore."""
     last_upload: SyncedRound | None
     last_download: SyncedRound | None
     away: Offline | None
@@ -191,7 +198,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     backup: Backup | None
 
 
-async def gather_overview(store: Path) -> Overview:
+async def gather_overview(store: StoreContext) -> Overview:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     status = await store_status.gather_status(store)
     workers = [one for one in status.open_in if store_status.is_worker(one)]
@@ -211,7 +218,7 @@ async def gather_overview(store: Path) -> Overview:
             *_not_writable(statuses),
             *denials(sync),
             *_denial_problems(sync),
-            *_idle_problems(status, workers),
+            *_idle_problems(store, status, workers),
             *browser_wait_problems(waits),
             *platform_pause_problems(status),
             *_worker_pause_problems(statuses),
@@ -248,7 +255,7 @@ async def gather_overview(store: Path) -> Overview:
     )
 
 
-async def _damage_problems(store: Path) -> list[Problem]:
+async def _damage_problems(store: StoreContext) -> list[Problem]:
     async with open_for_reading(store) as database:
         note = await WorkerState(database, CLOCK).get(DAMAGE_STATE, DamageNote)
     if note is None:
@@ -256,12 +263,13 @@ async def _damage_problems(store: Path) -> list[Problem]:
     return [damage_problem(store, "a page of the database file is damaged: results on it are not delivered")]
 
 
-async def _sync(store: Path, statuses: list[WorkerStatus]) -> SyncHealth:
+async def _sync(store: StoreContext, statuses: list[WorkerStatus]) -> SyncHealth:
     outages = [one.outages[loop] for loop in (SYNC, COLLECTOR, HEARTBEAT) for one in statuses if loop in one.outages]
     denied = next((one for one in outages if one.denied), None)
     async with open_for_reading(store) as database:
         log = SyncLog(database, CLOCK)
         return SyncHealth(
+            upstream=upstream_name(store.settings),
             denied=denied.reason if denied else "",
             remedy=(denied.remedy or Unauthorized.hint) if denied else "",
             last_upload=await _last(log, "upload", "results"),
@@ -276,10 +284,10 @@ def overview_remark(found: Overview, now: datetime) -> str:
     away, kept = found.sync.away, "everything is kept here until it is back"
     if found.workers and found.sync.slow is not None:
         failed = f"; the last try failed ({away.reason}), and {kept}" if away else ""
-        return f"; {slow_text(found.sync.slow, now)}{failed}"
+        return f"; {slow_text(found.sync.upstream, found.sync.slow, now)}{failed}"
     if found.workers and away is not None:
         since = age((now - away.since).total_seconds())
-        return f"; {upstream_name()} has been away for {since} ({away.reason}), and {kept}"
+        return f"; {found.sync.upstream} has been away for {since} ({away.reason}), and {kept}"
     busy = {name for name, counts in found.platforms.items() if counts.get("pending") or counts.get("delayed")}
     if busy and busy <= found.paused.keys():
         resume = f"parcelpost platforms resume {shlex.quote(min(busy))}"
@@ -287,9 +295,9 @@ def overview_remark(found: Overview, now: datetime) -> str:
     return ""
 
 
-def slow_text(slow: SlowUpstream, now: datetime) -> str:
+def slow_text(upstream: str, slow: SlowUpstream, now: datetime) -> str:
     since = age((now - slow.since).total_seconds())
-    return f"{upstream_name()} is slow: for {since} results have gone in smaller batches, of {slow.batch_size:,} or so"
+    return f"{upstream} is slow: for {since} results have gone in smaller batches, of {slow.batch_size:,} or so"
 
 
 async def _last(log: SyncLog, direction: str, kind: str) -> SyncedRound | None:
@@ -350,7 +358,7 @@ def _memory_problems(statuses: list[WorkerStatus]) -> list[Problem]:
     ]
 
 
-async def broken_fields(store: Path) -> list[BrokenField]:
+async def broken_fields(store: StoreContext) -> list[BrokenField]:
     """As the workers said it, not long ago."""
     async with open_for_reading(store) as database:
         statuses = await read_statuses(WorkerState(database, CLOCK))
@@ -362,7 +370,7 @@ async def broken_fields(store: Path) -> list[BrokenField]:
             for one in status.broken
         }
         pages = [await database.read(outbox.get, one.example) for one in fields.values()]
-    folder = raw_folder(store)
+    folder = raw_folder(store.path)
     return [
         BrokenField(field=one, page=str(folder / page.html_path) if page and page.html_path else None)
         for one, page in zip(fields.values(), pages, strict=True)
@@ -396,7 +404,7 @@ def broken_text(field: Broken) -> str:
 def denials(sync: SyncHealth) -> list[Problem]:
     if not sync.denied:
         return []
-    return [Problem(f"{upstream_name()} does not let us in: {sync.denied}", sync.remedy, "delivery")]
+    return [Problem(f"{sync.upstream} does not let us in: {sync.denied}", sync.remedy, "delivery")]
 
 
 def _denial_problems(sync: SyncHealth) -> list[Problem]:
@@ -408,7 +416,7 @@ def _denial_problems(sync: SyncHealth) -> list[Problem]:
         "see the gateway's own log; everything is kept here and sent when it takes results again. Should a result be at"
         " fault, that shows as soon as another one is stored"
     )
-    return [Problem(f"{upstream_name()} answers and stores nothing, for {since}: {away.reason}", remedy, "delivery")]
+    return [Problem(f"{sync.upstream} answers and stores nothing, for {since}: {away.reason}", remedy, "delivery")]
 
 
 def _offline_problems(sync: SyncHealth, workers: list[Opener]) -> list[Problem]:
@@ -418,23 +426,23 @@ def _offline_problems(sync: SyncHealth, workers: list[Opener]) -> list[Problem]:
         return []
     since = age((CLOCK.now() - away.since).total_seconds())
     remedy = "'parcelpost doctor' says what is wrong; everything is kept here and sent when it is back"
-    what = f"{upstream_name()} has not been there for {since}: {away.reason}"
+    what = f"{sync.upstream} has not been there for {since}: {away.reason}"
     return [Problem(what, remedy, "delivery", warning=True)]
 
 
-def _idle_problems(status: StoreStatus, workers: list[Opener]) -> list[Problem]:
+def _idle_problems(store: StoreContext, status: StoreStatus, workers: list[Opener]) -> list[Problem]:
     """Results of local tasks may stay here for good, where no gateway is set."""
     if workers:
         return []
     tasks, results = status.queue.pending, status.queue.unsynced
     sources = status.waiting.pending if tasks else frozenset[Source]()
     waiting = [f"{count(tasks, 'task')} to do"] if tasks else []
-    if results and (status.waiting.unsent & UPSTREAM_SOURCES or has_upstream()):
+    if results and (status.waiting.unsent & UPSTREAM_SOURCES or has_upstream(store.settings)):
         waiting.append(f"{count(results, 'result')} to deliver")
         sources |= status.waiting.unsent
     if not waiting:
         return []
-    start = run_command(Path(status.path), sources)
+    start = run_command(store, sources)
     what = f"{' and '.join(waiting)} and no worker is running"
     return [Problem(what, f"start one with '{start}'", command="" if " URL" in start else start)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -13,6 +12,7 @@ from parcelpost.cli.components import known_sites, scraper_factory
 from parcelpost.cli.context import CLOCK, open_for_reading
 from parcelpost.cli.health.overview import broken_fields
 from parcelpost.cli.health.store_status import Pause
+from parcelpost.cli.options import StoreContext
 from parcelpost.clock import iso
 from parcelpost.model import Broken
 from parcelpost.places import county_slug
@@ -83,7 +83,7 @@ class StorePlatforms(Struct, frozen=True, kw_only=True):
     broken: list[Broken] = []
 
 
-async def platforms_of_store(store: Path) -> StorePlatforms:
+async def platforms_of_store(store: StoreContext) -> StorePlatforms:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     async with open_for_reading(store) as database:
         paused = await database.read(claims.paused, iso(CLOCK.now()))

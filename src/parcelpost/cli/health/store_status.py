@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from msgspec import Struct
 
-from parcelpost.cli.context import CLOCK, Opener, current_store_options, open_for_reading, openers
+from parcelpost.cli.context import CLOCK, Opener, open_for_reading, openers, store_options
 from parcelpost.cli.health.summary import RECENT_FAILURES, failures_command, failures_remedy, failures_text
-from parcelpost.cli.options import command_line, store_command
+from parcelpost.cli.options import (
+    StoreContext,
+    command_line,
+    store_command,
+)
 from parcelpost.cli.output import age, count, size
 from parcelpost.clock import iso
 from parcelpost.model import QueueDepth
@@ -73,7 +76,7 @@ class StoreStatus(Struct, frozen=True, kw_only=True):
     left_by_dead: list[Opener]
 
 
-async def gather_status(store: Path) -> StoreStatus:
+async def gather_status(store: StoreContext) -> StoreStatus:
     """Only looks. Raises a StoreError for what cannot be looked at."""
     async with open_for_reading(store) as database:
         now = CLOCK.now()
@@ -84,7 +87,7 @@ async def gather_status(store: Path) -> StoreStatus:
         failed = await database.read(queries.failures_since, now - RECENT_FAILURES)
         from_the_future = await database.read(clock_changes.waiting, now)
         set_back = await WorkerState(database, CLOCK).get(CLOCK_STATE, ClockSetBackNote)
-        found = await health.health(database, locks.live_folder(store), current_store_options(), now)
+        found = await health.health(database, locks.live_folder(store.path), store_options(store.settings), now)
         has_unsynced_pages = await database.read(outbox.has_unsynced_raw_files)
         held = await database.read(queries.claims_by_owner)
     alive, dead = await openers(store, with_silence=True)
@@ -103,7 +106,7 @@ async def gather_status(store: Path) -> StoreStatus:
     return StoreStatus(
         well=not problems,
         problems=problems,
-        path=str(store),
+        path=str(store.path),
         schema_version=found.schema_version,
         last_change=found.last_change,
         queue=depth,
@@ -118,14 +121,14 @@ async def gather_status(store: Path) -> StoreStatus:
         artifact_bytes=found.artifact_bytes,
         newest_backup=found.newest_backup,
         newest_backup_age_seconds=found.newest_backup_age_seconds,
-        backups=[str(path) for path in backup.list_backups(store)],
+        backups=[str(path) for path in backup.list_backups(store.path)],
         open_in=alive,
         left_by_dead=dead,
     )
 
 
-def _raw_folder_problems(store: Path) -> list[Problem]:
-    problem = raw_files.missing(raw_files.raw_folder(store))
+def _raw_folder_problems(store: StoreContext) -> list[Problem]:
+    problem = raw_files.missing(raw_files.raw_folder(store.path))
     remedy = (
         "put the folder back or mount it, and delivery goes on; if the pages are lost for good, results whose page is "
         "missing can be rejected"
@@ -133,7 +136,7 @@ def _raw_folder_problems(store: Path) -> list[Problem]:
     return [Problem(f"nothing is delivered: {problem}", remedy, "store")] if problem else []
 
 
-def _space_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Problem]:
+def _space_problems(store: StoreContext, usage: Usage, alive: list[Opener]) -> list[Problem]:
     if usage.level is Level.FINE:
         return []
     may_wait = usage.level is Level.COLLECTOR_STOPS
@@ -151,7 +154,7 @@ def _space_problems(store: Path, usage: Usage, alive: list[Opener]) -> list[Prob
     return [Problem(what, f"run '{relieve}', which removes what was delivered", "space", relieve, warning=may_wait)]
 
 
-def _outbox_problems(store: Path, depth: QueueDepth) -> list[Problem]:
+def _outbox_problems(store: StoreContext, depth: QueueDepth) -> list[Problem]:
     refused = depth.rejected - depth.rejected_by_operator
     if not refused:
         return []
@@ -182,7 +185,7 @@ def _hang_problems(alive: list[Opener], held: dict[str, int]) -> list[Problem]:
     ]
 
 
-def _crash_problems(store: Path, dead: list[Opener], alive: list[Opener]) -> list[Problem]:
+def _crash_problems(store: StoreContext, dead: list[Opener], alive: list[Opener]) -> list[Problem]:
     """A worker brings back by itself, within seconds, what a sister held that died."""
     if not dead or any(map(is_worker, alive)):
         return []
@@ -205,7 +208,7 @@ def _clock_problems(waiting: Waiting, told: ClockSetBackNote | None, now: dateti
     return [Problem(what, remedy, "clock", warning=True)]
 
 
-def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
+def _backup_problems(store: StoreContext, found: health.Health) -> list[Problem]:
     if found.newest_backup_age_seconds is None:
         is_due = found.last_change and found.age_seconds > _FIRST_BACKUP_IS_DUE.total_seconds()
         what = "there is no backup yet" if is_due else ""
@@ -216,7 +219,7 @@ def _backup_problems(store: Path, found: health.Health) -> list[Problem]:
     return [Problem(what, f"run '{command}'", "backups", command, warning=True)] if what else []
 
 
-def _failure_problems(store: Path, found: Failures) -> list[Problem]:
+def _failure_problems(store: StoreContext, found: Failures) -> list[Problem]:
     if not found.are_many:
         return []
     again = f"{failures_command(store)} --yes"

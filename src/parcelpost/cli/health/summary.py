@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parcelpost.cli.options import command_line
+from parcelpost.cli.options import (
+    StoreContext,
+    command_line,
+)
 from parcelpost.cli.output import age, count, printable, size, table
 from parcelpost.model import QueueDepth, TaskStatus
 
@@ -31,12 +33,12 @@ def failures_text(found: Failures, when: str) -> str:
     return f"{found.failed:,} of {count(found.ended, 'task')} {when} failed{which}, most often: {reason}"
 
 
-def failures_remedy(store: Path) -> str:
+def failures_remedy(store: StoreContext) -> str:
     see = command_line("tasks list --status failed", store)
     return f"see them with '{see}', and once the cause is mended try them again with '{failures_command(store)}'"
 
 
-def failures_command(store: Path) -> str:
+def failures_command(store: StoreContext) -> str:
     return command_line("tasks retry --status failed", store)
 
 

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from parcelpost.cli.context import CLOCK, open_for_reading, with_store_name
 from parcelpost.cli.health.overview import Overview, WorkerBrowser, browsers_in, gather_overview
-from parcelpost.cli.options import run_command
+from parcelpost.cli.options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreNotFound
 from parcelpost.model import QueueDepth
@@ -123,7 +122,7 @@ class PacedQuery(Generic[T]):
         return self._last
 
 
-async def watch(store: Path) -> AsyncGenerator[TopData | StoreFailure, None]:
+async def watch(store: StoreContext) -> AsyncGenerator[TopData | StoreFailure, None]:
     """Yields what the store holds now, or why it cannot be read, each time it is asked. Never ends or fails."""
     since: datetime | None = None
     while True:
@@ -138,13 +137,13 @@ async def watch(store: Path) -> AsyncGenerator[TopData | StoreFailure, None]:
             yield _failure(error, store, now, since)
 
 
-async def read_once(store: Path) -> TopData:
+async def read_once(store: StoreContext) -> TopData:
     """Raises a StoreError where the store cannot be read."""
     async with aclosing(_watch_file(store)) as file:
         return await anext(file)
 
 
-async def _watch_file(store: Path) -> AsyncGenerator[TopData, None]:
+async def _watch_file(store: StoreContext) -> AsyncGenerator[TopData, None]:
     """Until another file takes its place. Raises a StoreError."""
     async with open_for_reading(store, patience=1.0) as database:
         reader = _Reader(store, database)
@@ -154,7 +153,7 @@ async def _watch_file(store: Path) -> AsyncGenerator[TopData, None]:
 
 
 class _Reader:
-    def __init__(self, store: Path, database: LocalDatabase) -> None:
+    def __init__(self, store: StoreContext, database: LocalDatabase) -> None:
         self._store = store
         self._db = database
         self._overview = PacedQuery(self._read_overview, 5.0, CLOCK)
@@ -169,7 +168,7 @@ class _Reader:
         statuses = await read_statuses(WorkerState(self._db, CLOCK))
         return TopData(
             at=now,
-            store=str(self._store),
+            store=str(self._store.path),
             start=start,
             overview=overview,
             overview_at=overview_at,
@@ -194,16 +193,16 @@ class _Reader:
         return overview, CLOCK.now(), run_command(self._store, waiting.pending | waiting.unsent)
 
 
-def _file_identity(store: Path) -> tuple[int, int] | None:
+def _file_identity(store: StoreContext) -> tuple[int, int] | None:
     """A restore puts another file in its place. None: it is gone."""
     try:
-        file = store.stat()
+        file = store.path.stat()
     except FileNotFoundError:
         return None
     return file.st_dev, file.st_ino
 
 
-def _failure(error: StoreError | OSError, store: Path, now: datetime, since: datetime) -> StoreFailure:
-    known = with_store_name(os_error(error, store) if isinstance(error, OSError) else error, store)
+def _failure(error: StoreError | OSError, store: StoreContext, now: datetime, since: datetime) -> StoreFailure:
+    known = with_store_name(os_error(error, store.path) if isinstance(error, OSError) else error, store)
     fix = f"'{run_command(store, ())}' creates it" if isinstance(known, StoreNotFound) else known.hint
     return StoreFailure(at=now, since=since, error=str(known), fix=fix)

@@ -13,7 +13,6 @@ import termios
 import tty
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.live import Live
 
 from parcelpost.cli.context import CLOCK
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.top.data import StoreFailure, TopData, watch
 from parcelpost.cli.top.frame import VIEWS, View, frame
 
@@ -97,7 +97,7 @@ _BY_SIGNAL = 128
 
 
 class LiveScreen:
-    def __init__(self, store: Path, console: Console, interval: float) -> None:
+    def __init__(self, store: StoreContext, console: Console, interval: float) -> None:
         self._store = store
         self._console = console
         self._interval = interval
