@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, get_args
 
 from docs.reference.tables import joined, sections, table
 from parcelpost.cli.main import COMMANDS
+from parcelpost.cli.options import AsJson, ConfigOption, SetOption, StoreOption
 
 HEADER = ("option", "meaning")
-_SHARED = ("--store", "--config", "--set", "--json")
-_SHARED_HELP = (
-    "The store's file; else storage.path.",
-    "The settings file. Else $PARCELPOST_CONFIG, else parcelpost.toml.",
-    "Set one setting, as in",
-    "Print one JSON document instead of text.",
-)
+_SHARED = {get_args(option)[1].help for option in (StoreOption, ConfigOption, SetOption, AsJson)}
 
 
 def commands() -> dict[str, Any]:
@@ -77,7 +72,7 @@ def _options(command: Any) -> str:
 
 
 def _is_shared(parameter: Any) -> bool:
-    return parameter.opts[0] in _SHARED and (parameter.help or "").startswith(_SHARED_HELP)
+    return parameter.help in _SHARED
 
 
 def _names(parameter: Any) -> str:
