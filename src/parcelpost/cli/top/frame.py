@@ -385,7 +385,8 @@ def _platform_state(name: str, data: TopData) -> Text:
     share = ends.failed / max(ends.ended, 1) if ends else 0.0
     if not share:
         return _cell("ok", _GOOD)
-    return _cell(f"{share:.0%} failed in 24 h", _BAD if share > _FAILING else "")
+    percent = "<1%" if share < 0.01 else f"{share:.0%}"
+    return _cell(f"{percent} failed in 24 h", _BAD if share > _FAILING else "")
 
 
 def _browsers(data: TopData, _width: int) -> Section:
@@ -418,7 +419,7 @@ _ERROR_KINDS = {
     "again": ("will retry", _WARNING),
     "refused": ("rejected", _BAD),
     "upload": ("not sent", _WARNING),
-    "download": ("no tasks", _WARNING),
+    "download": ("not received", _WARNING),
 }
 
 
