@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 
 from parcelpost.clock import SystemClock
-from parcelpost.gateway.connections import ConnectionTimeouts
 from parcelpost.gateway.server import new_loop, serve
-from parcelpost.gateway.uploads import BodyTimeout
 from parcelpost.log import make_log
 from parcelpost.settings import Settings
 from parcelpost.settings.sources import load
@@ -26,39 +23,23 @@ from tests.acceptance.forked import Forked
 ROOT = Path(__file__).parents[2]
 
 
-def a_certificate(folder: Path) -> tuple[Path, Path]:
-    """For 127.0.0.1, signed by itself; and its key."""
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1"
-    )
-    files = ["-out", str(certificate), "-keyout", str(key)]
-    subprocess.run([*command.split(), *files], check=True, capture_output=True)
-    return certificate, key
-
-
 @contextmanager
 def a_gateway(
     folder: Path,
     environment: Mapping[str, str] | None = None,
-    *,
-    patience: float = 10.0,
-    files: int = 0,
     **server: object,
 ) -> Iterator[str]:
-    """Its address. It is told to stop at the end, and must have ended well. `files`: how many it may have open."""
+    """Its address. It is told to stop at the end, and must have ended well."""
     chosen = {"port": 0, "database": folder / "gateway.db", "raw": folder / "raw", **server}
     options = [f"server.{name}={value}" for name, value in chosen.items()]
     ours, theirs = os.pipe()
     with (folder / "log").open("ab") as log:
         process = Forked(
-            str(patience),
             *options,
             folder=ROOT,
             environment={**os.environ, **(environment or {})},
             stdout=theirs,
             stderr=log.fileno(),
-            open_files=(files, files) if files else None,
             run=_serve,
         )
     os.close(theirs)
@@ -93,7 +74,7 @@ def _settings(options: list[str]) -> Settings:
     return load(config=None, environment={}, flags=flags).settings
 
 
-async def _main(patience: float, settings: Settings) -> None:
+async def _main(settings: Settings) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await serve(
@@ -103,12 +84,10 @@ async def _main(patience: float, settings: Settings) -> None:
         make_log("info", "human", sys.stderr),
         stop=stop,
         ready=lambda address: print(address, flush=True),  # noqa: T201 - for the test that started it
-        terms=ConnectionTimeouts(head=patience),
-        patience=BodyTimeout(seconds=patience),
     )
 
 
-def _serve(patience: str, *options: str) -> None:
+def _serve(*options: str) -> None:
     chosen = _settings(list(options))
-    with asyncio.Runner(loop_factory=lambda: new_loop(chosen.server)) as runner:
-        runner.run(_main(float(patience), chosen))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_main(chosen))

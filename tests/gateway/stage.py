@@ -19,7 +19,6 @@ from parcelpost.gateway.app import make_app
 from parcelpost.gateway.auth import read_tokens
 from parcelpost.gateway.context import Context, Counters
 from parcelpost.gateway.ledger.factory import open_ledger
-from parcelpost.gateway.uploads import BodyTimeout
 from parcelpost.model import Target, Task
 from parcelpost.raw_store import open_raw_store
 from parcelpost.settings.schema import ServerSettings
@@ -34,7 +33,6 @@ async def some_parts(
     environment: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     events: list[Event] | None = None,
-    patience: BodyTimeout = BodyTimeout(),
     **settings: Any,
 ) -> AsyncIterator[Context]:
     """Everything but a server."""
@@ -51,7 +49,6 @@ async def some_parts(
             emit=emit,
             tally=Counters(time),
             version="1.2.3",
-            patience=patience,
             stopping=asyncio.Event(),
         )
 

@@ -6,25 +6,19 @@ import asyncio
 import contextlib
 import gzip
 import json
-import resource
 import socket
-import ssl
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 
-from parcelpost.gateway.connections import Connections, ConnectionTimeouts
-from tests.gateway.process import ROOT, a_certificate, a_gateway, most_memory, process_at
+from tests.gateway.process import a_gateway, most_memory, process_at
 from tests.gateway.served import served
 from tests.gateway.stage import a_result
-from tests.lengths import short_and_long
 
 TOKEN = "right-token"
 ENVIRONMENT = {"PARCELPOST_WORKER_TOKENS": TOKEN}
@@ -43,10 +37,10 @@ def no_proxy() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A gateway that waits a second for what a client has begun, and its log."""
-    folder = tmp_path_factory.mktemp("impatient")
-    with a_gateway(folder, ENVIRONMENT, requests_per_second=1_000_000, patience=1) as address:
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
+    """A gateway and its log."""
+    folder = tmp_path_factory.mktemp("logged")
+    with a_gateway(folder, ENVIRONMENT, requests_per_second=1_000_000) as address:
         yield address, folder / "log"
 
 
@@ -140,9 +134,9 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1]) if answer else 0
 
 
-async def test_strange_requests_harm_nobody(impatient: tuple[str, Path]) -> None:
+async def test_strange_requests_harm_nobody(logged: tuple[str, Path]) -> None:
     bomb = gzip.compress(b"0" * 100_000_000, 1)
-    address, log = impatient
+    address, log = logged
     async with working(address) as worker:
         wrong = [exchange(address, post("/internal/results", b"[]", token=f"guess{n}")) for n in range(50)]
         assert {status(answer) for answer in await asyncio.gather(*wrong)} == {401}
@@ -159,32 +153,8 @@ async def test_strange_requests_harm_nobody(impatient: tuple[str, Path]) -> None
         assert status(await exchange(address, b"\x16\x03\x01 not http\r\n\r\n")) == 400
         await exchange(address, b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n")
         await exchange(address, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n", cut=True)
-        slow = await exchange(address, post("/internal/results", b"[", length=100))
-        assert status(slow) == 408
         await worker.goes_on()
     assert "500" not in log.read_text()
-
-
-async def test_requests_that_never_end_are_hung_up_on(impatient: tuple[str, Path]) -> None:
-    """Slowloris: headers, or a body, a byte at a time."""
-
-    async def trickle(address: str, start: bytes) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(address).port)
-        writer.write(start)
-        with contextlib.suppress(ConnectionError):
-            while not reader.at_eof():
-                writer.write(b"x")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(0.1):
-                        await reader.read(1_000)
-        writer.transport.abort()
-
-    starts = [b"GET /internal/work HTTP/1.1\r\nX-Slow: ", post("/internal/results", b"[", length=1_000_000), b""]
-    starts.append(post("/internal/results", b"[", length=1_000_000, token="wrong").replace(b"close", b"keep-alive"))
-    address, _ = impatient
-    async with working(address) as worker:
-        await asyncio.gather(*(trickle(address, start) for start in starts for _ in range(25)))
-        await worker.goes_on()
 
 
 CHUNKED = b"POST /internal/results HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
@@ -277,96 +247,6 @@ async def test_a_trailer_does_not_say_who_asks(tmp_path: Path) -> None:
         address, asked = gateway.address, CHUNKED + b"Connection: close\r\n"
         assert status(await exchange(address, asked + b"\r\n" + trailer)) == 401
         assert status(await exchange(address, asked + f"X-Worker-Token: {TOKEN}\r\n\r\n".encode() + trailer)) == 200
-
-
-def test_unfinished_heads_are_bounded_together() -> None:
-    class Aborted:
-        def abort(self) -> None:
-            closed.append(self)
-
-    class Guest:
-        transport: Any = Aborted()
-
-    closed: list[Aborted] = []
-    connections = Connections(100, ConnectionTimeouts(), most_unfinished=100)
-    guests = [Guest() for _ in range(5)]
-    for guest in guests:
-        guest.transport = Aborted()
-        connections.opened(guest, 0.0)
-        connections.unfinished(guest, 30)
-    assert closed == [guest.transport for guest in guests[:2]]
-    connections.busy(guests[2])
-    connections.unfinished(guests[3], 60)
-    assert len(closed) == 2
-
-
-SILENT = """
-import socket, sys
-port, number = int(sys.argv[1]), int(sys.argv[2])
-held = []
-for _ in range(number):
-    held.append(socket.create_connection(("127.0.0.1", port)))
-print(len(held), flush=True)
-sys.stdin.read()
-"""
-
-
-async def _crowd(address: str, number: int) -> asyncio.subprocess.Process:
-    """A process that holds so many connections and says nothing."""
-    command = [sys.executable, "-c", SILENT, str(urlsplit(address).port), str(number)]
-    pipe = asyncio.subprocess.PIPE
-    crowd = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, cwd=ROOT)
-    assert crowd.stdout is not None
-    assert int(await crowd.stdout.readline()) == number
-    return crowd
-
-
-async def _leave(crowd: asyncio.subprocess.Process) -> None:
-    assert crowd.stdin is not None
-    crowd.stdin.close()
-    await crowd.wait()
-
-
-@pytest.mark.slow
-@short_and_long("connections", (2_000,), (10_000,))
-async def test_connections_that_say_nothing_keep_nobody_out(tmp_path: Path, connections: int) -> None:
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    number = min(connections, limit - 200)
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000) as address:
-        async with working(address) as worker:
-            crowd = await _crowd(address, number)
-            try:
-                await worker.goes_on(20)
-                async with httpx2.AsyncClient(timeout=60) as newcomer:
-                    assert (await newcomer.get(f"{address}/health")).status_code == 200
-            finally:
-                await _leave(crowd)
-
-
-async def test_where_few_files_may_be_open_the_oldest_silent_connection_gives_way(tmp_path: Path) -> None:
-    with a_gateway(tmp_path, ENVIRONMENT, requests_per_second=1_000_000, files=200) as address:
-        async with working(address) as worker:
-            crowd = await _crowd(address, 300)
-            try:
-                await worker.goes_on()
-                async with httpx2.AsyncClient(timeout=60) as newcomer:
-                    for _ in range(5):
-                        assert (await newcomer.get(f"{address}/health")).status_code == 200
-            finally:
-                await _leave(crowd)
-
-
-async def test_with_tls_too_those_that_never_greet_give_way(tmp_path: Path) -> None:
-    certificate, key = a_certificate(tmp_path)
-    context = ssl.create_default_context(cafile=str(certificate))
-    with a_gateway(tmp_path, ENVIRONMENT, files=200, tls_certificate=certificate, tls_key=key) as address:
-        crowd = await _crowd(address, 300)
-        try:
-            for _ in range(5):
-                async with httpx2.AsyncClient(verify=context, timeout=60) as newcomer:
-                    assert (await newcomer.get(f"{address}/health")).status_code == 200
-        finally:
-            await _leave(crowd)
 
 
 async def test_an_answer_that_nobody_reads_ends_with_its_connection(usual: tuple[str, int]) -> None:

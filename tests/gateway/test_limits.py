@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator
@@ -14,7 +13,6 @@ import zstandard
 from parcelpost.clock import ManualClock
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.limits import RateLimiter
-from parcelpost.gateway.uploads import BodyTimeout
 from tests.gateway.stage import PAGE, a_client, a_form, some_parts
 
 WORK = "/internal/work?platforms=echo"
@@ -136,14 +134,3 @@ async def test_pages_of_several_members_are_one_page(tmp_path: Path) -> None:
     form["files"] = {"file": ("p", b"".join(halves), "application/gzip")}
     async with some_parts(tmp_path) as parts, a_client(parts) as client:
         assert (await client.post("/internal/raw-files", **form)).status_code == 200
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
-    async def body() -> AsyncIterator[bytes]:
-        yield b"["
-        await asyncio.Event().wait()
-
-    async with some_parts(tmp_path, patience=BodyTimeout(seconds=0.05)) as parts, a_client(parts) as client:
-        for path in ("/internal/results", "/internal/heartbeat"):
-            answer = await client.post(path, content=body())
-            assert (answer.status_code, answer.headers["connection"]) == (408, "close")

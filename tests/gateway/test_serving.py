@@ -1,4 +1,4 @@
-"""The gateway as it is served: the worker's own client against it, TLS, and a stop that loses no answer."""
+"""The gateway as it is served: the worker's own client against it, and a stop that loses no answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import hashlib
 import signal
 import socket
 import sqlite3
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -33,7 +32,7 @@ from parcelpost.model import Signal
 from parcelpost.settings.schema import GatewaySettings, ServerSettings, Settings
 from parcelpost.settings.secrets import without_password
 from parcelpost.upstream.gateway import GatewayClient
-from tests.gateway.process import a_certificate, a_gateway
+from tests.gateway.process import a_gateway
 from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_parts
 from tests.upstream.making import a_beat, an_end, an_entry
 
@@ -125,8 +124,6 @@ async def test_an_address_in_use_is_a_matter_of_settings(tmp_path: Path) -> None
     "server",
     [
         {"host": "0.0.0.0"},
-        {"tls_certificate": "here"},
-        {"tls_certificate": "nowhere.pem", "tls_key": "nowhere.pem"},
         {"raw": "s3://"},
         {"worker_tokens_file": "nowhere"},
         {"host": "no.such.host.invalid", "worker_tokens_file": "nowhere"},
@@ -138,15 +135,6 @@ async def test_settings_that_cannot_be_served_are_refused(tmp_path: Path, server
             pass
 
 
-@pytest.mark.parametrize("missing", ["tls_certificate", "tls_key"])
-async def test_a_tls_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
-    certificate, key = a_certificate(tmp_path)
-    files = {"tls_certificate": str(certificate), "tls_key": str(key), missing: str(tmp_path / "nowhere.pem")}
-    with pytest.raises(InvalidSettings, match=rf"server\.{missing} .*nowhere\.pem cannot be read: No such file"):
-        async with served(tmp_path, **files):
-            pass
-
-
 async def test_a_form_that_makes_no_sense_is_answered_and_nothing_else_is_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -155,15 +143,6 @@ async def test_a_form_that_makes_no_sense_is_answered_and_nothing_else_is_said(
         answer = await client.post(f"{address}/internal/raw-files", content=b"no form at all", headers=headers)
     assert answer.status_code == 400
     assert [record.name for record in caplog.records if "multipart" in record.name] == []
-
-
-async def test_it_speaks_tls_with_a_certificate(tmp_path: Path) -> None:
-    certificate, key = a_certificate(tmp_path)
-    async with served(tmp_path, tls_certificate=str(certificate), tls_key=str(key)) as (address, _, _):
-        assert address.startswith("https://")
-        context = ssl.create_default_context(cafile=str(certificate))
-        async with httpx2.AsyncClient(verify=context) as client:
-            assert (await client.get(f"{address}/health")).status_code == 200
 
 
 @pytest.mark.parametrize(

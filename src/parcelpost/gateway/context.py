@@ -14,7 +14,6 @@ from parcelpost.clock import Clock
 from parcelpost.events import Emit
 from parcelpost.gateway.auth import Tokens
 from parcelpost.gateway.ledger.base import Ledger
-from parcelpost.gateway.uploads import BodyTimeout
 from parcelpost.model import Task
 from parcelpost.raw_store import RawStore
 from parcelpost.settings.schema import ServerSettings
@@ -92,7 +91,6 @@ class Context(Struct, frozen=True, kw_only=True):
     emit: Emit
     tally: Counters
     version: str
-    patience: BodyTimeout = BodyTimeout()
     stopping: asyncio.Event
     """Set when the gateway is told to stop: an answer that goes on for long ends then."""
     platforms: Platforms | None = None

@@ -32,7 +32,6 @@ _DESCRIPTIONS = {
     401: "A token is needed, or the one given is not known",
     403: "It is not of this machine, and there are no tokens",
     404: "There is no such thing",
-    408: "The body came too slowly",
     413: "The body is too large",
     415: "The body is packed in a way that is not understood",
     421: "The request is for a gateway with another ledger",
@@ -42,7 +41,7 @@ _DESCRIPTIONS = {
     503: "Not now: the ledger or the store of raw files is away",
 }
 _WORKER_ERRORS = (400, 401, 403, 429, 503)
-BODY_ERRORS = (408, 413, 415)
+BODY_ERRORS = (413, 415)
 """What may be wrong with a body."""
 
 Schema = dict[str, Any]

@@ -7,33 +7,46 @@ import contextlib
 import ipaddress
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from parcelpost import __version__
 from parcelpost.clock import Clock
-from parcelpost.errors import AddressNotFree, InvalidSettings, TooFewFiles
+from parcelpost.errors import AddressNotFree, TooFewFiles
 from parcelpost.events import Emit, GatewayStarted, GatewayStopped
 from parcelpost.gateway.app import make_app
 from parcelpost.gateway.auth import check_tokens, read_tokens
-from parcelpost.gateway.connections import Connections, ConnectionTimeouts, connection_class, tls_protocol
 from parcelpost.gateway.context import Context, Counters, Platforms
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.maintenance import Maintenance
-from parcelpost.gateway.uploads import BodyTimeout
+from parcelpost.protocol.payloads import error_body
 from parcelpost.raw_store import open_raw_store, remove_leftovers
 from parcelpost.settings import Settings
 from parcelpost.settings.schema import ServerSettings
 from parcelpost.settings.secrets import without_password
 from parcelpost.system import raise_file_limit, stop_listening
 
-_MOST_WAITING = 4_096
-_FEWEST_FILES = 128
+_MAX_BACKLOG = 4_096
+_MIN_OPEN_FILES = 128
 GRACE_SECONDS = 30
-_CHECK_SECONDS = 0.5
+_KEEP_ALIVE_SECONDS = 75
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of a request's line and headers, of its trailers, and of what stands between two chunks."""
+_STEP_BYTES = 16 * 1024
+_MAX_HEADERS = 100
+_MAX_PIPELINED = 100
+_HEAD_TOO_LARGE_BODY = error_body(
+    "HEAD_TOO_LARGE",
+    f"request line and headers are limited to {MAX_HEAD_BYTES // 1024} KiB and {_MAX_HEADERS} headers",
+    "",
+)
+_HEAD_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_HEAD_TOO_LARGE_BODY), _HEAD_TOO_LARGE_BODY)
+)
 
 
 async def serve(
@@ -45,8 +58,6 @@ async def serve(
     stop: asyncio.Event,
     ready: Callable[[str], None],
     watch: Callable[[Maintenance], None] = lambda _: None,
-    terms: ConnectionTimeouts = ConnectionTimeouts(),
-    patience: BodyTimeout = BodyTimeout(),
     platforms: Platforms | None = None,
 ) -> None:
     """Serves until `stop` is set, then answers what it has begun. `ready` is given the address once it listens,
@@ -57,10 +68,9 @@ async def serve(
     server = settings.server
     tokens = read_tokens(server, environment, clock, emit)
     check_tokens(server, tokens)
-    tls = _tls(server)
     files = raise_file_limit()
-    if files < _FEWEST_FILES:
-        raise TooFewFiles.of("a gateway", _FEWEST_FILES, files)
+    if files < _MIN_OPEN_FILES:
+        raise TooFewFiles.of("a gateway", _MIN_OPEN_FILES, files)
     with _listener(server) as listener:  # before anything is made: a port that is taken leaves no empty ledger behind
         raw_store = open_raw_store(server.raw, environment)
         remove_leftovers(server.raw, clock.now())
@@ -74,37 +84,98 @@ async def serve(
                 emit=emit,
                 tally=Counters(clock),
                 version=__version__,
-                patience=patience,
                 stopping=stop,
                 platforms=platforms,
             )
-            connections = Connections(files * 3 // 4, terms)  # the ledger and raw files need some, too
-            waiting = min(files // 8, _MOST_WAITING)  # taken all at once: there must be room for them
+            backlog = min(files // 8, _MAX_BACKLOG)  # accepted all at once: there must be room for them
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
             sweeper = Maintenance(parts)
             watch(sweeper)
             async with asyncio.TaskGroup() as group:
                 group.create_task(sweeper.run(stop))
-                group.create_task(_close_overdue(connections, clock, stop))
-                group.create_task(
-                    _serve(_server(parts, connections, tls, waiting), listener, stop, lambda: ready(address))
-                )
+                group.create_task(_serve(_server(parts, backlog), listener, stop, lambda: ready(address)))
             await sweeper.finish()
     emit(GatewayStopped())
 
 
-def new_loop(server: ServerSettings) -> asyncio.AbstractEventLoop:
-    """The fastest event loop that is installed; with TLS Python's own: uvloop 0.23 stops for good when a connection is
-    closed in the middle of its greeting.
-    """
-    if server.tls_certificate:
-        return asyncio.new_event_loop()
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Returns the fastest event loop that is installed."""
     try:
         import uvloop  # noqa: PLC0415 - not on every system
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+class LimitedConnection(HttpToolsProtocol):
+    """Uvicorn's HTTP protocol, with limits on everything that is not a body: request line, headers, trailers and the
+    bytes between two chunks. It also limits how many requests a client may send without waiting for the responses.
+
+    The parser buffers a header until its last byte, whatever its length, so the bytes are counted as they arrive.
+    Slow and silent clients are left to the reverse proxy.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._in_head = True
+        self._step_bytes = 0
+        self._outside_body = 0
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= _STEP_BYTES:
+            self._parse(data)
+            return
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            self._parse(rest[:_STEP_BYTES])
+            rest = rest[_STEP_BYTES:]
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        self._step_bytes = len(data)
+        self._outside_body = max(self._outside_body, 0) + len(data)
+        super().data_received(data)  # type: ignore[arg-type]  # the parser takes both
+        if self._outside_body > MAX_HEAD_BYTES:
+            self._reject_head()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._outside_body = self._step_bytes  # at most
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer: too late to carry a token
+        if len(self.headers) == _MAX_HEADERS:
+            self._reject_head()
+            raise ValueError("too many headers")  # ends the parsing
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._outside_body = False, 0
+        super().on_headers_complete()
+        if len(self.pipeline) > _MAX_PIPELINED:
+            self.transport.abort()
+            raise ValueError("too many pipelined requests")
+
+    def on_body(self, body: bytes) -> None:
+        self._outside_body -= len(body) + len(body) // 4  # chunks of a byte or two are nothing but overhead
+        super().on_body(body)
+
+    def send_400_response(self, msg: str) -> None:
+        if not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    def _reject_head(self) -> None:
+        """Responds 431; just closes the connection while an earlier request still waits for its response."""
+        if self.transport.is_closing():
+            return
+        is_responding = self.cycle and not self.cycle.response_complete  # type: ignore[truthy-bool]  # None at first
+        if is_responding or not self._in_head:
+            self.transport.abort()
+        else:
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):
@@ -119,13 +190,12 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _server(parts: Context, connections: Connections, tls: ssl.SSLContext | None, waiting: int) -> _Server:
+def _server(parts: Context, backlog: int) -> _Server:
     for name in ("uvicorn", "python_multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # events and answers say what there is to say
-    plain = connection_class(connections)
     config = uvicorn.Config(
         make_app(parts),
-        http=tls_protocol(connections, tls, plain) if tls else plain,  # type: ignore[arg-type]  # it is only called
+        http=LimitedConnection,
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -133,8 +203,8 @@ def _server(parts: Context, connections: Connections, tls: ssl.SSLContext | None
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=waiting,
-        timeout_keep_alive=int(connections.terms.rest) + 1,
+        backlog=backlog,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     return _Server(config)
@@ -152,12 +222,6 @@ async def _serve(server: _Server, listener: socket.socket, stop: asyncio.Event, 
         await server.serve(sockets=[listener])
         waiting.cancel()
     stop.set()
-
-
-async def _close_overdue(connections: Connections, clock: Clock, stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    while not await clock.wait(stop, _CHECK_SECONDS):
-        connections.close_overdue(loop.time())
 
 
 @contextlib.contextmanager
@@ -184,10 +248,9 @@ def _listener(settings: ServerSettings) -> Iterator[socket.socket]:
 
 def _address(settings: ServerSettings, listener: socket.socket) -> str:
     """One that can be opened: where it listens on all addresses, that by which this machine reaches others."""
-    scheme = "https" if settings.tls_certificate else "http"
     name, port = listener.getsockname()[:2]
     host = _outward(listener.family) if ipaddress.ip_address(name).is_unspecified else settings.host
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _outward(family: int) -> str:
@@ -199,30 +262,3 @@ def _outward(family: int) -> str:
         except OSError:
             return here
         return str(probe.getsockname()[0])
-
-
-def _tls(settings: ServerSettings) -> ssl.SSLContext | None:
-    """None where no certificate is set. Raises InvalidSettings."""
-    if not settings.tls_certificate and not settings.tls_key:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    if not settings.tls_certificate or not settings.tls_key:
-        raise InvalidSettings("TLS needs both server.tls_certificate and server.tls_key")
-    for name in ("tls_certificate", "tls_key"):
-        _check_readable(f"server.{name}", getattr(settings, name))
-    try:
-        context.load_cert_chain(Path(settings.tls_certificate), Path(settings.tls_key))
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidSettings(
-            f"server.tls_certificate and server.tls_key cannot be used: {error}",
-            hint="both are PEM files, the key without a password and of this certificate",
-        ) from None
-    return context
-
-
-def _check_readable(key: str, file: str) -> None:
-    try:
-        Path(file).open("rb").close()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InvalidSettings(f"{key} {file} cannot be read: {reason}", hint="check the path and its owner") from None

@@ -1,4 +1,4 @@
-"""Request bodies and raw-file uploads, read within limits of size and time."""
+"""Request bodies and raw-file uploads, read within limits of size."""
 
 from __future__ import annotations
 
@@ -35,24 +35,17 @@ _THREADS = ThreadPoolExecutor(2, "bodies")  # what is read at the same time is i
 _LARGEST_WINDOW = 8 * 1024 * 1024
 
 
-class BodyTimeout(Struct, frozen=True, kw_only=True):
-    """How long a client may take. A body gets `seconds`, and one more for every `bytes_per_second` that came."""
-
-    seconds: float = 10.0
-    bytes_per_second: int = 16 * 1024
-
-
-async def read_body(request: Request, most_bytes: int, patience: BodyTimeout) -> bytes:
+async def read_body(request: Request, most_bytes: int) -> bytes:
     """The body, unpacked: JSON that can be read in at most ten times `most_bytes` of memory, all in all.
 
-    Raises ApiError: 408 too slow, 413 too large or too many values, 415 packed in an unknown way, 400 badly.
+    Raises ApiError: 413 too large or too many values, 415 packed in an unknown way, 400 badly.
     """
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _UNPACK:
         raise ApiError(
             415, f"bodies come as they are, or as gzip or zstd, not as {encoding[:40]!r}", headers=_ENCODINGS
         )
-    body = b"".join([chunk async for chunk in body_chunks(request, most_bytes, patience)])
+    body = b"".join([chunk async for chunk in body_chunks(request, most_bytes)])
     if len(body) <= _INLINE_BYTES and not _UNPACK[encoding]:
         return _checked_body(body, most_bytes)
     if len(body) <= _INLINE_PACKED_BYTES:
@@ -73,29 +66,20 @@ async def run_in_thread(work: Callable[P, T], *args: P.args, **more: P.kwargs) -
     return await asyncio.get_running_loop().run_in_executor(_THREADS, partial(work, *args, **more))
 
 
-async def body_chunks(request: Request, most_bytes: int, patience: BodyTimeout) -> AsyncIterator[bytes]:
-    """The body as it comes, packed or not. Raises ApiError: 408 too slow, 413 too large, 400 cut off."""
+async def body_chunks(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+    """The body as it comes, packed or not. Raises ApiError: 413 too large, 400 cut off."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > most_bytes:
         raise _TooLarge(most_bytes, close=True)
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + patience.seconds
     received = 0
-    stream = request.stream()
-    while True:
-        try:
-            async with asyncio.timeout_at(deadline + received / patience.bytes_per_second):
-                chunk = await anext(stream, None)
-        except TimeoutError:
-            raise ApiError(408, "the body came too slowly", close=True) from None
-        except ClientDisconnect:
-            raise ApiError(400, "the body was cut off", close=True) from None
-        if chunk is None:
-            return
-        received += len(chunk)
-        if received > most_bytes:
-            raise _TooLarge(most_bytes, close=True)
-        yield chunk
+    try:
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received > most_bytes:
+                raise _TooLarge(most_bytes, close=True)
+            yield chunk
+    except ClientDisconnect:
+        raise ApiError(400, "the body was cut off", close=True) from None
 
 
 class _TooLarge(ApiError):
@@ -162,11 +146,11 @@ class RawUpload(Struct, frozen=True, kw_only=True):
     file: IO[bytes]
 
 
-async def receive_raw_file(request: Request, most_bytes: int, patience: BodyTimeout) -> RawUpload:
+async def receive_raw_file(request: Request, most_bytes: int) -> RawUpload:
     """The form's file and metadata. Raises ApiError. The file is to be closed by the caller."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise ApiError(400, "a raw file comes as multipart/form-data")
-    body = body_chunks(request, most_bytes + _FORM_BYTES, patience)
+    body = body_chunks(request, most_bytes + _FORM_BYTES)
     parser = MultiPartParser(
         request.headers,
         body,  # type: ignore[arg-type]  # an async generator

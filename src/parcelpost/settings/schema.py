@@ -183,8 +183,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     read_tokens_file: str = ""
     admin_tokens_file: str = ""
     open_read: bool = False
-    tls_certificate: str = ""
-    tls_key: str = ""
     lease_seconds: Seconds = 900.0
     max_lease_hours: Annotated[float, Meta(gt=0, le=87_600)] = 24.0
     max_attempts: Annotated[int, Meta(ge=1, le=1_000)] = 5

@@ -45,8 +45,8 @@ _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop be
 _LAST_SECONDS = 5.0  # after the grace period, to close the ledger; after a second signal, for everything
 
 _PLAIN_HTTP = (
-    "other machines reach it over plain http: tokens and records can be read on the way. "
-    "Set server.tls_certificate and server.tls_key, or let a proxy on this machine end TLS"
+    "other machines can reach this gateway over plain HTTP, which exposes tokens and records to the network. "
+    "Put a reverse proxy with TLS in front of it"
 )
 
 Text = str | None
@@ -89,7 +89,7 @@ def serve(
         from parcelpost.gateway.server import new_loop
 
         sys.setswitchinterval(_SWITCH_SECONDS)
-        with asyncio.Runner(loop_factory=lambda: new_loop(settings.server)) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(settings))
 
 
@@ -204,5 +204,5 @@ def _announce(settings: Settings, address: str) -> None:
     for kind in missing:
         if kind in needed:
             print(f"note: no tokens are set for {kind}, and others are: nobody is let in there", file=sys.stderr)
-    if not server.tls_certificate and not is_loopback(server.host):
+    if not is_loopback(server.host):
         print(f"note: {_PLAIN_HTTP}", file=sys.stderr)

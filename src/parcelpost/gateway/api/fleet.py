@@ -165,7 +165,7 @@ def add_read_routes(routes: APIRouter, parts: Context) -> None:
 
 
 def add_admin_routes(routes: APIRouter, parts: Context, access: Access) -> None:
-    ledger, patience = parts.ledger, parts.patience
+    ledger = parts.ledger
 
     async def admin(request: Request) -> None:
         access.admin(request)
@@ -180,7 +180,7 @@ def add_admin_routes(routes: APIRouter, parts: Context, access: Access) -> None:
     )
     async def command(request: Request) -> Response:
         """Waits for the worker's next heartbeat, or for that of each worker that is alive."""
-        order = _read_request(await read_body(request, _MOST_SMALL_BYTES, patience), CommandRequest)
+        order = _read_request(await read_body(request, _MOST_SMALL_BYTES), CommandRequest)
         now = parts.clock.now()
         told = await ledger.order(_command(order), _worker_id(order), now, now - OFFLINE_AFTER)
         if not told and order.worker_id:
@@ -195,7 +195,7 @@ def add_admin_routes(routes: APIRouter, parts: Context, access: Access) -> None:
     )
     async def release(request: Request) -> Response:
         """Frees a worker id: it belongs to the next token that uses it."""
-        worker_id = _read_request(await read_body(request, _MOST_SMALL_BYTES, patience), ReleaseRequest).worker_id
+        worker_id = _read_request(await read_body(request, _MOST_SMALL_BYTES), ReleaseRequest).worker_id
         token = await ledger.release_worker_id(_checked_text("worker_id", worker_id))
         if token is None:
             raise ApiError(404, "no token uses that worker id")
@@ -211,7 +211,7 @@ def add_admin_routes(routes: APIRouter, parts: Context, access: Access) -> None:
         """Tasks as a JSON array or as JSONL, up to 10,000. Bad ones are listed, the rest is queued; 422 where all are
         bad. A task of a platform or county that nobody knows is bad, unless `any_platform` is set.
         """
-        body = await read_body(request, parts.settings.max_body_bytes, patience)
+        body = await read_body(request, parts.settings.max_body_bytes)
         orders = await parse_body(_read_tasks, body)
         if parts.platforms is not None and not any_platform:
             orders = await run_in_thread(
@@ -237,7 +237,7 @@ def add_admin_routes(routes: APIRouter, parts: Context, access: Access) -> None:
     )
     async def requeue(request: Request) -> Response:
         """Tasks that failed, died or were not found are queued again, their attempts forgotten."""
-        asked = _read_request(await read_body(request, _MOST_SMALL_BYTES, patience), RequeueRequest)
+        asked = _read_request(await read_body(request, _MOST_SMALL_BYTES), RequeueRequest)
         platform = _checked_text("platform", asked.platform)
         return json_response(RequeueReply(await ledger.requeue(asked.states, platform, parts.clock.now())))
 

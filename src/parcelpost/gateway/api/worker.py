@@ -191,7 +191,7 @@ class _WorkerApi:
         """A page, with what is told about it."""
         await self._caller(request)
         most = self._settings.max_raw_bytes
-        upload = await uploads.receive_raw_file(request, most, self._parts.patience)
+        upload = await uploads.receive_raw_file(request, most)
         with upload.file, await uploads.verified_page(upload, most) as page:
             path = await self._parts.raw_store.put(upload.metadata.sha256, page, upload.name, upload.told)
         return self._answer(payloads.RawFileReply("ok", path))
@@ -285,7 +285,7 @@ class _WorkerApi:
         return caller.worker_id
 
     async def _body(self, request: Request, most_bytes: int) -> bytes:
-        return await read_body(request, most_bytes, self._parts.patience)
+        return await read_body(request, most_bytes)
 
     async def _end(
         self, request: Request, *, error: str | None, again: bool = False, not_found: bool = False
