@@ -7,7 +7,6 @@ import re
 import sqlite3
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -31,9 +30,9 @@ from tests.named import missing, named_tests
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def sections(page: str) -> dict[str, str]:
-    """The text under each second-level heading of a page, by heading."""
-    _, *parts = re.split(r"^## (.+)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
+def sections(page: str, level: int = 2) -> dict[str, str]:
+    """The text under each heading of that level, by heading."""
+    _, *parts = re.split(rf"^{'#' * level} (.+)$", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -72,22 +71,12 @@ def _rows(page: str) -> set[str]:
     return {name.strip("` ") for cell in cells for name in cell.split(",")}
 
 
-def test_every_setting_of_the_store_is_documented() -> None:
-    assert set(StoreOptions.__struct_fields__) <= _rows("store.md")
-
-
-def test_every_documented_default_is_the_real_one() -> None:
-    text = (DOCS / "store.md").read_text(encoding="utf-8")
-    documented = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", text, flags=re.MULTILINE))
-    units = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "s": 1, "min": 60, "h": 3600, "days": 86400}
-    for name in StoreOptions.__struct_fields__:
-        value = getattr(StoreOptions(), name)
-        number, _, unit = documented[name].strip().strip("`").partition(" ")
-        if isinstance(value, str):
-            assert number == value, name
-        else:
-            seconds_or_bytes = value.total_seconds() if isinstance(value, timedelta) else value
-            assert float(number) * units.get(unit, 1) == seconds_or_bytes, name
+def test_every_option_of_the_store_is_a_setting_but_for_one() -> None:
+    keys = {
+        name.partition(".")[2].removesuffix("_days").removesuffix("_hours").removesuffix("_seconds") for name in KEYS
+    }
+    options = {name.removesuffix("_seconds") for name in StoreOptions.__struct_fields__}
+    assert options - keys == {"max_recoveries"}
 
 
 def test_every_setting_is_documented_with_its_real_default(subtests: pytest.Subtests) -> None:
@@ -130,8 +119,8 @@ def test_the_example_of_the_settings_page_can_be_used(tmp_path: Path) -> None:
 def test_every_metric_is_documented_and_no_other() -> None:
     found = Telemetry().registry.collect()
     names = {f"{metric.name}_total" if metric.type == "counter" else metric.name for metric in found}
-    own = {name for name in _rows("metrics.md") if name.startswith("parcelpost_gateway_")}  # see tests/gateway
-    assert {name for name in _rows("metrics.md") if name.startswith("parcelpost_")} - own == names
+    own = {name for name in _rows("events.md") if name.startswith("parcelpost_gateway_")}  # see tests/gateway
+    assert {name for name in _rows("events.md") if name.startswith("parcelpost_")} - own == names
 
 
 EVENTS = {name: one for name, one in vars(events).items() if isinstance(one, type) and issubclass(one, events.Event)}
@@ -152,9 +141,9 @@ def test_every_store_error_is_documented() -> None:
 
 @pytest.mark.parametrize("number", range(1, 10))
 def test_every_invariant_is_documented_and_named_where_it_is_held(number: int) -> None:
-    text = (DOCS / "invariants.md").read_text(encoding="utf-8")
+    text = (DOCS / "data-path.md").read_text(encoding="utf-8")
     row = re.search(rf"^\| I{number} \|.*\|$", text, flags=re.MULTILINE)
-    assert row, f"docs/invariants.md has no row for I{number}"
+    assert row, f"docs/data-path.md has no row for I{number}"
     assert named_tests(row[0]), f"no test is named for I{number}"
     assert missing(row[0]) == []
     if number != 7:  # holds by what the store does not do
@@ -180,13 +169,13 @@ def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
         migrations.apply(db, migrations.load(), "2026-01-01T00:00:00.000Z")
         tables = db.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         for (table,) in tables.fetchall():
-            text = sections("schema.md")[table]
+            text = sections("store.md", 3)[table]
             columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
             assert [column for column in columns if not re.search(rf"\b{column}\b", text)] == []
 
 
-def test_the_example_of_the_embedding_page_runs(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "embedding.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+def test_the_example_of_the_stores_page_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "store.md").read_text(encoding="utf-8"), flags=re.DOTALL)
     example = tmp_path / "example.py"
     example.write_text(code)
     for _ in range(2):

@@ -39,13 +39,15 @@ def _default(key: Key) -> str:
 
 def _events(text: str) -> str:
     header = ("event", "when", "fields")
-    middle = "The gateway's own:"
+    middle = "## Gateway events"
     workers, gateways = text.split(middle, maxsplit=1)
     found = [event for event in classes("events.py").values() if event.name != "Event"]
     first = next(number for number, event in enumerate(found) if event.name == "GatewayStarted")
-    return middle.join(
-        with_table(part, header, map(_event_row, events))
-        for part, events in ((workers, found[:first]), (gateways, found[first:]))
+    return _metrics(
+        middle.join(
+            with_table(part, header, map(_event_row, events))
+            for part, events in ((workers, found[:first]), (gateways, found[first:]))
+        )
     )
 
 
@@ -70,4 +72,4 @@ def _series(name: str, kind: str) -> str:
     return f"{name}_total" if kind == "counter" else name
 
 
-PAGES = {"commands.md": commands.rendered, "settings.md": _settings, "events.md": _events, "metrics.md": _metrics}
+PAGES = {"commands.md": commands.rendered, "settings.md": _settings, "events.md": _events}

@@ -1,4 +1,4 @@
-"""Domain types, frozen and free of I/O. docs/glossary.md explains each of them.
+"""Domain types, frozen and free of I/O. docs/data-path.md explains each of them.
 
 `gc=False`: types with thousands of instances cannot be part of a cycle, so the garbage collector skips them.
 """

@@ -1,4 +1,4 @@
-"""Events become numbers for Prometheus. docs/metrics.md lists them."""
+"""Events become numbers for Prometheus. docs/events.md lists them."""
 
 from __future__ import annotations
 

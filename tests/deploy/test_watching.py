@@ -140,11 +140,11 @@ WORDS = {
     ("parcelpost_gateway_tasks", "state"): {"dead"},
     ("parcelpost_gateway_events_total", "outcome"): {"expired", "rejected"},
 }
-"""Values that a young page does not show yet; docs/metrics.md names them."""
+"""Values that a young page does not show yet; docs/events.md names them."""
 
 
 def test_words_that_no_young_page_shows_are_documented() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
     for (name, _), words in WORDS.items():
         (row,) = re.findall(rf"^\| `{name}` .*$", page, re.MULTILINE)
         assert {word for word in words if word not in row and word != "dead"} == set()

@@ -538,7 +538,7 @@ async def test_metrics_say_how_the_queue_stands(parts: Context, client: httpx2.A
     assert 'parcelpost_gateway_tasks{platform="echo",state="queued"} 1.0' in text
     assert 'parcelpost_gateway_events_total{outcome="granted",platform="echo"} 1.0' in text
     assert "parcelpost_gateway_workers_alive 1.0" in text
-    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(re.findall(r"`(parcelpost_gateway_\w+)`", page))
 
 

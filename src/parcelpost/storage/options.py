@@ -15,7 +15,7 @@ LONGEST_DELAY = timedelta(days=7)
 
 
 class StoreOptions(Struct, frozen=True, kw_only=True):
-    """Described in docs/store.md."""
+    """docs/settings.md describes them under `storage`. `max_recoveries`: crashes of its process before a task fails."""
 
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
     busy_timeout_seconds: float = 10.0
