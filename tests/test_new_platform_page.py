@@ -24,7 +24,7 @@ from tests.acceptance.forked import run_forked
 from tests.acceptance.processes import PATIENCE_SECONDS
 from tests.cli.support import Ran
 from tests.scrapers.fetching import fetching
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.website import Website, website
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-platform.md").read_text(encoding="utf-8")

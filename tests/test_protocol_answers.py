@@ -16,7 +16,7 @@ from parcelpost.model import Broken, Priority, QueueDepth
 from parcelpost.protocol import client, payloads, server
 from tests.hostile import a_task, batch_problem
 from tests.traps import ABSURD_TASKS
-from tests.upstream.making import NOW, an_entry
+from tests.upstream.factories import NOW, an_entry
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

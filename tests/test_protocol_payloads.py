@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from parcelpost.errors import Unavailable
 from parcelpost.protocol import client, payloads
-from tests.upstream.making import NOW, an_entry
+from tests.upstream.factories import NOW, an_entry
 
 BODIES = st.binary(max_size=200) | st.dictionaries(
     st.sampled_from(["retry_after", "error", "message", "detail"]),

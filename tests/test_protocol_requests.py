@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from parcelpost.errors import InvalidInput
 from parcelpost.protocol import client, payloads, server
 from parcelpost.protocol.server import BadEntry, ReadResult
-from tests.upstream.making import NOW, a_beat, an_end, an_entry
+from tests.upstream.factories import NOW, a_beat, an_end, an_entry
 
 GOOD = {
     "task_id": "t1",

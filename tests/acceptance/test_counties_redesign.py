@@ -25,7 +25,7 @@ from tests.acceptance.processes import eventually, worker
 from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import wrong
-from tests.storage.making import look
+from tests.storage.factories import look
 
 FURTHER = 20
 FAILING = "#MainContent_lblPid"

@@ -14,7 +14,7 @@ from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, HostBusy
 from tests.browser.pools import PAST_THE_GUARD, PATIENCE, a_pool, needs_chromium
-from tests.storage.making import claim_one, the_task
+from tests.storage.factories import claim_one, the_task
 from tests.website import website
 
 pytestmark = needs_chromium

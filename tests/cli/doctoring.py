@@ -18,7 +18,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.model import Result, Source
 from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import Run, change, damage, leave_a_death, make_full_store, make_old, make_store, task
-from tests.storage.making import save_one
+from tests.storage.factories import save_one
 
 BACKUP = "parcelpost_20260101T020000.db"
 

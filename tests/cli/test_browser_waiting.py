@@ -13,7 +13,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.status import BrowserWait, BrowserWaits, publish
 from tests.cli.support import Run, a_status, held_here, holder, publish_status, task
-from tests.storage.making import save_one
+from tests.storage.factories import save_one
 
 WHY = "no Chromium was found"
 WAITS = task("t1", "grizzly_gis")

@@ -22,7 +22,7 @@ from openpyxl import load_workbook
 from parcelpost.model import Result, Target, Task
 from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import COMMAND, Run
-from tests.export.making import ANN
+from tests.export.factories import ANN
 
 PAGE = Path(__file__).parents[2] / "docs" / "export.md"
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

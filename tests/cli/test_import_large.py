@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.support import COMMAND, Run
 from tests.lengths import short_and_long
-from tests.storage.making import look
+from tests.storage.factories import look
 
 MAX_BYTES = 150 * 1024**2
 

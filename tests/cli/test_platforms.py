@@ -14,7 +14,7 @@ from parcelpost.model import Broken, Result
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.status import publish
 from tests.cli.support import Run, a_status
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 NOW = SystemClock().now()
 

@@ -13,7 +13,7 @@ import pytest
 from parcelpost.model import Json, Page, Result
 from parcelpost.storage import LocalPersistenceManager
 from tests.cli.support import Ran, Run
-from tests.storage.making import NOW, a_task, look
+from tests.storage.factories import NOW, a_task, look
 
 REGISTER = b"Schedule Number,Certificate Number,Tax Year,Principal\n1-1,C1,2024,10.50\n1-1,C2,2025,11\n2-2,C3,2025,7\n"
 RECORDS = "SELECT parcel_id, data FROM results WHERE platform = 'lien_register' ORDER BY parcel_id"

@@ -14,7 +14,7 @@ from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.snapshot import DAMAGE_STATE, DamageNote
 from tests.cli.support import COMMAND, Run, holder, make_store, task
-from tests.storage.making import a_result
+from tests.storage.factories import a_result
 
 PAGE = 8192
 SAVED = 60

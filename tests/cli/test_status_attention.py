@@ -19,8 +19,8 @@ from parcelpost.storage.history import SyncRound
 from parcelpost.storage.locks import live_folder
 from parcelpost.worker.status import MemoryPressure
 from tests.cli.support import GONE, Run, a_status, held_here, holder, make_store, publish_status, task
-from tests.storage.crash.sister import Sister
-from tests.storage.making import claim_one, save_one
+from tests.storage.crash.peer import Peer
+from tests.storage.factories import claim_one, save_one
 
 
 def status(run: Run, store: Path, *arguments: object) -> str:
@@ -185,19 +185,19 @@ def test_tasks_of_a_file_are_done_without_a_gateway(tmp_path: Path, run: Run) ->
 
 
 def test_a_death_beside_a_worker_that_lives_is_no_reason_to_start_one(store: Path, run: Run) -> None:
-    with held_here(store, claims=1), holder(store, claims=1) as sister:
-        sister.send_signal(signal.SIGKILL)
-        sister.wait()
+    with held_here(store, claims=1), holder(store, claims=1) as peer:
+        peer.send_signal(signal.SIGKILL)
+        peer.wait()
         out = status(run, store)
     assert out.startswith("All is well.\n")
-    assert f"\ndied           -{sister.pid}-" in out.replace("holder", "")
+    assert f"\ndied           -{peer.pid}-" in out.replace("holder", "")
 
 
 def test_a_process_that_hangs_is_named_with_its_id_and_what_it_holds(store: Path, run: Run) -> None:
-    with Sister(store) as process:
+    with Peer(store) as process:
         held = len(process.ask("claim", "1"))
         process.suspend()
-        (lock,) = live_folder(store).glob("sister-*.lock")
+        (lock,) = live_folder(store).glob("peer-*.lock")
         an_hour_ago = SystemClock().now().timestamp() - 3_600
         os.utime(lock, (an_hour_ago, an_hour_ago))
         out = status(run, store)

@@ -39,7 +39,7 @@ from tests.cli.support import (
     publish_status,
     rows,
 )
-from tests.storage.making import a_result, a_task, save_one
+from tests.storage.factories import a_result, a_task, save_one
 
 NOW = SystemClock().now()
 

@@ -17,7 +17,7 @@ from parcelpost.errors import Refused, Unavailable
 from parcelpost.model import Lease, OutboxEntry, Priority, QueueDepth, Signal, Target, Task, TaskStatus
 from parcelpost.upstream.base import MetricsSample, queue_counts
 from tests.conformance.stages import Place, UpstreamStage
-from tests.upstream.making import PAGE, a_beat, an_end, an_entry
+from tests.upstream.factories import PAGE, a_beat, an_end, an_entry
 
 PLACE: Place = ("echo", "CT", "hartford", "P1")
 SOON = timedelta(minutes=1)

@@ -17,7 +17,7 @@ import pytest
 
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import look
+from tests.storage.factories import look
 
 pytestmark = pytest.mark.xdist_group("scrapy")
 ROOT = Path(__file__).parents[2]

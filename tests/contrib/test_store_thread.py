@@ -11,7 +11,7 @@ import pytest
 from parcelpost.contrib.scrapy import StoreThread
 from parcelpost.errors import NotAStore
 from parcelpost.storage import StoreOptions
-from tests.storage.making import a_result, a_task, look
+from tests.storage.factories import a_result, a_task, look
 
 FORGETFUL = """
 import sys

@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.export import Format
 from parcelpost.export.text_formats import escape_formula
-from tests.export.making import ANN, an_entry, exported
+from tests.export.factories import ANN, an_entry, exported
 
 
 def rows(file: Path) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from openpyxl import load_workbook
 
 from parcelpost.export.excel import MOST_CHARS, ExcelSink
 from parcelpost.export.tables import TABLES, read_parcel
-from tests.export.making import an_entry, exported
+from tests.export.factories import an_entry, exported
 
 
 def sheet(file: Path, name: str) -> list[dict[str, Any]]:

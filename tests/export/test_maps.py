@@ -13,7 +13,7 @@ import pyogrio.raw
 import pytest
 
 from parcelpost.errors import ParcelpostError
-from tests.export.making import ANN, an_entry, exported
+from tests.export.factories import ANN, an_entry, exported
 
 NOWHERE = {name: value for name, value in ANN.items() if name not in ("latitude", "longitude")}
 

@@ -13,7 +13,7 @@ import pytest
 from parcelpost.export import Format
 from parcelpost.export.exporter import ExportOptions, export, plan_export
 from parcelpost.model import OutboxEntry
-from tests.export.making import ANN, NOW, an_entry
+from tests.export.factories import ANN, NOW, an_entry
 from tests.lengths import short_and_long
 
 PAGE = 25

@@ -12,7 +12,7 @@ import pytest
 
 from parcelpost.export import Format, parquet
 from parcelpost.export.exporter import ExportOptions, export, plan_export
-from tests.export.making import NOW, an_entry, exported, pages_of
+from tests.export.factories import NOW, an_entry, exported, pages_of
 
 
 async def test_types_are_exact(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput, ParcelpostError
 from parcelpost.export import Format
 from parcelpost.export.exporter import ExportOptions, export, plan_export
 from parcelpost.model import OutboxEntry
-from tests.export.making import NOW, an_entry, exported
+from tests.export.factories import NOW, an_entry, exported
 
 FORMATS = list(Format)
 

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.errors import InvalidInput, ParcelpostError
 from parcelpost.export import Format
 from parcelpost.export.exporter import ExportPlan, plan_export
-from tests.export.making import an_entry, exported
+from tests.export.factories import an_entry, exported
 
 
 def files(what: ExportPlan) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.export.columns import CONVERTERS, Kind, clean_text
 from parcelpost.export.tables import TABLES, read_parcel
 from parcelpost.model import OutboxEntry, TaskStatus
-from tests.export.making import ANN, NOW, an_entry
+from tests.export.factories import ANN, NOW, an_entry
 
 
 def rows(table: str, entry: OutboxEntry) -> list[dict[str, Any]]:

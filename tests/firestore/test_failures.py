@@ -22,7 +22,7 @@ from tests.firestore.conftest import ROOT, Open
 from tests.firestore.documents import Code
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer, fails, hangs, lost
-from tests.upstream.making import a_beat, an_end, an_entry
+from tests.upstream.factories import a_beat, an_end, an_entry
 
 TABLE: list[tuple[grpc.StatusCode, str, type[UpstreamError]]] = [
     (Code.UNAVAILABLE, "", Unavailable),

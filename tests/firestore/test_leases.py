@@ -17,7 +17,7 @@ from tests.firestore.conftest import ROOT, Open, ServersClock
 from tests.firestore.documents import Code
 from tests.firestore.making import BEGIN, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer, fails, lost
-from tests.upstream.making import a_beat, an_end, an_entry
+from tests.upstream.factories import a_beat, an_end, an_entry
 
 NOTHING = msgspec.structs.replace(a_beat(), active_tasks=0, queue=queue_counts(QueueDepth()))
 MINUTE = timedelta(minutes=1)

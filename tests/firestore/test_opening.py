@@ -20,7 +20,7 @@ from parcelpost.settings.schema import FirestoreSettings
 from parcelpost.upstream.firestore.client import FirestoreClient, open_firestore
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
-from tests.upstream.making import an_entry
+from tests.upstream.factories import an_entry
 
 VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 PAGE = Path(__file__).parents[2] / "docs" / "firestore.md"

@@ -17,7 +17,7 @@ from parcelpost.upstream.firestore.client import FirestoreClient
 from parcelpost.upstream.firestore.results import open_record
 from tests.firestore.conftest import ROOT
 from tests.firestore.server import FirestoreServer
-from tests.upstream.making import an_entry
+from tests.upstream.factories import an_entry
 
 RECORD = {"text": "é" * 700_000, "lists": [[1]], "large": 2**70}
 

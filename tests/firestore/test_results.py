@@ -19,7 +19,7 @@ from parcelpost.upstream.firestore.client import FirestoreClient
 from tests.firestore.conftest import ROOT, Open
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
-from tests.upstream.making import NOW, PAGE, a_beat, an_entry
+from tests.upstream.factories import NOW, PAGE, a_beat, an_entry
 
 
 def _result(task_id: str, data: Any, **changes: Any) -> OutboxEntry:

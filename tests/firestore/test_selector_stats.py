@@ -39,11 +39,11 @@ async def test_signals_whose_receipt_was_lost_count_once(server: FirestoreServer
 async def test_what_came_since_is_counted_too_when_a_batch_is_sent_again(
     server: FirestoreServer, open_worker: Open
 ) -> None:
-    async with open_worker("w-1") as client, open_worker("w-2") as sister:
+    async with open_worker("w-1") as client, open_worker("w-2") as peer:
         server.play("Commit", lost())
         with pytest.raises(Unavailable):
             await client.submit_signals(_signals(5), FIRST)
-        await sister.submit_signals(_signals(8), FIRST)  # a process on the same store
+        await peer.submit_signals(_signals(8), FIRST)  # a process on the same store
         await client.submit_signals(_signals(8), FIRST)
         await client.submit_signals(_signals(2), "another")
         (ranked,) = await client.get_selectors("a")

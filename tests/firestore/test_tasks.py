@@ -13,7 +13,7 @@ from tests.firestore.conftest import Open
 from tests.firestore.documents import MOST_DOCUMENT_BYTES
 from tests.firestore.making import BEGIN, add_tasks, lease_of, task
 from tests.firestore.server import FirestoreServer
-from tests.upstream.making import an_entry
+from tests.upstream.factories import an_entry
 
 MINUTE = timedelta(minutes=1)
 

@@ -18,8 +18,8 @@ from parcelpost.worker.worker import Tools, Worker
 from tests.firestore.conftest import Open, ServersClock
 from tests.firestore.making import add_tasks, task
 from tests.firestore.server import FirestoreServer
-from tests.storage.making import a_result
-from tests.upstream.making import an_end
+from tests.storage.factories import a_result
+from tests.upstream.factories import an_end
 from tests.worker.rig import SOON_BUSY, a_context
 
 MINUTE = timedelta(minutes=1)

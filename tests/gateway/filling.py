@@ -16,7 +16,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import IngestedResult, ParcelKey, WorkerHeartbeat
 from parcelpost.model import Broken, Priority, Signal, Target, Task
 from parcelpost.raw_store import RawStore
-from tests.gateway.making import facts_in
+from tests.gateway.factories import facts_in
 
 PLATFORMS = ("grizzly_gis", "mygov_due", "qpublic", "vgsi", "lien_register")
 PLACES = (("FL", "harlow"), ("FL", "san_telmo"), ("GA", "alder"), ("CT", "new_wexford"), ("TN", "marrow_creek"))

@@ -13,7 +13,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.ledger.base import Ledger
-from tests.gateway.making import task
+from tests.gateway.factories import task
 
 HALF, NUL = "\\ud800", "\\u0000"
 PLACE = '"platform": "echo", "state": "FL", "county": "union"'

@@ -12,7 +12,7 @@ from msgspec.json import encode
 from parcelpost.errors import InvalidInput
 from parcelpost.gateway.models import SearchFields
 from parcelpost.protocol.server import BadEntry, read_batch
-from tests.gateway.making import NOON, facts_in
+from tests.gateway.factories import NOON, facts_in
 from tests.gateway.stage import a_result
 
 

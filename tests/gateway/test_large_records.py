@@ -18,7 +18,7 @@ from parcelpost.gateway.downloads import LineFormat, ParcelCsv, ParcelJsonl, par
 from parcelpost.gateway.ledger.queries import PAGE_CHARS
 from parcelpost.gateway.models import ParcelFilter, ParcelRecord
 from tests.gateway.conftest import fresh_schema
-from tests.gateway.making import NOON, arrival, parcel
+from tests.gateway.factories import NOON, arrival, parcel
 from tests.gateway.stage import a_client, some_parts
 
 MIB = 1024 * 1024

@@ -9,7 +9,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ActivityRow, WorkerHeartbeat
 from parcelpost.model import Signal
 from parcelpost.protocol.payloads import MetricsSample
-from tests.gateway.making import task
+from tests.gateway.factories import task
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

@@ -21,7 +21,7 @@ from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import StoreOutcome, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import fresh_schema
-from tests.gateway.making import NOON, arrival, parcel, task
+from tests.gateway.factories import NOON, arrival, parcel, task
 from tests.lengths import short_and_long
 
 if TYPE_CHECKING:

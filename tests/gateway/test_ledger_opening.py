@@ -21,7 +21,7 @@ from parcelpost.gateway.ledger.sqlite import SqliteLedger
 from parcelpost.gateway.ledger.sqlite_connections import prepare
 from parcelpost.gateway.models import ParcelKey, StoreOutcome
 from tests.gateway.conftest import MAX_ATTEMPTS
-from tests.gateway.making import arrival, task
+from tests.gateway.factories import arrival, task
 from tests.gateway.servers import address, postgres
 
 if TYPE_CHECKING:

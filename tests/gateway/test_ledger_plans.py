@@ -15,7 +15,7 @@ from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.ledger.queries import ended_tasks_query, latest_liens_query, numbered
 from parcelpost.gateway.models import ParcelFilter
-from tests.gateway.making import arrival, task
+from tests.gateway.factories import arrival, task
 
 PARCELS = 20_000
 

@@ -9,7 +9,7 @@ import pytest
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ParcelFilter
-from tests.gateway.making import NOON, arrival, parcel
+from tests.gateway.factories import NOON, arrival, parcel
 
 HOUR = timedelta(hours=1)
 

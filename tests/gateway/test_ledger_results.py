@@ -8,7 +8,7 @@ from itertools import permutations
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import LeaseEnd, ParcelFilter, ParcelRow, SearchFields, StoreOutcome, TaskState
-from tests.gateway.making import NOON, arrival, parcel, task
+from tests.gateway.factories import NOON, arrival, parcel, task
 
 HOUR = timedelta(hours=1)
 INSERTED, UPDATED, KEPT, DUPLICATE = (

@@ -21,7 +21,7 @@ from parcelpost.gateway.models import (
 )
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
-from tests.gateway.making import arrival, task
+from tests.gateway.factories import arrival, task
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)

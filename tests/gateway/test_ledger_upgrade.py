@@ -18,8 +18,8 @@ from parcelpost.gateway.models import StoreOutcome, TaskOutcome, TaskState
 from parcelpost.protocol.payloads import MetricsSample
 from parcelpost.raw_store import open_raw_store
 from tests.gateway.conftest import MAX_ATTEMPTS
+from tests.gateway.factories import arrival, task
 from tests.gateway.filling import fill
-from tests.gateway.making import arrival, task
 
 SECOND = """-- A made-up second step
 ALTER TABLE tasks ADD COLUMN note TEXT NOT NULL DEFAULT 'upgraded';

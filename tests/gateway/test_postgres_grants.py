@@ -10,7 +10,7 @@ import pytest
 
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.postgres import _GRANT_TASKS
-from tests.gateway.making import task
+from tests.gateway.factories import task
 
 HOUR = timedelta(hours=1)
 PLATFORMS = ["echo", "other"]

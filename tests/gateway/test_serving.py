@@ -34,7 +34,7 @@ from parcelpost.settings.secrets import without_password
 from parcelpost.upstream.gateway import GatewayClient
 from tests.gateway.process import a_gateway
 from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_parts
-from tests.upstream.making import a_beat, an_end, an_entry
+from tests.upstream.factories import a_beat, an_end, an_entry
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.model import Done, NotFound
 from parcelpost.scrapers.factory import ScraperFactory
 from tests.scrapers.test_plugins import IDENTITY
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 MODULE = """
 def scrape(target):

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Blocked, Done, GiveUp, Json, NotFound, Outcome, Retry
 from parcelpost.scrapers.platforms.echo import MAX_SIZE_BYTES, Echo
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 MIB = 1024**2
 

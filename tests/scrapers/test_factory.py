@@ -18,7 +18,7 @@ from parcelpost.scrapers.factory import GROUP, ScraperFactory
 from parcelpost.scrapers.platform import CountyPlatform, NotReadable, PageReader
 from parcelpost.scrapers.records.record import Record
 from tests.scrapers.fetching import fetching
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.website import Website
 
 MODULE = """

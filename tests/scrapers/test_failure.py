@@ -15,7 +15,7 @@ import requests
 from parcelpost.model import Blocked, NotFound, Outcome, Retry, Task
 from parcelpost.scrapers.plugins import PluginAdapter
 from parcelpost.worker.sandbox import Sandbox
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 
 def by_requests(status: int, headers: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from parcelpost.scrapers.fetch.errors import CannotFetch, PageNotFound, RetryLat
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.system import tcp_server
 from tests.scrapers.fetching import fetching
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 from tests.website import Asked, Reply, Website
 
 CHALLENGE = b"<html><head><title>Just a moment...</title></head><body></body></html>"

@@ -13,7 +13,7 @@ from parcelpost.scrapers.html.selectors import Css, Id, Label
 from parcelpost.scrapers.learning.ranking import Ranking, replay_signals
 from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
 from parcelpost.scrapers.records.record import Record
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OLD = "<span id=o>ANN</span><span class=owner>ANN</span>"

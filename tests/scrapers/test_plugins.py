@@ -18,7 +18,7 @@ from parcelpost.scrapers.plugins import PluginAdapter
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.worker.sandbox import Sandbox
 from tests.scrapers.fetching import fetching
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.website import Website
 
 IDENTITY = {"parcel_id": "1-2", "state": "CT", "county": "hartford", "platform": "vgsi"}

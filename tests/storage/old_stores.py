@@ -17,7 +17,7 @@ from parcelpost.model import BrowserState, Page, Result, Signal, Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.results import listed
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
 
 OPEN = ["later", "other", "urgent", "held"]
 """Tasks that are to do; `held` is in the hands of a process that died, `later` waits for a second try."""

@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Listed, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, admin
 from parcelpost.storage.admin import Delivery, Flags, PlannedAction, Selection
-from tests.storage.making import (
+from tests.storage.factories import (
     NOW,
     a_result,
     a_task,

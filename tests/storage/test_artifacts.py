@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput, StoreError
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.artifacts import MAX_LOG_BYTES, MAX_SCREENSHOT_BYTES
-from tests.storage.making import a_result, a_task, claim_one, deliver, look, the_result
+from tests.storage.factories import a_result, a_task, claim_one, deliver, look, the_result
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 100
 JPEG = b"\xff\xd8\xff\xe0" + b"x" * 100
@@ -97,13 +97,13 @@ async def test_also_of_a_requeued_task_whose_evidence_is_an_earlier_process_s(st
     assert files(store) == []
 
 
-async def test_what_a_sister_left_of_a_completed_task_goes_with_the_next_clean_up(
+async def test_what_a_peer_left_of_a_completed_task_goes_with_the_next_clean_up(
     lpm: LocalPersistenceManager, store: Path, clock: ManualClock
 ) -> None:
     await lpm.save_result(await claim_one(lpm, "other"), a_result())
     claim = await claim_one(lpm)
-    async with LocalPersistenceManager.open(store, clock=clock) as sister:
-        await sister.artifacts.put("t1", PNG, "")
+    async with LocalPersistenceManager.open(store, clock=clock) as peer:
+        await peer.artifacts.put("t1", PNG, "")
     await lpm.save_result(claim, a_result())
     assert len(files(store)) == 1
     assert (await lpm.maintenance.clean()).artifacts == 1

@@ -14,7 +14,7 @@ from parcelpost.errors import BackupFailed
 from parcelpost.events import BackupMade, Event
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, backup
 from parcelpost.storage.snapshot import file_problems, snapshot
-from tests.storage.making import NOW, a_result, a_task, everything, look, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, everything, look, save_one, the_result
 
 
 async def test_a_backup_is_a_whole_store_of_its_own(

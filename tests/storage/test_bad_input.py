@@ -15,7 +15,7 @@ import pytest
 
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_result, a_task, claim_one, everything, look, the_result
+from tests.storage.factories import a_result, a_task, claim_one, everything, look, the_result
 
 LONE = "lone \ud800 surrogate"
 NUL = "nul \0 byte"
@@ -103,7 +103,7 @@ DEEP = """
 import asyncio, sys
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.storage.test_bad_input import nested
 
 async def main():

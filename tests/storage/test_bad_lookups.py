@@ -10,7 +10,7 @@ import pytest
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
-from tests.storage.making import everything, save_one
+from tests.storage.factories import everything, save_one
 
 NOT_TEXT = b"parcel \xff".decode(errors="surrogateescape")
 

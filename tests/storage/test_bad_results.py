@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Page, Result
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import NOW, a_result, a_task, claim_one, everything, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, the_result, the_task
 from tests.storage.test_bad_input import BAD_VALUES, LONE, NUL
 
 

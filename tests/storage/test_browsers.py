@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import BrowserState
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_task, the_task
+from tests.storage.factories import NOW, a_task, the_task
 
 BROWSER = BrowserState(
     browser_id=1,

@@ -15,7 +15,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import NOW, look
+from tests.storage.factories import NOW, look
 
 HOUR = timedelta(hours=1)
 

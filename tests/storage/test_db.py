@@ -14,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreClosed, StoreNotFound, StoreReadOnly
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.options import StoreOptions
-from tests.storage.making import look
+from tests.storage.factories import look
 
 
 @pytest.fixture

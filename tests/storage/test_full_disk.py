@@ -14,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import StoreBusy, StoreCorrupt, StoreError, StoreFull
 from parcelpost.events import Event, StoreNotWritable, StoreWritable
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 
 BUSY = StoreOptions(busy_timeout_seconds=0.01)
 

@@ -14,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.health import Level, Usage
 from parcelpost.storage.locks import live_folder
-from tests.storage.making import a_result, deliver, save_one, the_result
+from tests.storage.factories import a_result, deliver, save_one, the_result
 
 
 @asynccontextmanager

@@ -15,32 +15,32 @@ from parcelpost.errors import StoreError, StoreFailed
 from parcelpost.events import Event, PeerBack, PeerHung
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.locks import PeerWatch, live_folder
-from tests.storage.crash.sister import Sister
-from tests.storage.making import a_result, a_task
+from tests.storage.crash.peer import Peer
+from tests.storage.factories import a_result, a_task
 
 HUNG_AFTER = 3.0
 
 
-def has(sister: Sister, duty: str = "sync") -> bool:
-    return sister.ask("duty", duty) == ["has"]
+def has(peer: Peer, duty: str = "sync") -> bool:
+    return peer.ask("duty", duty) == ["has"]
 
 
 def test_of_several_processes_one_has_the_duty_and_leaves_it_to_another_when_it_is_killed(store: Path) -> None:
     with ExitStack() as stack:
-        sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
-        for sister in sisters:
-            sister.tell("duty", "sync")
-        first = [sister.answer() for sister in sisters]
+        peers = [stack.enter_context(Peer(store)) for _ in range(3)]
+        for peer in peers:
+            peer.tell("duty", "sync")
+        first = [peer.answer() for peer in peers]
         assert sorted(first) == [["has"], ["has-not"], ["has-not"]]
-        again = [sister.ask("duty", "sync") for sister in sisters]
+        again = [peer.ask("duty", "sync") for peer in peers]
         assert again == first, "to ask again changes nothing"
-        mortal = sisters.pop(first.index(["has"]))
+        mortal = peers.pop(first.index(["has"]))
         mortal.kill()
-        assert [has(sister) for sister in sisters] == [True, False]
+        assert [has(peer) for peer in peers] == [True, False]
 
 
 async def test_a_process_that_is_killed_leaves_its_duty_to_this_one(lpm: LocalPersistenceManager, store: Path) -> None:
-    with Sister(store) as mortal:
+    with Peer(store) as mortal:
         assert has(mortal)
         assert not lpm.leader_locks.take("sync")
         mortal.kill()
@@ -53,7 +53,7 @@ async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tas
     async with LocalPersistenceManager.open(store, options=options, emit=events.append, worker="worker") as lpm:
         for number in range(3):
             await lpm.add_task(a_task(f"t{number}"))
-        with Sister(store, hung_after=HUNG_AFTER) as hung, Sister(store, hung_after=HUNG_AFTER) as busy:
+        with Peer(store, hung_after=HUNG_AFTER) as hung, Peer(store, hung_after=HUNG_AFTER) as busy:
             assert has(hung)
             assert len(hung.ask("claim", "2")) == 2
             assert len(busy.ask("claim", "1")) == 1
@@ -87,17 +87,17 @@ async def test_a_process_that_gives_no_sign_of_life_loses_its_duties_and_its_tas
 
 def test_of_several_that_find_a_process_hanging_one_takes_its_duty(store: Path) -> None:
     with ExitStack() as stack:
-        hung, *others = [stack.enter_context(Sister(store, hung_after=HUNG_AFTER)) for _ in range(3)]
+        hung, *others = [stack.enter_context(Peer(store, hung_after=HUNG_AFTER)) for _ in range(3)]
         assert has(hung)
         hung.suspend()
-        having: list[Sister] = []
+        having: list[Peer] = []
         give_up_at = time.monotonic() + 60
         while not having and time.monotonic() < give_up_at:
             time.sleep(0.05)
-            having = [sister for sister in others if has(sister)]
+            having = [peer for peer in others if has(peer)]
         assert len(having) == 1
         hung.resume()
-        assert [has(sister) for sister in (hung, *others)].count(True) == 1
+        assert [has(peer) for peer in (hung, *others)].count(True) == 1
 
 
 async def test_signs_of_life_go_on_after_a_time_without_files_to_open(store: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_watch_does_not_count_the_time_in_which_it_was_stopped_itself(tm
 
 
 def test_each_duty_stands_by_itself_and_one_that_is_given_up_can_be_taken_by_anybody(store: Path) -> None:
-    with Sister(store) as first, Sister(store) as second:
+    with Peer(store) as first, Peer(store) as second:
         assert has(first, "sync")
         assert has(second, "janitor")
         assert not has(first, "janitor")

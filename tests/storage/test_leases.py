@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from parcelpost.clock import ManualClock
 from parcelpost.model import Lease
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.storage.making import NOW, a_result, a_task, claim_one, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, the_task
 
 MINUTE = timedelta(minutes=1)
 SOON, LATER = NOW + 10 * MINUTE, NOW + 20 * MINUTE

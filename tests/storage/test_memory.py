@@ -14,7 +14,7 @@ MAX_BYTES = 150 * 1024**2
 SCRIPT = """
 import asyncio, pathlib, resource, sys
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 async def main():
     async with LocalPersistenceManager.open(sys.argv[1]) as lpm:

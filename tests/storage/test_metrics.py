@@ -8,7 +8,7 @@ from datetime import timedelta
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import Sample, Window
-from tests.storage.making import NOW, a_result, a_task, claim_one, save_one
+from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one
 
 FULL = Sample(
     tasks_completed=5,

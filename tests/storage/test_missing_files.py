@@ -12,7 +12,7 @@ import pytest
 
 from parcelpost.errors import StoreGone
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_result, a_task, claim_one, look, save_one
+from tests.storage.factories import a_result, a_task, claim_one, look, save_one
 
 LOSSES: dict[str, Callable[[Path], object]] = {
     "the database is deleted": lambda store: store.unlink(),

@@ -34,7 +34,7 @@ from parcelpost.storage import (
 )
 from parcelpost.storage.admin import Delivery, Selection
 from parcelpost.storage.history import Sample, SyncRound
-from tests.storage.making import NOW, a_result, a_task, deliver, save_one
+from tests.storage.factories import NOW, a_result, a_task, deliver, save_one
 
 LATER = iso(NOW + timedelta(days=100))
 LEASE = Lease(task_id="t1", lease_id="x", expires_at=NOW)

@@ -13,8 +13,8 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one
-from tests.storage.test_raw_names import HOSTILE
+from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one
+from tests.storage.test_raw_file_names import HOSTILE
 
 
 def files_in(store: Path) -> set[str]:

@@ -14,7 +14,7 @@ from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
 from parcelpost.storage.raw_journal import PageRecord, RawJournal, segment_paths
-from tests.storage.making import a_result, save_one
+from tests.storage.factories import a_result, save_one
 
 BODY = b"<html>" + b"a row of the table " * 500
 

@@ -12,7 +12,7 @@ from parcelpost.events import Event, OwnerCrashed
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.locks import live_folder
-from tests.storage.making import a_result, a_task, claim_one, everything, save_one, the_result, the_task
+from tests.storage.factories import a_result, a_task, claim_one, everything, save_one, the_result, the_task
 
 
 def forget_lock(store: Path, worker: str) -> None:
@@ -36,18 +36,18 @@ async def test_what_a_dead_owner_held_is_pending_again(lpm: LocalPersistenceMana
         assert everything(store) == before
 
 
-async def test_what_a_live_sister_holds_is_not_touched(
+async def test_what_a_live_peer_holds_is_not_touched(
     lpm: LocalPersistenceManager, store: Path, clock: ManualClock
 ) -> None:
     """I9"""
-    async with LocalPersistenceManager.open(store, worker="sister") as sister:
-        claim = await claim_one(sister)
+    async with LocalPersistenceManager.open(store, worker="peer") as peer:
+        claim = await claim_one(peer)
         clock.advance(86_400)
         before = everything(store)
         assert await lpm.recover_abandoned() == 0
         async with LocalPersistenceManager.open(store, worker="third"):
             assert everything(store) == before
-        assert await sister.save_result(claim, a_result()) is not None
+        assert await peer.save_result(claim, a_result()) is not None
 
 
 async def test_opening_the_store_recovers_and_says_so(store: Path, clock: ManualClock) -> None:

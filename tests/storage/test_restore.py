@@ -26,7 +26,7 @@ from parcelpost.errors import (
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.locks import live_folder
 from parcelpost.storage.snapshot import file_problems
-from tests.storage.making import a_task, claim_one, deliver, everything, look, save_one, the_task
+from tests.storage.factories import a_task, claim_one, deliver, everything, look, save_one, the_task
 
 
 def restore(source: Path | str, store: Path, clock: ManualClock, *, force: bool = False) -> backup.Restored:

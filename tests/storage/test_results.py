@@ -15,7 +15,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Delivery, Selection
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, everything, look, save_one, the_result
 
 
 async def _three(lpm: LocalPersistenceManager) -> list[OutboxEntry]:

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.errors import InvalidInput
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import a_result, a_task, claim_one, everything, save_one, the_result, the_task
+from tests.storage.factories import a_result, a_task, claim_one, everything, save_one, the_result, the_task
 
 
 async def test_i3_the_task_is_completed_and_its_record_is_in_the_outbox(lpm: LocalPersistenceManager) -> None:

@@ -16,7 +16,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Page, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_result, a_task, claim_one, everything, look, save_one, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, save_one, the_result, the_task
 
 
 async def test_a_result_and_the_end_of_its_task_are_stored_together(

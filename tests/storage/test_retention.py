@@ -19,7 +19,7 @@ from parcelpost.model import Signal, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.raw_files import raw_folder
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 
 DAY = 86_400
 NOTHING = StoreCleaned(tasks=0, results=0, cache=0, signals=0, metrics=0, sync_log=0, files=0, artifacts=0)

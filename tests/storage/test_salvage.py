@@ -19,7 +19,7 @@ from parcelpost.model import Claim, Result, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, backup, salvage
 from parcelpost.storage.raw_files import raw_folder
 from tests.storage.crash.agreement import assert_intact
-from tests.storage.making import NOW, a_result, a_task, look
+from tests.storage.factories import NOW, a_result, a_task, look
 
 PAGE = 8192
 SAVED, PENDING = 300, 200

@@ -12,7 +12,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
 from parcelpost.model import Signal
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, look
+from tests.storage.factories import NOW, look
 
 
 def a_signal(selector: str = "#owner", *, success: bool = True, **fields: Any) -> Signal:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, look
+from tests.storage.factories import NOW, look
 
 
 class Waiting(Struct, frozen=True):

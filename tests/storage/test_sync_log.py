@@ -7,7 +7,7 @@ from datetime import timedelta
 from parcelpost.clock import ManualClock
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
-from tests.storage.making import NOW
+from tests.storage.factories import NOW
 
 UPLOAD = SyncRound(direction="upload", record_type="results", record_count=50, success=True, duration_ms=240)
 DOWNLOAD = SyncRound(direction="download", record_type="tasks", record_count=0, success=False, error="503")

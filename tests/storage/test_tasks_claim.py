@@ -17,7 +17,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput, StoreBusy
 from parcelpost.model import Claim, Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import NOW, a_result, a_task, claim_one, everything, look, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, the_result, the_task
 
 HOUR = timedelta(hours=1)
 _PROCESSING = "SELECT count(*) FROM tasks WHERE status = 'processing'"

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import (
+from tests.storage.factories import (
     NOW,
     a_result,
     a_task,

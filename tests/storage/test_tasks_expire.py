@@ -7,7 +7,7 @@ from datetime import timedelta
 from parcelpost.clock import ManualClock
 from parcelpost.model import Priority, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_task, claim_one, the_result, the_task
+from tests.storage.factories import NOW, a_task, claim_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
 

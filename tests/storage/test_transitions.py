@@ -14,7 +14,7 @@ import pytest
 from parcelpost.storage import migrations, rows, tasks
 from parcelpost.storage.claims import TaskFilter
 from parcelpost.storage.tasks import ClaimRequest
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEFORE, NOW, LATER = "2025-12-01T00:00:00.000Z", "2026-01-02T00:00:00.000Z", "2026-02-01T00:00:00.000Z"

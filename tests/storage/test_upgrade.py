@@ -20,7 +20,7 @@ from parcelpost.worker.runner import OndemandRunner
 from tests.acceptance.processes import FAST
 from tests.hostile import HostileGateway
 from tests.storage import old_stores
-from tests.storage.making import look
+from tests.storage.factories import look
 from tests.storage.old_stores import OPEN, Rows
 
 SECOND = """-- A made-up second migration

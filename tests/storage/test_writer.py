@@ -15,7 +15,7 @@ import pytest
 from parcelpost.errors import InvalidInput, StoreBusy, StoreReadOnly
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.writer import Change, GroupWriter, Job
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 
 
 @pytest.fixture

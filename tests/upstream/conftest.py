@@ -9,7 +9,7 @@ import pytest
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.upstream.gateway import GatewayClient
 from tests.hostile import HostileGateway
-from tests.upstream.making import NOW
+from tests.upstream.factories import NOW
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.upstream.gateway import GatewayClient
 from parcelpost.upstream.http import base_url
-from tests.upstream.making import NOW
+from tests.upstream.factories import NOW
 
 
 @pytest.mark.parametrize(

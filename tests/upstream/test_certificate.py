@@ -16,7 +16,7 @@ import pytest
 from parcelpost.errors import Unauthorized, Unavailable
 from parcelpost.settings.schema import GatewaySettings
 from parcelpost.upstream.gateway import GatewayClient
-from tests.upstream.making import NOW, a_beat
+from tests.upstream.factories import NOW, a_beat
 
 ANSWER = b'{"acknowledged":true}'
 

@@ -16,7 +16,7 @@ from parcelpost.upstream.base import MetricsSample, RankedSelector, Receipt, Ups
 from parcelpost.upstream.gateway import GatewayClient
 from tests import traps
 from tests.hostile import HostileGateway, Trap, a_task
-from tests.upstream.making import NOW, PAGE, a_beat, an_end, an_entry
+from tests.upstream.factories import NOW, PAGE, a_beat, an_end, an_entry
 
 SIGNAL = Signal(platform="echo", field="owner", selector="#o", selector_type="css", success=True)
 

@@ -18,7 +18,7 @@ from parcelpost.upstream.base import MetricsSample
 from parcelpost.upstream.gateway import GatewayClient
 from tests import traps
 from tests.hostile import HostileGateway, Trap, a_task
-from tests.upstream.making import NOW, PAGE, a_beat, an_end, an_entry
+from tests.upstream.factories import NOW, PAGE, a_beat, an_end, an_entry
 
 Call = Callable[[GatewayClient, Path], Awaitable[object]]
 

@@ -28,7 +28,7 @@ from parcelpost.worker.control import Control
 from parcelpost.worker.executor import Executor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.loop import Loop
-from tests.storage.making import the_task
+from tests.storage.factories import the_task
 from tests.worker.rig import a_context
 
 E = TypeVar("E", bound=Event)

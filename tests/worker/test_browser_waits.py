@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Busy, Done, Outcome, Task, TaskStatus
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, outcome_of
-from tests.storage.making import a_task, the_task
+from tests.storage.factories import a_task, the_task
 from tests.worker.executing import at_work
 
 WHY = "no Chromium was found (install it)"

@@ -15,9 +15,9 @@ from parcelpost.events import AttemptEnded, PlatformPaused
 from parcelpost.model import Blocked, Claim, Done, GiveUp, NotFound, Outcome, Page, Priority, Retry, Task, TaskStatus
 from parcelpost.storage.health import Level
 from parcelpost.storage.options import StoreOptions
-from tests.storage.making import NOW, a_task, look, the_result, the_task
+from tests.storage.factories import NOW, a_task, look, the_result, the_task
 from tests.worker.executing import Works, at_work
-from tests.worker.staging import blocks_its_loop
+from tests.worker.sandboxes import blocks_its_loop
 
 DONE = Done(data={"owner": "Ann"}, page=Page(body=b"<p>Ann</p>"))
 

@@ -26,8 +26,8 @@ from parcelpost.storage.health import Level
 from parcelpost.storage.locks import live_folder
 from parcelpost.worker.janitor import STATE, Janitor, LastRuns
 from parcelpost.worker.status import read_statuses
-from tests.storage.crash.sister import Sister
-from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
+from tests.storage.crash.peer import Peer
+from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one, the_result, the_task
 from tests.worker.rig import a_janitor
 
 HOUR = 3_600
@@ -295,11 +295,11 @@ async def test_what_a_dead_process_held_comes_back(store: Path) -> None:
     """I9"""
     async with housed(store, ManualClock()) as house:
         await house.lpm.add_task(a_task())
-        with Sister(store) as sister:
-            assert sister.ask("claim", "1") == ["t1"]
+        with Peer(store) as peer:
+            assert peer.ask("claim", "1") == ["t1"]
             await house.janitor.do_chores()
             assert (await the_task(house.lpm)).status is TaskStatus.PROCESSING
-            sister.kill()
+            peer.kill()
             await house.janitor.do_chores()
         assert (await the_task(house.lpm)).status is TaskStatus.PENDING
 
@@ -355,31 +355,31 @@ async def test_relief_at_the_cap_waits_for_nothing_that_may_fail(house: House, s
 
 async def test_of_two_openers_one_keeps_house_until_it_leaves(house: House, store: Path) -> None:
     await house.janitor.do_chores()
-    async with housed(store, house.clock) as sister:
+    async with housed(store, house.clock) as peer:
         house.clock.advance(15 * HOUR)
-        assert await sister.janitor.do_chores() == 5
-        assert sister.log == []
+        assert await peer.janitor.do_chores() == 5
+        assert peer.log == []
         await house.janitor.do_chores()
         assert [type(event) for _, event in house.log] == [BackupMade, StoreCleaned]
         house.lpm.leader_locks.release()
-        assert await sister.janitor.do_chores() == 15
-        assert sister.log == [], "what the other has done is done"
+        assert await peer.janitor.do_chores() == 15
+        assert peer.log == [], "what the other has done is done"
         house.clock.advance(DAY)
-        await sister.janitor.do_chores()
-        assert [type(event) for _, event in sister.log] == [BackupMade, StoreCleaned]
+        await peer.janitor.do_chores()
+        assert [type(event) for _, event in peer.log] == [BackupMade, StoreCleaned]
 
 
 async def test_at_the_cap_an_opener_without_the_duty_gives_back_its_own_journal(house: House, store: Path) -> None:
     await house.janitor.do_chores()
-    async with housed(store, house.clock) as sister:
-        await save_one(sister.lpm, "t1", a_result(body=os.urandom(100_000)))
+    async with housed(store, house.clock) as peer:
+        await save_one(peer.lpm, "t1", a_result(body=os.urandom(100_000)))
         assert (await house.lpm.maintenance.usage()).journal >= 100_000
-        await sister.set_level(Level.COLLECTOR_STOPS)
-        assert await sister.janitor.do_chores() == 5
+        await peer.set_level(Level.COLLECTOR_STOPS)
+        assert await peer.janitor.do_chores() == 5
         assert (await house.lpm.maintenance.usage()).journal == 0
-        assert sister.log == []
-        entry = await the_result(sister.lpm)
-        assert sister.lpm.raw_path(str(entry.html_path)).exists()
+        assert peer.log == []
+        entry = await the_result(peer.lpm)
+        assert peer.lpm.raw_path(str(entry.html_path)).exists()
 
 
 async def test_a_long_chore_holds_up_neither_the_watch_over_the_store_nor_what_is_published(house: House) -> None:

@@ -14,7 +14,7 @@ from parcelpost.scrapers.learning.ranking import Ranking
 from parcelpost.storage.signals import MAX_SIGNALS
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import WorkerStatus, publish
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.worker.executing import at_work
 from tests.worker.rig import Rig
 

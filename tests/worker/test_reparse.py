@@ -23,7 +23,7 @@ from parcelpost.worker.reparse import Counts, Reparse
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.making import a_task, deliver, everything, look, the_result
+from tests.storage.factories import a_task, deliver, everything, look, the_result
 from tests.worker.reparsing import reading
 from tests.worker.rig import Rig
 

@@ -11,7 +11,7 @@ import pytest
 from parcelpost.events import AttemptEnded
 from parcelpost.model import Done, Outcome, Task, TaskStatus
 from parcelpost.worker.control import Pressure
-from tests.storage.making import a_task, the_task
+from tests.storage.factories import a_task, the_task
 from tests.worker.executing import at_work
 
 DONE = Done(data={})

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from parcelpost.model import Done, Outcome, Task
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.worker.executing import at_work
 
 

@@ -14,7 +14,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.events import Event, StorageLevelChanged, StoreFound, StoreLost
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.health import Level
-from tests.storage.making import a_result, deliver, save_one, the_result
+from tests.storage.factories import a_result, deliver, save_one, the_result
 from tests.worker.rig import a_janitor
 
 PAGE_BYTES = 50_000

@@ -595,12 +595,12 @@ async def test_a_round_that_ends_early_is_in_the_log_with_what_was_stored(rig: R
 
 async def test_only_one_of_two_openers_delivers(rig: Rig) -> None:
     await rig.save("t1")
-    async with rigged(Path(rig.lpm.path).parent, rig.gateway) as sister:
+    async with rigged(Path(rig.lpm.path).parent, rig.gateway) as peer:
         assert rig.lpm.leader_locks.take("sync")
-        await sister.sync.step()
+        await peer.sync.step()
         assert rig.gateway.count("results") == 0
         rig.lpm.leader_locks.release()
-        await sister.sync.step()
+        await peer.sync.step()
         assert rig.gateway.count("results") == 1
 
 

@@ -24,7 +24,7 @@ from parcelpost.worker.executor import Executor
 from parcelpost.worker.learning import Learning
 from parcelpost.worker.status import WorkerStatus, publish
 from parcelpost.worker.worker import UntilEmpty
-from tests.storage.making import a_result, a_task, claim_one, deliver, save_one, the_result
+from tests.storage.factories import a_result, a_task, claim_one, deliver, save_one, the_result
 from tests.worker.rig import a_context
 
 
@@ -106,12 +106,12 @@ async def test_it_waits_for_tasks_of_a_platform_that_is_paused(scene: Scene) -> 
     assert not await scene.ends()
 
 
-async def test_it_waits_for_what_a_sister_process_holds(scene: Scene) -> None:
+async def test_it_waits_for_what_a_peer_process_holds(scene: Scene) -> None:
     await scene.lpm.add_task(a_task())
-    async with LocalPersistenceManager.open(scene.lpm.path, clock=scene.clock) as sister:
-        (claim,) = await sister.claim()
+    async with LocalPersistenceManager.open(scene.lpm.path, clock=scene.clock) as peer:
+        (claim,) = await peer.claim()
         assert not await scene.ends()
-        await sister.save_result(claim, a_result())
+        await peer.save_result(claim, a_result())
     await deliver(scene.lpm, (await the_result(scene.lpm)).result_id)
     assert await scene.ends()
 

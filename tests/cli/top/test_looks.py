@@ -17,7 +17,7 @@ from parcelpost.settings import Settings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
 from tests.cli.support import Run, change, damage, rows
-from tests.storage.making import a_task, claim_one, save_one
+from tests.storage.factories import a_task, claim_one, save_one
 
 
 def test_one_frame_is_printed_where_there_is_no_terminal(full_store: Path, run: Run) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from parcelpost.model import OutboxEntry, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.crash.store_model import StoredResult, StoredTask, StoreModel
-from tests.storage.making import look
+from tests.storage.factories import look
 
 _ALL = 10_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from parcelpost.storage import LocalPersistenceManager
 from tests.storage.crash.agreement import copy_as_a_crash_leaves_it
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 
 _PAGES = 300
 

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 
 _ENOUGH_SECONDS = 30.0
 

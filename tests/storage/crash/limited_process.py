@@ -15,7 +15,7 @@ from pathlib import Path
 
 from parcelpost.errors import StoreError
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import a_result, a_task, claim_one
+from tests.storage.factories import a_result, a_task, claim_one
 
 _ROOM_BYTES = 200_000
 

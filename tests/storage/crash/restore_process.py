@@ -18,7 +18,7 @@ from pathlib import Path
 
 from parcelpost.storage import LocalPersistenceManager, backup
 from parcelpost.storage.locks import live_folder
-from tests.storage.making import save_one
+from tests.storage.factories import save_one
 
 _STEPS = {"open", "os.rename", "os.link", "os.remove", "os.truncate", "os.mkdir", "sqlite3.connect"}
 

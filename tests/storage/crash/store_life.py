@@ -19,7 +19,7 @@ from parcelpost.model import Claim, Priority, Result, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from tests.storage.crash.agreement import assert_agrees, assert_raw_files
 from tests.storage.crash.store_model import StoredResult, StoreModel
-from tests.storage.making import a_result, a_task, look
+from tests.storage.factories import a_result, a_task, look
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from parcelpost.errors import (
     StoreTooNew,
 )
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import a_result, a_task, claim_one, everything, save_one
+from tests.storage.factories import a_result, a_task, claim_one, everything, save_one
 
 IMPATIENT = StoreOptions(busy_timeout_seconds=0.2)
 

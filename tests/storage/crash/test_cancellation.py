@@ -21,7 +21,7 @@ from parcelpost.storage import LocalPersistenceManager
 from tests.lengths import short_and_long
 from tests.storage.crash.acknowledged import Acknowledged, Writer, rows_without_file
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.making import NOW, a_result, a_task, claim_one, look
+from tests.storage.factories import NOW, a_result, a_task, claim_one, look
 
 ROOT = Path(__file__).parents[3]
 

@@ -20,7 +20,7 @@ from parcelpost.storage.health import Level
 from tests.storage.crash.acknowledged import rows_without_file
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.crash.loop_disk import LoopDisk, why_not
-from tests.storage.making import a_result, a_task, claim_one, deliver, look, save_one
+from tests.storage.factories import a_result, a_task, claim_one, deliver, look, save_one
 
 pytestmark = pytest.mark.xdist_group("disks")
 

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.raw_files import HOLDER_FILE, NewPage, RawFiles
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one, the_result, the_task
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -17,8 +17,8 @@ from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.admin import Selection
 from tests.lengths import short_and_long
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.crash.sister import Sister
-from tests.storage.making import a_task, look
+from tests.storage.crash.peer import Peer
+from tests.storage.factories import a_task, look
 
 
 async def fill(store: Path, count: int) -> None:
@@ -36,11 +36,11 @@ async def held(lpm: LocalPersistenceManager) -> list[str]:
 async def test_three_processes_share_the_tasks_and_none_is_given_twice(store: Path, tasks: int) -> None:
     await fill(store, tasks)
     with ExitStack() as stack:
-        sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
-        for sister in sisters:
-            sister.tell("work")
-        done = [task_id for sister in sisters for task_id in sister.answer()]
-        assert [sister.leave() for sister in sisters] == [0, 0, 0]
+        peers = [stack.enter_context(Peer(store)) for _ in range(3)]
+        for peer in peers:
+            peer.tell("work")
+        done = [task_id for peer in peers for task_id in peer.answer()]
+        assert [peer.leave() for peer in peers] == [0, 0, 0]
     assert sorted(done) == [f"t{number:04}" for number in range(tasks)]
     assert look(store, "SELECT status, count(*) FROM tasks GROUP BY status") == [("completed", tasks)]
     assert look(store, "SELECT count(*) FROM results") == [(tasks,)]
@@ -52,26 +52,26 @@ async def test_three_processes_share_the_tasks_and_none_is_given_twice(store: Pa
 async def test_processes_that_are_killed_in_mid_work_leave_every_task_done_once(store: Path, tasks: int) -> None:
     await fill(store, tasks)
     with ExitStack() as stack:
-        sisters = [stack.enter_context(Sister(store)) for _ in range(3)]
-        for sister in sisters:
-            sister.tell("work")
+        peers = [stack.enter_context(Peer(store)) for _ in range(3)]
+        for peer in peers:
+            peer.tell("work")
         async with LocalPersistenceManager.open(store) as lpm:
             pick = random.Random()
-            for sister in sisters[1:]:
+            for peer in peers[1:]:
                 level = pick.randrange(tasks // 4)
                 while (await lpm.queue_depth()).completed < level:
                     pass
-                sister.kill()
+                peer.kill()
                 await lpm.recover_abandoned()
-            sisters[0].answer()
+            peers[0].answer()
             depth = await lpm.queue_depth()
     assert (depth.completed, depth.unsynced, depth.pending, depth.processing) == (tasks, tasks, 0, 0)
     assert_whole(store)
 
 
-async def test_a_live_sisters_claims_survive_openings_recoveries_and_the_death_of_a_third(store: Path) -> None:
+async def test_a_live_peers_claims_survive_openings_recoveries_and_the_death_of_a_third(store: Path) -> None:
     await fill(store, 20)
-    with Sister(store) as live, Sister(store) as mortal:
+    with Peer(store) as live, Peer(store) as mortal:
         hers = sorted(live.ask("claim", "5"))
         lost = sorted(mortal.ask("claim", "3"))
         async with LocalPersistenceManager.open(store) as lpm:
@@ -91,7 +91,7 @@ async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restar
     await fill(store, 4)
     events: list[Event] = []
     async with LocalPersistenceManager.open(store, emit=events.append) as lpm:
-        with Sister(store) as live, Sister(store) as mortal:
+        with Peer(store) as live, Peer(store) as mortal:
             mortal.ask("claim", "4")
             assert await lpm.claim() == []
             assert live.ask("claim", "1") == []
@@ -107,15 +107,15 @@ async def test_a_killed_processs_claims_come_back_to_the_living_without_a_restar
 async def test_a_suspended_process_is_alive_and_what_it_holds_when_it_leaves_is_pending_at_once(store: Path) -> None:
     await fill(store, 3)
     async with LocalPersistenceManager.open(store) as lpm:
-        with Sister(store) as sister:
-            hers = sorted(sister.ask("claim", "3"))
-            sister.suspend()
+        with Peer(store) as peer:
+            hers = sorted(peer.ask("claim", "3"))
+            peer.suspend()
             async with LocalPersistenceManager.open(store) as opened_meanwhile:
                 assert await opened_meanwhile.recover_abandoned() == 0
                 assert await held(opened_meanwhile) == hers
             assert await held(lpm) == hers
-            sister.resume()
-            assert sister.leave() == 0
+            peer.resume()
+            assert peer.leave() == 0
         assert len(await lpm.claim(3)) == 3
         assert {info.recoveries for info in await lpm.list_tasks()} == {0}
 
@@ -141,7 +141,7 @@ async def test_a_store_is_busy_while_another_process_stands_in_the_gate(store: P
 
 
 async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_locks_it_holds(store: Path) -> None:
-    """POSIX locks go with the first handle that is closed: a sister would think that nobody needs the WAL any more."""
+    """POSIX locks go with the first handle that is closed: a peer would think that nobody needs the WAL any more."""
     await fill(store, 1)
     async with LocalPersistenceManager.open(store) as lpm:
         await lpm.add_task(a_task("second"))
@@ -149,12 +149,12 @@ async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_lock
             pass
         await lpm.maintenance.backup()
         await lpm.maintenance.health(check=True)
-        with Sister(store) as sister:
-            assert sister.leave() == 0
+        with Peer(store) as peer:
+            assert peer.leave() == 0
         assert await lpm.add_task(a_task("third"))
-        with Sister(store) as sister:
-            assert sorted(sister.ask("claim", "10")) == ["second", "t0000", "third"]
-            assert sister.leave() == 0
+        with Peer(store) as peer:
+            assert sorted(peer.ask("claim", "10")) == ["second", "t0000", "third"]
+            assert peer.leave() == 0
         assert len(await lpm.claim(10)) == 3
     assert_whole(store)
     assert look(store, "SELECT count(*) FROM tasks") == [(3,)]
@@ -163,9 +163,9 @@ async def test_looking_at_the_file_once_more_in_a_process_does_not_drop_the_lock
 @short_and_long("count", (4,), (6,))
 async def test_many_processes_may_make_the_same_store_at_once(store: Path, count: int) -> None:
     with ExitStack() as stack:
-        made = [Sister(store) for _ in range(count)]
-        sisters = [stack.enter_context(sister) for sister in made]
-        assert [sister.leave() for sister in sisters] == [0] * count
+        made = [Peer(store) for _ in range(count)]
+        peers = [stack.enter_context(peer) for peer in made]
+        assert [peer.leave() for peer in peers] == [0] * count
     known = [(migration.version,) for migration in migrations.load()]
     assert look(store, "SELECT version FROM schema_version ORDER BY version") == known
     assert_whole(store)

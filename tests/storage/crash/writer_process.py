@@ -24,7 +24,7 @@ from msgspec import structs
 
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
 from parcelpost.storage.results import child_id, listed
-from tests.storage.making import a_result, a_task
+from tests.storage.factories import a_result, a_task
 
 _CALLERS = 16
 _PARCELS = 40

@@ -186,7 +186,7 @@ def _hang_problems(alive: list[Opener], held: dict[str, int]) -> list[Problem]:
 
 
 def _crash_problems(store: StoreContext, dead: list[Opener], alive: list[Opener]) -> list[Problem]:
-    """A worker brings back by itself, within seconds, what a sister held that died."""
+    """A worker brings back by itself, within seconds, what a peer held that died."""
     if not dead or any(map(is_worker, alive)):
         return []
     what = f"{count(len(dead), 'process', 'processes')} crashed with the store open"

@@ -9,7 +9,7 @@ from typing import Any
 from parcelpost.model import Done, Outcome, Task
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.worker.sandbox import Sandbox
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 
 LONG = 60.0
 """Seconds that no test takes."""

@@ -21,14 +21,14 @@ from pathlib import Path
 
 from parcelpost.model import Claim
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from tests.storage.making import a_result
+from tests.storage.factories import a_result
 
 _CALLERS = 4
 
 
 async def main(store: Path, hung_after: float = 60.0) -> None:
     options = StoreOptions(busy_timeout_seconds=60, hung_after_seconds=hung_after)
-    async with LocalPersistenceManager.open(store, options=options, worker="sister") as lpm:
+    async with LocalPersistenceManager.open(store, options=options, worker="peer") as lpm:
         held: list[Claim] = []
         say("opened")
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -15,7 +15,7 @@ import pytest
 
 from parcelpost.model import Blocked, Done, GiveUp, NotFound, Outcome, Retry, Task
 from parcelpost.worker.sandbox import Sandbox
-from tests.worker.staging import DONE, LONG, TASK, answering, hang, is_usable, run
+from tests.worker.sandboxes import DONE, LONG, TASK, answering, hang, is_usable, run
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import Listed, Target, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_result, a_task, claim_one, the_result, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, the_result, the_task
 
 SHORT, LONG = NOW + timedelta(minutes=1), NOW + timedelta(hours=1)
 

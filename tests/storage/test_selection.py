@@ -16,7 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import OutboxEntry, Priority, Source, TaskInfo, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Delivery, Selection
-from tests.storage.making import NOW, a_result, a_task
+from tests.storage.factories import NOW, a_result, a_task
 
 PLATFORMS = ("vgsi", "qpublic")
 STATES = ("CT", "ct", "FL")

@@ -12,7 +12,7 @@ import pytest
 from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import (
+from tests.storage.factories import (
     NOW,
     a_result,
     a_task,

@@ -13,7 +13,7 @@ import pytest
 from parcelpost.model import NotFound, Outcome, Retry, Task
 from parcelpost.scrapers.platform import Scrape
 from parcelpost.worker.sandbox import Sandbox
-from tests.worker.staging import (
+from tests.worker.sandboxes import (
     DONE,
     LONG,
     TASK,

@@ -9,7 +9,7 @@ from datetime import timedelta
 from parcelpost.clock import ManualClock
 from parcelpost.model import Claim, Priority, Site
 from parcelpost.storage.lpm import LocalPersistenceManager
-from tests.storage.making import NOW, a_task
+from tests.storage.factories import NOW, a_task
 
 HARTFORD, AVON = Site("vgsi", "CT", "hartford"), Site("vgsi", "CT", "avon")
 

@@ -15,9 +15,9 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.events import AttemptAbandoned, AttemptEnded, PlatformPaused
 from parcelpost.model import Done, Json, Priority, TaskStatus
 from parcelpost.scrapers.platform import Scrape
-from tests.storage.making import a_task, the_task
+from tests.storage.factories import a_task, the_task
 from tests.worker.executing import Works, at_work
-from tests.worker.staging import (
+from tests.worker.sandboxes import (
     DONE,
     LONG,
     answering,

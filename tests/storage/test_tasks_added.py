@@ -14,7 +14,7 @@ from parcelpost.errors import InvalidInput
 from parcelpost.model import Priority, Source, Task, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.tasks import Added
-from tests.storage.making import NOW, a_result, a_task, claim_one, everything, look, the_task
+from tests.storage.factories import NOW, a_result, a_task, claim_one, everything, look, the_task
 
 
 async def test_a_new_task_is_stored_whole(lpm: LocalPersistenceManager) -> None:

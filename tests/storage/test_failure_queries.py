@@ -8,7 +8,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.queries import Ends
-from tests.storage.making import NOW, a_task, save_one
+from tests.storage.factories import NOW, a_task, save_one
 
 
 async def fail(lpm: LocalPersistenceManager, task_id: str, reason: str, platform: str = "vgsi") -> None:

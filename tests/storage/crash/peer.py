@@ -1,4 +1,4 @@
-"""Our side of a sister process."""
+"""Our side of a peer process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import IO, Self
 _ROOT = Path(__file__).parents[3]
 
 
-class Sister:
+class Peer:
     """A process that has the store open; killed on leaving, whatever happened."""
 
     def __init__(self, store: Path, *, hung_after: float = 60.0) -> None:
-        command = [sys.executable, "-m", "tests.storage.crash.sister_process", str(store), str(hung_after)]
+        command = [sys.executable, "-m", "tests.storage.crash.peer_process", str(store), str(hung_after)]
         self.process = subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -39,7 +39,7 @@ class Sister:
 
     def answer(self) -> list[str]:
         line = self._output.readline()
-        assert line, f"the sister ended: {self.process.wait()}"
+        assert line, f"the peer ended: {self.process.wait()}"
         return line.split()
 
     def ask(self, *words: str) -> list[str]:

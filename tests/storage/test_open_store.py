@@ -27,7 +27,7 @@ from parcelpost.errors import (
 from parcelpost.events import Event, StoreOpened
 from parcelpost.storage import LocalPersistenceManager, StoreOptions, migrations
 from parcelpost.storage.snapshot import file_problems
-from tests.storage.making import a_result, a_task, claim_one, everything, look, save_one, the_result
+from tests.storage.factories import a_result, a_task, claim_one, everything, look, save_one, the_result
 
 NEXT = "-- Notes on tasks\nALTER TABLE tasks ADD COLUMN note TEXT NOT NULL DEFAULT 'none';\n"
 
@@ -134,14 +134,14 @@ async def test_a_file_of_another_program_is_refused_and_left_as_it_is(
     assert path.read_bytes() == before
 
 
-async def test_an_older_store_is_not_migrated_under_a_live_sister(store: Path, clock: ManualClock, newer: Path) -> None:
-    async with LocalPersistenceManager.open(store, clock=clock, worker="sister") as sister:
-        await save_one(sister)
+async def test_an_older_store_is_not_migrated_under_a_live_peer(store: Path, clock: ManualClock, newer: Path) -> None:
+    async with LocalPersistenceManager.open(store, clock=clock, worker="peer") as peer:
+        await save_one(peer)
         before = everything(store)
-        with pytest.raises(RuntimeError, match=r"StoreInUse: .* must be migrated .* and is open in sister-"):
+        with pytest.raises(RuntimeError, match=r"StoreInUse: .* must be migrated .* and is open in peer-"):
             run_newer(newer, store)
         assert everything(store) == before
-        await save_one(sister, "t2")
+        await save_one(peer, "t2")
     run_newer(newer, store)
     assert look(store, "SELECT task_id, note FROM tasks") == [("t1", "none"), ("t2", "none")]
 

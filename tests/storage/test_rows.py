@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from parcelpost.storage.rows import new_id
-from tests.storage.making import NOW
+from tests.storage.factories import NOW
 
 
 def test_ids_are_32_hex_digits_and_never_the_same() -> None:

@@ -14,14 +14,14 @@ from parcelpost.gateway.ledger.factory import open_ledger
 from parcelpost.gateway.models import ParcelFilter, StoreOutcome, TaskState
 from parcelpost.model import Priority
 from tests.gateway.conftest import MAX_ATTEMPTS
-from tests.gateway.making import NOON, arrival, parcel, task
+from tests.gateway.factories import NOON, arrival, parcel, task
 from tests.lengths import short_and_long
 
 HOUR = timedelta(hours=1)
 
 
-async def sister(database: str, duty: str, name: str) -> Process:
-    command = ("-m", "tests.gateway.sister", database, duty, name)
+async def peer(database: str, duty: str, name: str) -> Process:
+    command = ("-m", "tests.gateway.peer", database, duty, name)
     return await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
 
 
@@ -35,20 +35,20 @@ async def test_eight_processes_open_a_new_ledger_at_once_and_never_take_a_task_t
     database: str, now: datetime, number: int
 ) -> None:
     tasks = [task(str(n), ("echo", "other")[n % 2], Priority(1 + n % 4)) for n in range(number)]
-    sisters = [await sister(database, "grant", f"w{n}") for n in range(8)]
-    for one in sisters:
+    peers = [await peer(database, "grant", f"w{n}") for n in range(8)]
+    for one in peers:
         await opened(one)
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:
         await ledger.add_tasks(tasks, now)
-        outputs = await asyncio.gather(*(one.communicate(b"go\n") for one in sisters))
-        assert [one.returncode for one in sisters] == [0] * 8
+        outputs = await asyncio.gather(*(one.communicate(b"go\n") for one in peers))
+        assert [one.returncode for one in peers] == [0] * 8
         taken = [name for out, _ in outputs for name in out.decode().split()]
         left = await ledger.grant("last", ["echo", "other"], number, now, now + HOUR)  # all were locked: some went home
     assert sorted([*taken, *(one.task.task_id for one in left)]) == sorted(one.task_id for one in tasks)
 
 
 async def test_what_was_answered_survives_a_kill_and_batches_are_whole(database: str, ledger: Ledger) -> None:
-    one = await sister(database, "store", "w1")
+    one = await peer(database, "store", "w1")
     await opened(one)
     assert one.stdin is not None and one.stdout is not None
     one.stdin.write(b"go\n")

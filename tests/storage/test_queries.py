@@ -11,7 +11,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import Priority, QueueDepth, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
-from tests.storage.making import NOW, a_result, a_task, claim_one, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, save_one, the_result
 
 HOUR = timedelta(hours=1)
 

@@ -13,7 +13,7 @@ from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.model import OutboxEntry
 from parcelpost.storage import LocalPersistenceManager, export_queries
 from parcelpost.storage.export_queries import ExportCursor, ExportFilter, Selected, select
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one
 
 
 async def found(lpm: LocalPersistenceManager, **wanted: Any) -> list[str]:

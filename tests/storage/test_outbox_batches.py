@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from parcelpost.storage import LocalPersistenceManager
-from tests.storage.making import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
+from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
 
 
 async def _fill(lpm: LocalPersistenceManager) -> list[str]:

@@ -12,7 +12,7 @@ from parcelpost.events import ClockSetBack, Event
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import Sample, SyncRound
 from parcelpost.storage.options import LONGEST_DELAY
-from tests.storage.making import NOW, a_result, a_task, claim_one, look, save_one
+from tests.storage.factories import NOW, a_result, a_task, claim_one, look, save_one
 
 TEN_YEARS = 3_650 * 86_400.0
 HOUR = timedelta(hours=1)

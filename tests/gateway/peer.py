@@ -1,4 +1,4 @@
-"""A gateway process of its own, for tests: `python -m tests.gateway.sister DATABASE DUTY NAME`.
+"""A gateway process of its own, for tests: `python -m tests.gateway.peer DATABASE DUTY NAME`.
 
 It says a line when it has opened the ledger, begins at a line of its input, and says one for everything that the ledger
 has answered.
@@ -15,7 +15,7 @@ from parcelpost.clock import SystemClock
 from parcelpost.errors import LedgerUnavailable
 from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.ledger.factory import open_ledger
-from tests.gateway.making import arrival
+from tests.gateway.factories import arrival
 
 _clock = SystemClock()
 

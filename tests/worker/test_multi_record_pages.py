@@ -10,7 +10,7 @@ from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
 from parcelpost.storage.admin import Delivery, Selection
 from parcelpost.storage.results import listed
 from tests import traps
-from tests.storage.making import a_task
+from tests.storage.factories import a_task
 from tests.worker.executing import at_work
 from tests.worker.rig import Rig
 

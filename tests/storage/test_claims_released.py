@@ -13,7 +13,7 @@ from parcelpost.events import Event, OwnerCrashed
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.locks import live_folder
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.making import a_result, a_task, save_one, the_result
+from tests.storage.factories import a_result, a_task, save_one, the_result
 
 
 async def test_the_journal_and_the_wal_go_and_the_pages_stay(lpm: LocalPersistenceManager, store: Path) -> None:

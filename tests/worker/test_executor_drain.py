@@ -18,9 +18,9 @@ from parcelpost.model import Busy, Done, TaskStatus
 from parcelpost.storage.admin import Selection
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.options import StoreOptions
-from tests.storage.making import a_task, look, the_result
+from tests.storage.factories import a_task, look, the_result
 from tests.worker.executing import Works, at_work
-from tests.worker.staging import DONE, answering, blocks_its_loop, hang
+from tests.worker.sandboxes import DONE, answering, blocks_its_loop, hang
 
 BUSY = StoreOptions(busy_timeout_seconds=0.02)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from parcelpost.clock import ManualClock
 from parcelpost.events import AttemptEnded, TaskPutOff
 from parcelpost.model import Busy, Priority, TaskStatus
-from tests.storage.making import a_task, the_task
+from tests.storage.factories import a_task, the_task
 from tests.website import Asked, Reply, Website, website
 from tests.worker.counties import a_parcel, asked_of, at_counties, serve_parcels
 from tests.worker.executing import Works, at_work

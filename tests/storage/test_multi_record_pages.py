@@ -14,7 +14,7 @@ from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, Tas
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.results import MAX_RECORDS, child_id, listed
 from tests.storage.crash.agreement import assert_whole
-from tests.storage.making import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
+from tests.storage.factories import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
 
 PAGE = b"<html>a list</html>"
 
