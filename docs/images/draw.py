@@ -32,12 +32,12 @@ def main() -> None:
         printed, url = "", ""
         for line in demo.stdout or ():
             printed += line
-            if found := re.search(r"Its dashboard: (\S+)", line):
+            if found := re.search(r"Dashboard: (\S+)", line):
                 url = found[1]
-            if line.startswith("The gateway is back"):
+            if line.startswith("Restarted the gateway"):
                 time.sleep(_AT_WORK_SECONDS)
                 photograph(url, HERE / "dashboard.png")
-            if "until Ctrl-C" in line:
+            if "Press Ctrl-C" in line:
                 demo.send_signal(signal.SIGINT)
     draw("make demo DEMO_ARGS=--stay", printed, HERE / "demo.svg")
 

@@ -20,8 +20,10 @@ from pathlib import Path
 from draw import HERE, save
 from rich.console import Console
 
+from parcelpost.cli.options import StoreContext
 from parcelpost.cli.top.data import read_once
 from parcelpost.cli.top.frame import frame
+from parcelpost.settings import Settings
 
 COLUMNS, LINES = 120, 34
 COUNTY, GATEWAY = "18191", "18192"
@@ -71,7 +73,7 @@ def main(seconds: float) -> None:
         worker = ["run", "--gateway", f"http://127.0.0.1:{GATEWAY}", "--slots", "8", "--store", "worker.db", *settings]
         stack.enter_context(running(folder, *worker))
         time.sleep(seconds)
-        data = asyncio.run(read_once(folder / "worker.db"))
+        data = asyncio.run(read_once(StoreContext(folder / "worker.db", Settings())))
     console = Console(record=True, width=COLUMNS, height=LINES, file=io.StringIO(), force_terminal=True)
     console.print(frame(data, console))
     save(console, "parcelpost top", HERE / "top.svg")

@@ -75,8 +75,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     temporary = tmp_path_factory.mktemp("demo")
     (temporary / "parcelpost.toml").write_text('[worker]\nmode = "standalone"\n')  # for real work: not for this
     with demo(temporary, "--parcels", PARCELS, "--stay", "--keep") as process:
-        read = read_until(process, "until Ctrl-C")
-        (address,) = re.findall(r"The dashboard stays up at (\S+/)", read)
+        read = read_until(process, "Press Ctrl-C")
+        (address,) = re.findall(r"The dashboard is at (\S+/)\.", read)
         statuses = []
         for path in ("health", "", "v1/liens"):
             with urlopen(f"{address}{path}") as answer:
@@ -92,14 +92,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
 def test_nothing_is_missing_after_both_were_killed(told: Told) -> None:
     out = told.out
     assert told.code == 0, out + told.err
-    assert re.search(r"The gateway was killed with SIGKILL; it has the records of \d+ tasks\. The worker", out)
-    assert re.search(r"The worker was killed with SIGKILL too; the records of \d+ tasks? are in its store only", out)
-    assert re.search(r"with an error; \d+ tasks? w(as|ere) tried again", out)
-    assert re.search(rf"tasks ordered, and ended +{TASKS} +{TASKS} +same\n", out)
-    assert re.search(r"records, each there exactly once +(\d+) +\1 +same\n", out)
-    assert re.search(r"records with the same content hash +(\d+) +\1 +same\n", out)
-    assert re.search(r"records whose page has the same hash +(\d+) +\1 +same\n", out)
-    assert "Nothing is missing." in out
+    assert re.search(r"Killed the gateway \(SIGKILL\)\. It has the results of \d+ tasks; the worker", out)
+    assert re.search(r"Killed the worker \(SIGKILL\)\. The results of \d+ tasks? exist only in its store", out)
+    assert re.search(r"server error; \d+ tasks? w(as|ere) retried", out)
+    assert re.search(rf"tasks queued, and finished +{TASKS} +{TASKS} +same\n", out)
+    assert re.search(r"records, each exactly once +(\d+) +\1 +same\n", out)
+    assert re.search(r"records with the same content +(\d+) +\1 +same\n", out)
+    assert re.search(r"records with the same raw page +(\d+) +\1 +same\n", out)
+    assert "Nothing was lost." in out
     assert re.search(rf"scraped by the worker: \d+ of {TASKS}; stored at the gateway: \d+\n", told.err)
     assert str(told.folder / "gateway" / "gateway.db") in out
     _check_spreadsheets(told.folder, out)
@@ -110,7 +110,7 @@ def test_what_is_kept_is_whole_and_no_other_demo_goes_there(told: Told, run: Run
     assert run("store", "check", "--deep", "--store", told.folder / "worker" / "parcelpost.db").code == 0
     assert [file for file in told.folder.rglob("*") if file.stat().st_mode & 0o077] == []
     again = run("demo", "--dir", told.folder)
-    assert (again.code, again.err.splitlines()[0]) == (1, f"error: there is a demo in {told.folder} already")
+    assert (again.code, again.err.splitlines()[0]) == (1, f"error: {told.folder} already contains a demo")
 
 
 @pytest.mark.xdist_group("demo")
@@ -124,8 +124,8 @@ def test_the_dashboard_stays_up_until_ctrl_c(told: Told) -> None:
     ("place", "what"),
     [
         ("file", "{} is not a folder"),
-        ("file/below", "{} cannot be used: Not a directory"),
-        ("used", "there is something in {} already"),
+        ("file/below", "cannot use {}: Not a directory"),
+        ("used", "{} is not empty"),
     ],
 )
 def test_a_folder_that_cannot_be_used_is_left_as_it_is(run: Run, tmp_path: Path, place: str, what: str) -> None:
@@ -136,15 +136,15 @@ def test_a_folder_that_cannot_be_used_is_left_as_it_is(run: Run, tmp_path: Path,
     assert ran.code == 1
     first, second = ran.err.splitlines()
     assert first == f"error: {what.format(tmp_path / place)}"
-    assert second == "hint: name another folder with --dir"
+    assert second == "hint: choose another folder with --dir"
     assert {path.name for path in tmp_path.rglob("*")} == {"file", "used", "parcels.csv"}
 
 
 def _check_spreadsheets(folder: Path, out: str) -> None:
     assert f"{folder / 'parcels.csv'}, {folder / 'liens.csv'}" in out
     parcels, liens = (_rows(folder / name) for name in ("parcels.csv", "liens.csv"))
-    assert f"parcels.csv has {len(parcels)} parcels." in out
-    assert f"liens.csv has {len(liens)} liens." in out
+    assert f"parcels.csv: {len(parcels)} parcels." in out
+    assert f"liens.csv: {len(liens)} liens." in out
     assert {row["platform"] for row in parcels} == PLATFORMS
     assert {row["platform"] for row in liens} == {"lien_register", "mygov_due"}
     assert len(liens) == sum(int(row["lien_count"]) for row in parcels)
@@ -160,7 +160,7 @@ def _rows(file: Path) -> list[dict[str, str]]:
 
 def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     with demo(tmp_path, "--parcels", MANY) as process:
-        read_until(process, "A worker runs")
+        read_until(process, "Started a worker")
         children = psutil.Process(process.pid).children()
         assert len(children) == 3
         process.send_signal(signal.SIGINT)
@@ -174,7 +174,7 @@ def test_ctrl_c_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
 def test_a_killed_demo_takes_its_processes_with_it_and_its_files_are_where_they_were_wanted(tmp_path: Path) -> None:
     folder = tmp_path / "wanted"
     with demo(tmp_path, "--parcels", MANY, "--dir", str(folder)) as process:
-        read_until(process, "A worker runs")
+        read_until(process, "Started a worker")
         children = psutil.Process(process.pid).children()
         process.kill()
         process.communicate()

@@ -1,4 +1,4 @@
-"""`parcelpost demo`: scrapes four simulated counties while gateway and worker are killed on the way."""
+"""`parcelpost demo`: scrapes four simulated counties, and kills gateway and worker on the way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from parcelpost.cli.output import fitted, print_lines, table, terminal_width
 
 if TYPE_CHECKING:
-    from parcelpost.cli.demo.output_files import DemoFiles
+    from parcelpost.cli.demo.results import DemoFiles
     from parcelpost.cli.demo.story import Story
 
 
@@ -28,41 +28,39 @@ Examples:
 
 
 def demo(
-    parcels: Annotated[
-        int, typer.Option("--parcels", min=50, max=10_000, help="How many parcels each county has.")
-    ] = 250,
+    parcels: Annotated[int, typer.Option("--parcels", min=50, max=10_000, help="Parcels per county.")] = 250,
     folder: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="Work here, and leave the files in place.")
+        Path | None, typer.Option("--dir", metavar="DIR", help="Work in this folder and keep all files.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything in the temporary folder in place.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
     stay: Annotated[
-        bool, typer.Option("--stay", help="Keep the gateway and its dashboard up at the end, until Ctrl-C.")
+        bool, typer.Option("--stay", help="Keep the gateway and its dashboard running until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Scrape four invented counties, with kill -9 on the way, into a spreadsheet of parcels and one of liens.
+    """Scrape four simulated counties into two spreadsheets, parcels and liens, with kill -9 on the way.
 
-    Their websites, a gateway and a worker run on this machine. The gateway is killed, then the worker; both are started
-    again, and at the end both sides are compared: exits with 1 if anything is missing or differs. Works in a temporary
-    folder, where only the spreadsheets stay.
+    The websites, a gateway and a worker run on this machine. The gateway is killed, then the worker; both are
+    restarted, and at the end both sides are compared: exits with 1 if anything is missing or differs. Works in a
+    temporary folder and keeps only the spreadsheets.
     """
     import tempfile
 
-    from parcelpost.cli.demo.output_files import DemoFiles
+    from parcelpost.cli.demo.results import DemoFiles
 
     if folder is not None:
-        _show_results(DemoFiles(folder), parcels, all_stay=True, stay=stay)
+        _show_results(DemoFiles(folder), parcels, keeps_all=True, stay=stay)
         return
     files = DemoFiles(Path(tempfile.mkdtemp(prefix="parcelpost-demo-")))
     try:
-        _show_results(files, parcels, all_stay=keep, stay=stay)
+        _show_results(files, parcels, keeps_all=keep, stay=stay)
     finally:
         if not keep:
             files.keep_spreadsheets_only()
-            what = "The rest of the temporary folder" if files.folder.exists() else "The temporary folder"
-            print_lines(fitted([f"{what} is removed; --keep leaves it in place."], terminal_width()))
+            what = "the other files in the temporary folder" if files.folder.exists() else "the temporary folder"
+            print_lines(fitted([f"Removed {what}. Use --keep to keep everything."], terminal_width()))
 
 
-def _show_results(files: DemoFiles, parcels: int, *, all_stay: bool, stay: bool) -> None:
+def _show_results(files: DemoFiles, parcels: int, *, keeps_all: bool, stay: bool) -> None:
     import asyncio
 
     from parcelpost.cli.context import needed_packages
@@ -73,36 +71,36 @@ def _show_results(files: DemoFiles, parcels: int, *, all_stay: bool, stay: bool)
 
         story = Story(files, parcels)
         try:
-            asyncio.run(_run_story(story, all_stay=all_stay, stay=stay))
+            asyncio.run(_run_story(story, keeps_all=keeps_all, stay=stay))
         except KeyboardInterrupt:
-            if not story.is_told:
+            if not story.is_over:
                 raise
-    if not story.is_whole:
+    if not story.is_complete:
         raise typer.Exit(1)
 
 
-async def _run_story(story: Story, *, all_stay: bool, stay: bool) -> None:
-    from parcelpost.cli.demo.output_files import LIENS, PARCELS, preview_sheet
+async def _run_story(story: Story, *, keeps_all: bool, stay: bool) -> None:
+    from parcelpost.cli.demo.results import LIENS, PARCELS, preview_sheet
 
     files = story.files
     async with story:
-        lines = await story.run()
+        rows = await story.run()
         print()
-        print_lines(table(("what", "worker", "gateway", ""), [one.cells for one in lines]))
+        print_lines(table(("what", "worker", "gateway", ""), [row.cells for row in rows]))
         for sheet, file in ((PARCELS, files.parcels), (LIENS, files.liens)):
             print()
             print_lines(_fit_terminal(preview_sheet(sheet, file)))
         print()
-        print_lines(fitted(files.lines(all_stay=all_stay), terminal_width()))
-        print("Nothing is missing." if story.is_whole else "Something is missing.", flush=True)
+        print_lines(fitted(files.summary(keeps_all=keeps_all), terminal_width()))
+        print("Nothing was lost." if story.is_complete else "Something was lost: see the rows that differ.", flush=True)
         if stay:
             await story.stay()
         else:
-            print(f"The dashboard was at {story.url}/; --stay keeps it up.")
+            print("The dashboard has stopped. Use --stay to keep it running.")
 
 
 def _fit_terminal(lines: list[str]) -> Iterator[str]:
-    """A row that is wider than the terminal would break in two; the spreadsheet has all of it."""
+    """Cuts rows that are wider than the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     for line in lines:
         yield f"{line[: width - 1]}…" if width and len(line) > width else line

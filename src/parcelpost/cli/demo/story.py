@@ -11,10 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from parcelpost.cli.context import CLOCK, open_for_reading
-from parcelpost.cli.demo import output_files
-from parcelpost.cli.demo.comparison import ComparisonRow, compare, count_retried
-from parcelpost.cli.demo.output_files import DemoFiles
 from parcelpost.cli.demo.processes import Child, free_port, wait_until_listening
+from parcelpost.cli.demo.results import ComparisonRow, DemoFiles, compare, count_retried, save_sheets
 from parcelpost.cli.output import count, fitted, print_lines, terminal_width
 from parcelpost.clock import Clock
 from parcelpost.gateway.ledger.base import Ledger
@@ -24,15 +22,15 @@ from parcelpost.storage import queries
 from parcelpost.storage.lpm import LocalPersistenceManager
 
 PLATFORMS = {
-    "lien_register": "a treasurer's register of liens",
-    "grizzly_gis": "an appraiser's pages behind a frame and a form",
-    "mygov_due": "a tax collector's bills and certificates",
-    "vgsi": "an assessor's pages",
+    "lien_register": "a county treasurer's lien register",
+    "grizzly_gis": "a property appraiser, behind a frame and a search form",
+    "mygov_due": "a tax collector, with bills and tax certificates",
+    "vgsi": "a town assessor's property cards",
 }
 ERROR_RATE = 0.02
 """The share of requests that a site answers with 500."""
 READY_TEXT = "Ctrl-C ends it."
-"""What the websites print when they are up and the files with counties and tasks are written."""
+"""The websites print this when they are up and the files with counties and tasks are written."""
 
 SITE_SETTINGS = {
     "fetch.allow_private": "127.0.0.1",
@@ -41,7 +39,7 @@ SITE_SETTINGS = {
     "executor.retry_min_seconds": "0.5",
     "executor.retry_max_seconds": "2",
 }
-"""These websites are on this machine, and stand more than a county's server would."""
+"""The websites are on this machine and can take more than a county's server."""
 
 
 def start_websites(files: DemoFiles, parcels: int) -> Child:
@@ -56,11 +54,11 @@ def count_tasks(files: DemoFiles) -> int:
         return sum(1 for _ in csv.DictReader(opened))
 
 
-_LINE_SECONDS = 1.0
+_LINE_SECONDS = 5.0
 
 
 class ProgressBars:
-    """Shown on stderr while its `with` block lasts. Lines printed meanwhile stand above."""
+    """On stderr, below the lines that are printed meanwhile."""
 
     def __init__(self, total: int, clock: Clock) -> None:
         self._total = total
@@ -96,14 +94,14 @@ class ProgressBars:
             print(text, file=sys.stderr, flush=True)
 
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _DOWN_SECONDS = 3.0
 _ATTEMPTS = 5
 
 _WORKER_SETTINGS = {
     "worker.id": "demo",
     **SITE_SETTINGS,
-    "resources.slow_percent": "100",  # a few seconds' work on whatever machine this is
+    "resources.slow_percent": "100",  # it is over in seconds, on any machine
     "executor.slots": "8",
     "collector.low_water": "150",
     "collector.high_water": "200",
@@ -119,7 +117,7 @@ _OPEN = (TaskState.QUEUED, TaskState.LEASED)
 
 
 class Story:
-    """Tells it on stdout. No process outlives it, however it ends."""
+    """Runs the demo and prints each step. No process outlives it, however it ends."""
 
     def __init__(self, files: DemoFiles, parcels: int) -> None:
         self.files = files
@@ -136,9 +134,9 @@ class Story:
         self._adder = Child(adding, counties, files.log("add"))
         self._stack = AsyncExitStack()
         self._ledger: Ledger
-        self.is_told = False
-        self.is_whole = False
-        """Whether both sides have the same, once it is told."""
+        self.is_over = False
+        self.is_complete = False
+        """Both sides hold the same."""
 
     async def __aenter__(self) -> Story:
         for child in (self._websites, self._adder, self._gateway, self._worker):
@@ -156,95 +154,93 @@ class Story:
         await self._open_counties()
         await self._begin()
         with ProgressBars(self._tasks, CLOCK) as bars:
-            await self._until_stored(self._tasks // 3, bars)
+            await self._wait_until_stored(self._tasks // 3, bars)
             await self._kill_gateway(bars)
             await self._kill_worker()
-            await self._until_done(bars)
+            await self._wait_until_done(bars)
         _print_line(_retries_text(await count_retried(self.files)))
-        _print_line("Everything is delivered, and the worker has ended by itself. Now both sides are compared.")
+        _print_line("All results are delivered, and the worker has exited. Comparing both sides:")
         lines = await compare(self.files, self._ledger, self._tasks)
-        await output_files.save_sheets(self.files.store, self.files.folder)
-        self.is_told, self.is_whole = True, all(line.is_same for line in lines)
+        await save_sheets(self.files.store, self.files.folder)
+        self.is_over, self.is_complete = True, all(line.is_same for line in lines)
         return lines
 
     async def stay(self) -> None:
         """Until it is cancelled."""
-        _print_line(f"The dashboard stays up at {self.url}/ until Ctrl-C, and so do the websites.")
+        _print_line(f"The dashboard is at {self.url}/. Press Ctrl-C to stop it and the websites.")
         await self._gateway.finish()
 
     async def _open_counties(self) -> None:
         process = await self._websites.start()
-        await self._websites.says(READY_TEXT, CLOCK)
-        _print_line(f"Websites of four invented counties run on this machine (process {process}):")
+        await self._websites.wait_for_output(READY_TEXT, CLOCK)
+        _print_line(f"Started the websites of four simulated counties (process {process}):")
         for platform, what in PLATFORMS.items():
             _print_line(f"  {platform:14} {what}")
         self._tasks = count_tasks(self.files)
 
     async def _begin(self) -> None:
         async with LocalPersistenceManager.open(self.files.store.path, clock=CLOCK, worker="cli"):
-            pass  # makes it, so that it can be looked at from the start
+            pass  # creates it, so that it can be read from the start
         await self._adder.start()
         await self._adder.finish()
         process = await self._gateway.start()
         await wait_until_listening(self._port, self._gateway, CLOCK)
-        _print_line(f"A gateway runs (process {process}) with {count(self._tasks, 'task')}. Its dashboard: {self.url}/")
+        _print_line(f"Started a gateway with {count(self._tasks, 'task')} (process {process}). Dashboard: {self.url}/")
         process = await self._worker.start()
-        _print_line(f"A worker runs (process {process}): it fetches their pages, eight at a time, and reads them.")
+        _print_line(f"Started a worker (process {process}). It fetches and parses eight pages at a time.")
 
     async def _kill_gateway(self, bars: ProgressBars) -> None:
         await self._gateway.kill()
         scraped, stored = await self._counts()
         _print_line(
-            f"The gateway was killed with SIGKILL; it has the records of {count(stored, 'task')}. The worker goes on."
+            f"Killed the gateway (SIGKILL). It has the results of {count(stored, 'task')}; the worker keeps scraping."
         )
         until = CLOCK.monotonic() + _DOWN_SECONDS
         while CLOCK.monotonic() < until:
-            await self._look(bars)
+            await self._show(bars)
         more = (await self._counts())[0] - scraped
-        _print_line(f"While the gateway was away, the worker did {count(more, 'task')}.")
+        _print_line(f"The worker completed {count(more, 'task')} while the gateway was down.")
 
     async def _kill_worker(self) -> None:
         await self._worker.kill()
         scraped, stored = await self._counts()
         waiting = count(scraped - stored, "task")
-        _print_line(f"The worker was killed with SIGKILL too; the records of {waiting} are in its store only.")
+        _print_line(f"Killed the worker (SIGKILL). The results of {waiting} exist only in its store.")
         gateway = await self._gateway.start()
         await wait_until_listening(self._port, self._gateway, CLOCK)
         worker = await self._worker.start()
-        _print_line(
-            f"The gateway is back (process {gateway}), and another worker goes on with the store (process {worker})."
-        )
+        _print_line(f"Restarted the gateway (process {gateway}), and a worker on the same store (process {worker}).")
 
-    async def _until_stored(self, wanted: int, bars: ProgressBars) -> None:
-        while await self._look(bars) < wanted:
+    async def _wait_until_stored(self, wanted: int, bars: ProgressBars) -> None:
+        while await self._show(bars) < wanted:
             for child in (self._websites, self._gateway, self._worker):
                 if child.has_ended:
-                    child.complain("ended before its time")
+                    child.fail("exited early")
 
-    async def _until_done(self, bars: ProgressBars) -> None:
-        """A kill may lose an answer with tasks on its way. Their leases end, and they are there for the next run."""
+    async def _wait_until_done(self, bars: ProgressBars) -> None:
+        """A kill may lose a response with tasks in it. Their leases expire, and the next run gets them."""
         while True:
             while not self._worker.has_ended:
-                await self._look(bars)
+                await self._show(bars)
             await self._worker.finish()
             rows = await self._ledger.queue()
             if not any(row.state in _OPEN for row in rows):
                 return
             while not any(row.state is TaskState.QUEUED for row in await self._ledger.queue()):
-                await self._look(bars)
+                await self._show(bars)
             _print_line(
-                "Tasks that were lost on their way to a killed process are offered again: the worker takes them."
+                "The leases of tasks that a killed process had taken have expired. Restarted the worker to scrape them."
             )
             await self._worker.start()
 
-    async def _look(self, bars: ProgressBars) -> int:
+    async def _show(self, bars: ProgressBars) -> int:
         scraped, stored = await self._counts()
         bars.show(scraped, stored)
-        await CLOCK.sleep(_LOOK_SECONDS)
+        await CLOCK.sleep(_POLL_SECONDS)
         return stored
 
     async def _counts(self) -> tuple[int, int]:
-        """Scraped and in the worker's store; stored at the gateway. Both are read from their files."""
+        """Returns how many tasks are completed in the worker's store, and how many at the gateway."""
         rows = await self._ledger.queue()
         stored = sum(row.tasks for row in rows if row.state is TaskState.DONE)
         async with open_for_reading(self.files.store) as database:
@@ -253,8 +249,8 @@ class Story:
 
 
 def _retries_text(again: int) -> str:
-    share = f"The websites answered about one request in {round(1 / ERROR_RATE)} with an error"
-    return f"{share}; {count(again, 'task was', 'tasks were')} tried again."
+    share = f"About 1 in {round(1 / ERROR_RATE)} requests got a simulated server error"
+    return f"{share}; {count(again, 'task was', 'tasks were')} retried."
 
 
 def _print_line(line: str) -> None:

@@ -116,7 +116,7 @@ def _joined(parts: Iterable[str]) -> str:
 def _title(data: TopData | None, view: View, failure: StoreFailure | None) -> Table:
     grid = Table.grid(Column(no_wrap=True), Column(ratio=1), Column(no_wrap=True, justify="right"), expand=True)
     latest = failure or data
-    clock = Text(" paused" if view.paused else "", _WARNING)
+    clock = Text().append(" paused" if view.paused else "", _WARNING)
     clock.append(f" {latest.at:%H:%M:%S} UTC" if latest else "", _DIM)
     grid.add_row(Text("parcelpost  ", "bold"), _workers(data) if data else Text(), clock)
     return grid
@@ -230,7 +230,7 @@ class Section:
     """
 
     def __init__(self, title: str, note: str, body: RenderableType, *, reserve: int = 0, grows: bool = False) -> None:
-        self._heading = Text.assemble((title, "bold"), (f"  {note}" if note else "", _DIM))
+        self._heading = Text.assemble((title, "bold not dim"), (f"  {note}" if note else "", _DIM))
         self._body = body
         self._reserve = reserve
         self.grows = grows
