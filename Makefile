@@ -63,7 +63,7 @@ $(VENV)/.run-stamp: pyproject.toml $(RUN_LOCKS)
 	$(call install,$(RUN_LOCKS))
 	@touch $@
 
-demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four invented counties into demo_data (DEMO_ARGS=--stay keeps the dashboard up)
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(VENV)/.run-stamp) ## scrape four simulated counties into demo_data (DEMO_ARGS=--stay keeps the dashboard up)
 	@rm -rf demo_data
 	@$(BIN)/parcelpost demo --dir demo_data $(DEMO_ARGS)
 

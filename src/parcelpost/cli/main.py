@@ -21,7 +21,7 @@ COMMANDS = (
     LazyCommand(
         "demo",
         "demo:demo",
-        "Scrape four invented counties, with kill -9 on the way.",
+        "Scrape four simulated counties, with kill -9 on the way.",
     ),
     LazyCommand(
         "init",
