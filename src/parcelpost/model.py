@@ -126,7 +126,7 @@ class Encoded(Struct, frozen=True, array_like=True, gc=False):
     json: bytes
 
 
-class Listed(Struct, frozen=True, kw_only=True, gc=False):
+class PageRecord(Struct, frozen=True, kw_only=True, gc=False):
     """One record of a multi-record page."""
 
     key: str
@@ -152,7 +152,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     """'': the parcel of the task's target."""
     county: str = ""
     """Used if the target has none."""
-    more: tuple[Listed, ...] = ()
+    additional_records: tuple[PageRecord, ...] = ()
     """Further records of the page; each becomes a result of a child task."""
 
 
@@ -199,11 +199,11 @@ class Done(Struct, frozen=True, kw_only=True, gc=False):
     page: Page | None = None
     scraped_at: datetime | None = None
     """When the page was fetched, with a zone; None: the end of the attempt."""
-    more: tuple[Mapping[str, Json], ...] = ()
+    additional_records: tuple[Mapping[str, Json], ...] = ()
     """Further records of the same page, each of another parcel or lien."""
-    lists: bool = False
+    is_list: bool = False
     """The page is a list: even a single record has its own parcel number, not the target's."""
-    listed: tuple[Listed, ...] = ()
+    page_records: tuple[PageRecord, ...] = ()
     """All records, prepared by the worker for the store; platforms leave it empty."""
     signals: tuple[Signal, ...] = ()
     """Which selectors worked."""

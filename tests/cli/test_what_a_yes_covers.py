@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.cli.progress import Meter
-from parcelpost.model import Listed, Page, Result, Source
+from parcelpost.model import Page, PageRecord, Result, Source
 from parcelpost.storage import LocalPersistenceManager, admin
 from tests.cli.support import Run, page_of, rows, task
 
@@ -20,12 +20,12 @@ async def save(lpm: LocalPersistenceManager, task_id: str, records: int = 1, sou
     await lpm.add_task(task(task_id, source=source))
     (claim,) = await lpm.claim()
     more = tuple(
-        Listed(key=f"k{n}", parcel_id=f"{task_id}-{n}", county="hartford", data={"n": n}) for n in range(1, records)
+        PageRecord(key=f"k{n}", parcel_id=f"{task_id}-{n}", county="hartford", data={"n": n}) for n in range(1, records)
     )
     page = Page(url="https://example.org/list", body=page_of(task_id))
     now = datetime.now(UTC)
     assert await lpm.save_result(
-        claim, Result(data={"n": 0}, page=page, scraped_at=now, execution_time_ms=1, more=more)
+        claim, Result(data={"n": 0}, page=page, scraped_at=now, execution_time_ms=1, additional_records=more)
     )
 
 

@@ -38,7 +38,7 @@ async def test_what_the_store_believes_to_hold_is_held(
     clock = ServersClock(server)
     async with LocalPersistenceManager.open(tmp_path / "store.db", clock=clock) as lpm:
         async with open_worker("w-1") as client:
-            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, granted=True)
+            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, leased=True)
         async with open_worker("w-1") as client, open_worker("w-2") as other:  # it was started again
             heartbeat = _worker(lpm, client, clock).heartbeat
             lost = await lpm.get_task("lost")
@@ -66,7 +66,7 @@ async def test_a_task_that_is_ordered_again_is_done_again(
         for order in range(2):
             server.documents.ahead = order * timedelta(days=1)
             add_tasks(server, "t1")
-            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, granted=True)
+            await lpm.add_tasks((await client.get_work(5, ["echo"])).tasks, leased=True)
             (claim,) = await lpm.claim()
             await lpm.save_result(claim, a_result())
             (entry,) = await lpm.get_unsynced_results()

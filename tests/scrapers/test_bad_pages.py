@@ -106,7 +106,7 @@ def _check(name: str, body: bytes) -> Any:
     assert time.process_time() - start < LONGEST_SECONDS, (name, body[:1000])
     assert isinstance(outcome, Done | Retry | GiveUp | Blocked | NotFound), (name, body[:1000])
     if isinstance(outcome, Done):
-        for record in (outcome.data, *outcome.more):
+        for record in (outcome.data, *outcome.additional_records):
             assert isinstance(record, dict)
             assert record["parcel_id"] or record["liens"], record
             if name in OF_PARCELS and name not in TABLES:

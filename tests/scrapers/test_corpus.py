@@ -52,7 +52,7 @@ def _records(row: dict[str, str]) -> list[dict[str, Any]]:
 def _found(outcome: Outcome) -> list[dict[str, Any]]:
     if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
         return []
-    return [dict(record) for record in (outcome.data, *outcome.more)]
+    return [dict(record) for record in (outcome.data, *outcome.additional_records)]
 
 
 def test_the_facts_of_real_pages_are_read() -> None:

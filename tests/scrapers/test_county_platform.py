@@ -22,8 +22,8 @@ def _words(piece: Piece) -> str | None:
 OWNER = Field("owner_names", (Id("o"),), _words)
 
 
-def _read(reading: PageReader) -> ReadResult:
-    owner = reading.look.value(OWNER)
+def _read(reader: PageReader) -> ReadResult:
+    owner = reader.extractor.value(OWNER)
     return Record(parcel_id="1", owner_names=[owner]) if owner else Retry("no owner")
 
 

@@ -76,7 +76,7 @@ async def test_arcgis_pages_are_joined_and_each_row_is_a_record(site: Website, s
     entry = {"site": f"{site.url}/rest/0"}
     outcome = await scraping("arcgis", "", entry=entry, extra={"where": "CO_NO = 12"})
     assert isinstance(outcome, Done), outcome
-    records: list[Any] = [outcome.data, *outcome.more]
+    records: list[Any] = [outcome.data, *outcome.additional_records]
     assert [record["parcel_id"] for record in records] == [f"01-{n:04}" for n in range(25)]
     assert str(records[0]["market_value"]) == "1.1"
     assert {record["county_fips"] for record in records} == {"12999"}
@@ -108,7 +108,7 @@ async def test_a_query_that_is_given_whole_is_answered_whole(
     url = f"{site.url}/rest/0/query?where=1%3D1&f=json{part}"
     outcome = await scraping("arcgis", "", url=url, entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, Done), outcome
-    assert 1 + len(outcome.more) == found
+    assert 1 + len(outcome.additional_records) == found
 
 
 def _rows(numbers: range) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ async def test_a_layer_that_never_says_that_it_has_more_is_asked_after_a_round_n
     _answering(site, "/rest/0/query", query)
     outcome = await scraping("arcgis", "", entry={"site": f"{site.url}/rest/0"}, extra={"where": "1=1"})
     assert isinstance(outcome, Done), outcome
-    assert 1 + len(outcome.more) == there
+    assert 1 + len(outcome.additional_records) == there
     assert len(site.asked) == asked_for
 
 
@@ -314,7 +314,7 @@ async def test_realauction_keeps_its_session_and_expands_the_answers(site: Websi
     outcome = await scraping("realauction", "", entry={}, extra={"auction_date": "2026-01-15"})
     assert isinstance(outcome, Done), outcome
     first: Any = outcome.data
-    second: Any = outcome.more[0]
+    second: Any = outcome.additional_records[0]
     assert [first["case_number"], second["case_number"]] == ["2025-TD-1", "2025-TD-2"]
     wanted = {"parcel_id": "01-02-03", "certificate_number": "77", "opening_bid": 1234.56, "auction_date": "2026-01-15"}
     assert {name: first[name] for name in wanted} == wanted

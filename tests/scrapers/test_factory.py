@@ -190,8 +190,8 @@ def test_entry_points_of_installed_packages_are_found(tmp_path: Path, monkeypatc
 RECORD = b'{"folio": "7", "owner": "Ann"}'
 
 
-def read_json(reading: PageReader) -> Record:
-    return Record(parcel_id=reading.json["folio"], owner_names=[reading.json["owner"]])
+def read_json(reader: PageReader) -> Record:
+    return Record(parcel_id=reader.json["folio"], owner_names=[reader.json["owner"]])
 
 
 def test_a_county_platform_of_somebody_else_scrapes_and_reads_under_the_name_it_is_offered_by(package: Path) -> None:

@@ -22,7 +22,7 @@ def answer(*rows: dict[str, Any], under: str = "attributes") -> dict[str, Any]:
 def records(platform: str, page: str | dict[str, Any]) -> list[dict[str, Any]]:
     found = outcome(platform, page)
     assert isinstance(found, Done), found
-    return [dict(one) for one in (found.data, *found.more)]  # type: ignore[arg-type]
+    return [dict(one) for one in (found.data, *found.additional_records)]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("spelled", [str.lower, str.title, lambda name: f"GIS.SDE.Parcels.{name}"])

@@ -28,8 +28,8 @@ def _words(piece: Piece) -> str | None:
 OWNER = Field("owner_names", (Id("o"), Css(".owner"), Label("Owner Name")), _words)
 
 
-def _read(reading: PageReader) -> ReadResult:
-    owner = reading.look.value(OWNER)
+def _read(reader: PageReader) -> ReadResult:
+    owner = reader.extractor.value(OWNER)
     return Record(parcel_id="1", owner_names=[owner] if owner else []) if owner else Retry("no owner")
 
 
@@ -91,13 +91,13 @@ def test_what_signals_tell_brings_back_the_order_and_what_is_broken() -> None:
 
 def test_the_fleets_experience_counts_where_a_site_is_not_known() -> None:
     ranking = Ranking()
-    ranking.take_fleet("made_up", [("owner_names", "css", "#o", 0.0), ("owner_names", "css", ".owner", 0.9)])
+    ranking.set_fleet_stats("made_up", [("owner_names", "css", "#o", 0.0), ("owner_names", "css", ".owner", 0.9)])
     assert [one.selector for one in signals(read(ranking, OLD))] == [".owner"]
 
 
 def test_labels_that_the_fleet_learned_are_tried_and_no_other_selector_from_outside_is() -> None:
     ranking = Ranking()
-    ranking.take_fleet("made_up", [("owner_names", "label", "who", 0.95), ("owner_names", "xpath", "][", 1.0)])
+    ranking.set_fleet_stats("made_up", [("owner_names", "label", "who", 0.95), ("owner_names", "xpath", "][", 1.0)])
     found = read(ranking, "<table><tr><td>Who</td><td>DI</td></tr></table>")
     assert isinstance(found, Done)
     assert signals(found)[-1].selector == "who" or signals(found)[0].selector == "who"

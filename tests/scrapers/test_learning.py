@@ -36,8 +36,8 @@ def read(ranking: Ranking, html: str, task_id: str = "t") -> tuple[str | None, i
     """The owner, and how many ways were tried."""
     look = Extractor(page(html), ranking.order(SITE))
     found = look.value(OWNER)
-    ranking.note(SITE, look.tries, task_id)
-    return found, len(look.tries)
+    ranking.note(SITE, look.selector_results, task_id)
+    return found, len(look.selector_results)
 
 
 def test_the_first_way_that_leads_to_a_value_of_the_right_shape_is_taken() -> None:
@@ -66,14 +66,18 @@ def test_sites_learn_apart() -> None:
     ranking = Ranking()
     for _ in range(30):
         read(ranking, NEW)
-    assert list(ranking.order(("vgsi", "CT", "hartford")).ways("owner_names", OWNER.ways)) == list(OWNER.ways)
+    assert list(ranking.order(("vgsi", "CT", "hartford")).ranked("owner_names", OWNER.selectors)) == list(
+        OWNER.selectors
+    )
 
 
 def test_when_every_way_fails_a_label_that_resembles_is_guessed_and_remembered() -> None:
     ranking = Ranking()
     found, _ = read(ranking, RENAMED)
     assert found == "CY"
-    assert [way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)][-1] == "name of owner"
+    assert [selector.expression for selector in ranking.order(SITE).ranked("owner_names", OWNER.selectors)][
+        -1
+    ] == "name of owner"
     assert read(ranking, RENAMED) == ("CY", 4)
 
 
@@ -90,7 +94,7 @@ def test_a_label_that_the_fleet_learned_is_behind_all_that_are_written(pages: in
     ranking, html = Ranking(), "<table><tr><td>Owner Name</td><td>DI</td></tr><tr><td>Who</td><td>NO</td></tr></table>"
     for _ in range(pages):
         read(ranking, html)
-    ranking.take_fleet(SITE[0], [("owner_names", "label", "Who", 1.0)])
+    ranking.set_fleet_stats(SITE[0], [("owner_names", "label", "Who", 1.0)])
     assert read(ranking, html)[0] == "DI"
     assert read(ranking, "<table><tr><td>Who</td><td>EL</td></tr></table>")[0] == "EL"
 
@@ -103,23 +107,23 @@ def test_what_works_on_the_site_is_not_left_for_what_works_elsewhere() -> None:
             SITE,
             [SelectorResult("owner_names", Id("gone"), False), SelectorResult("owner_names", Label("Owner"), True)],
         )
-    ranking.take_fleet(SITE[0], [("owner_names", "css", ".elsewhere", 1.0)])
-    order = ranking.order(SITE).ways("owner_names", ways)
-    assert [way.selector for way in order] == ["Owner", ".elsewhere", "#gone"]
+    ranking.set_fleet_stats(SITE[0], [("owner_names", "css", ".elsewhere", 1.0)])
+    order = ranking.order(SITE).ranked("owner_names", ways)
+    assert [selector.expression for selector in order] == ["Owner", ".elsewhere", "#gone"]
 
 
 @pytest.mark.parametrize(("field", "name"), [("parcel_id", "Number"), ("owner_names", "Previous Owner")])
 def test_what_the_fleet_learned_is_no_more_than_a_guess(field: str, name: str) -> None:
     ranking = Ranking()
-    ranking.take_fleet(SITE[0], [(field, "label", name, 1.0)])
+    ranking.set_fleet_stats(SITE[0], [(field, "label", name, 1.0)])
     look = Extractor(page(f"<table><tr><td>{name}</td><td>00-99</td></tr></table>"), ranking.order(SITE))
-    assert look.value(Field(field, OWNER.ways, _words)) is None
+    assert look.value(Field(field, OWNER.selectors, _words)) is None
 
 
 def test_a_guess_is_marked() -> None:
     look = Extractor(page(RENAMED))
     look.value(OWNER)
-    assert [(one.success, one.guess) for one in look.tries] == [(False, False)] * 3 + [(True, True)]
+    assert [(one.success, one.guess) for one in look.selector_results] == [(False, False)] * 3 + [(True, True)]
 
 
 def test_a_field_that_is_no_longer_found_is_named_with_a_page_to_look_at() -> None:
@@ -169,9 +173,12 @@ def test_a_field_that_four_pages_in_ten_show_is_not_called_broken_by_chance() ->
 
 def test_what_the_fleet_knows_is_where_a_new_worker_starts() -> None:
     ranking = Ranking()
-    ranking.take_fleet(SITE[0], [("owner_names", "css", ".owner", 0.99)])
+    ranking.set_fleet_stats(SITE[0], [("owner_names", "css", ".owner", 0.99)])
     for _ in range(3):  # and where it goes on: the first pages of its own do not outweigh the fleet's
-        assert next(way.selector for way in ranking.order(SITE).ways("owner_names", OWNER.ways)) == ".owner"
+        assert (
+            next(selector.expression for selector in ranking.order(SITE).ranked("owner_names", OWNER.selectors))
+            == ".owner"
+        )
         ranking.note(SITE, [SelectorResult("owner_names", Css(".owner"), True)])
 
 

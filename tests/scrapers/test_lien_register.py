@@ -15,7 +15,7 @@ HEADING = "PARCEL_ID,CERTIFICATE_NUMBER,ISSUE_DATE,SUBTAX,REDEMPTION_DATE,TAX_YE
 def liens(*lines: str) -> list[dict[str, Any]]:
     found = outcome("lien_register", "\n".join(lines))
     assert isinstance(found, Done), found
-    records = [dict(one) for one in (found.data, *found.more)]  # type: ignore[arg-type]
+    records = [dict(one) for one in (found.data, *found.additional_records)]  # type: ignore[arg-type]
     return [{"parcel_id": one["parcel_id"], **one["liens"][0]} for one in records]
 
 
@@ -108,7 +108,7 @@ def test_quotes_around_cells_and_inside_of_them_are_read() -> None:
     found = outcome("lien_register", f'{heading}\n"77","400",11/14/07,N,,2006,1,"BLOOM ""BIL""\nAND CO, AMES, IA"')
     assert isinstance(found, Done)
     assert isinstance(found.data, dict)
-    assert (found.data["parcel_id"], found.more) == ("77", ())
+    assert (found.data["parcel_id"], found.additional_records) == ("77", ())
 
 
 def test_a_number_that_goes_over_several_lines_is_none() -> None:

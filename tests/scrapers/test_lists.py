@@ -13,7 +13,7 @@ from tests.scrapers.reading import grid, outcome
 def records(platform: str, page: str | dict[str, Any]) -> list[dict[str, Any]]:
     found = outcome(platform, page)
     assert isinstance(found, Done), found
-    return [dict(one) for one in (found.data, *found.more)]  # type: ignore[arg-type]
+    return [dict(one) for one in (found.data, *found.additional_records)]  # type: ignore[arg-type]
 
 
 def pioneer(**cells: str) -> str:

@@ -78,7 +78,7 @@ async def test_a_generator_gives_several_records_and_none_is_given_the_targets_n
 
     outcome = await outcome_of(scrape)
     rest = {"state": "CT", "county": "hartford", "platform": "vgsi"}
-    assert outcome == Done(data={**rest, "parcel_id": "1"}, more=({**rest, "case": "7"},))
+    assert outcome == Done(data={**rest, "parcel_id": "1"}, additional_records=({**rest, "case": "7"},))
 
 
 async def test_an_async_generator_does_too() -> None:
@@ -88,7 +88,7 @@ async def test_an_async_generator_does_too() -> None:
 
     outcome = await outcome_of(scrape)
     assert isinstance(outcome, Done)
-    assert [one["parcel_id"] for one in outcome.more] == ["2"]
+    assert [one["parcel_id"] for one in outcome.additional_records] == ["2"]
 
 
 async def test_a_generator_without_end_is_given_up() -> None:
@@ -369,7 +369,7 @@ async def test_a_class_and_an_async_generator_may_ask_for_it_too(site: Website) 
     for generator in (get_each, get_each_plain):
         (outcome,) = await fetched(site, generator)
         assert isinstance(outcome, Done)
-        assert [one["parcel_id"] for one in (outcome.data, *outcome.more)] == ["1", "2"]  # type: ignore[index]
+        assert [one["parcel_id"] for one in (outcome.data, *outcome.additional_records)] == ["1", "2"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("function", [get, get_plain])

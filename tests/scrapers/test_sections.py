@@ -18,7 +18,7 @@ SALES = section(
     "sales",
     COLUMNS,
     Id("sales"),
-    Titled(("sales",), but=("area",)),
+    Titled(("sales",), exclude=("area",)),
     Headed(COLUMNS),
     is_named_empty=lambda document: bool(document.labelled("No data: sales")),
 )
@@ -44,7 +44,7 @@ def look(page: str, ranking: Ranking | None = None) -> Extractor:
 def tried(page: str) -> list[tuple[str, str, bool]]:
     shown = look(page)
     shown.rows(SALES)
-    return [(one.field, one.way.selector, one.success) for one in shown.tries]
+    return [(one.field, one.selector.expression, one.success) for one in shown.selector_results]
 
 
 def texts(page: str) -> list[dict[str, str]] | None:
@@ -109,7 +109,7 @@ def scraped(ranking: Ranking, page: str, times: int) -> None:
     for number in range(times):
         shown = look(page, ranking)
         shown.rows(SALES)
-        ranking.note(SITE, shown.tries, f"task-{number}")
+        ranking.note(SITE, shown.selector_results, f"task-{number}")
 
 
 def broken(after: str) -> dict[str, Broken]:
@@ -147,4 +147,4 @@ def test_the_way_that_works_is_tried_first() -> None:
     scraped(ranking, TABLE, 30)
     shown = look(TABLE, ranking)
     shown.rows(SALES)
-    assert shown.tries[0].way.selector == BY_HEADINGS
+    assert shown.selector_results[0].selector.expression == BY_HEADINGS

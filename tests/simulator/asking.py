@@ -51,7 +51,7 @@ def records(platform: str, page: Page) -> list[dict[str, Any]]:
     outcome = parsed(platform, page)
     assert isinstance(outcome, Done), outcome
     assert isinstance(outcome.data, dict)
-    return [outcome.data, *map(dict, outcome.more)]
+    return [outcome.data, *map(dict, outcome.additional_records)]
 
 
 def wrong(record: dict[str, Any], facts: Facts) -> dict[str, tuple[Any, Any]]:

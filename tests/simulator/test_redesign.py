@@ -45,7 +45,7 @@ def test_a_redesign_costs_hardly_a_record_and_the_ways_that_fail_are_named(platf
     for parcel in world.all():
         looks = Layout(redesigned=parcel.number > world.size // 2)
         parsed = found.parse(parcel_page(platform, world, parcel.number, looks), TARGET, ranking.order(site))
-        ranking.note(site, parsed.tries, str(parcel.number))
+        ranking.note(site, parsed.selector_results, str(parcel.number))
         assert isinstance(parsed.outcome, Done), parsed.outcome
         assert isinstance(parsed.outcome.data, dict)
         if fields := wrong(parsed.outcome.data, facts.of_parcel(platform, parcel)):
@@ -82,7 +82,7 @@ def test_tables_and_columns_that_nobody_knows_any_more_are_named_and_no_others_a
         page = parcel_page(platform, WORLD, number)
         for word in words if number > before else ():
             page = Page(body=page.body.replace(word, b"Renamed" + word[-1:]))
-        ranking.note(site, found.parse(page, TARGET, ranking.order(site)).tries, str(number))
+        ranking.note(site, found.parse(page, TARGET, ranking.order(site)).selector_results, str(number))
         if number == before:
             assert list(ranking.broken()) == []
     assert {one.field for one in ranking.broken()} == fields
@@ -107,7 +107,7 @@ def test_a_list_that_nobody_knows_any_more_is_named(platform: str) -> None:
     assert word in page.body
     for number in range(60):
         body = page.body.replace(word, b"x") if number >= 30 else page.body
-        ranking.note(site, found.parse(Page(body=body), TARGET, ranking.order(site)).tries, str(number))
+        ranking.note(site, found.parse(Page(body=body), TARGET, ranking.order(site)).selector_results, str(number))
         if number < 30:
             assert list(ranking.broken()) == []
     assert field in {one.field for one in ranking.broken() if not one.found_otherwise}

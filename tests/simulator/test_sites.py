@@ -51,7 +51,7 @@ def test_every_row_of_a_list_is_read_as_it_was_invented(platform: str, looks: La
 def test_a_list_says_that_it_is_one_so_that_a_single_row_goes_by_its_own_number(platform: str) -> None:
     outcome = parsed(platform, list_page(platform, WORLD, 1))
     assert isinstance(outcome, Done)
-    assert outcome.lists
+    assert outcome.is_list
 
 
 @pytest.mark.parametrize("looks", LOOKS, ids=["before", "after"])

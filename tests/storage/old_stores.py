@@ -16,7 +16,7 @@ from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState, Page, Result, Signal, Source
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import Sample, SyncRound
-from parcelpost.storage.results import listed
+from parcelpost.storage.results import page_records
 from tests.storage.factories import NOW, a_result, a_task, claim_one, deliver, save_one, the_result
 
 OPEN = ["later", "other", "urgent", "held"]
@@ -61,9 +61,11 @@ async def _results(lpm: LocalPersistenceManager) -> None:
     failing = await claim_one(lpm, echo("failing"))
     await lpm.artifacts.put("failing", b"\x89PNG\r\n\x1a\n" + b"x" * 100, "console: no table")
     await lpm.give_up(failing, "no such parcel")
-    records = listed([{"parcel_id": f"P-{number}", "county": "hartford"} for number in range(3)])
+    records = page_records([{"parcel_id": f"P-{number}", "county": "hartford"} for number in range(3)])
     page = Page(body=b"<html>a list</html>", content_type="text/csv")
-    many = Result(data=records[0].data, parcel_id="P-0", more=tuple(records[1:]), page=page, scraped_at=NOW)
+    many = Result(
+        data=records[0].data, parcel_id="P-0", additional_records=tuple(records[1:]), page=page, scraped_at=NOW
+    )
     await lpm.save_result(await claim_one(lpm, echo("list")), many)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parcelpost.clock import ManualClock
-from parcelpost.model import Listed, Result, Source, TaskStatus
+from parcelpost.model import PageRecord, Result, Source, TaskStatus
 from parcelpost.storage import LocalPersistenceManager, admin
 from parcelpost.storage.admin import Delivery, Flags, PlannedAction, Selection
 from tests.storage.factories import (
@@ -42,10 +42,10 @@ def files(lpm: LocalPersistenceManager) -> set[str]:
 async def _list_of_three(lpm: LocalPersistenceManager, source: Source = Source.GATEWAY) -> list[str]:
     """A task whose page brought three records; the ids of all."""
     claim = await claim_one(lpm, a_task("list", source=source))
-    more = tuple(Listed(key=f"k{n}", parcel_id=f"p{n}", county="hartford", data={"n": n}) for n in (1, 2))
+    more = tuple(PageRecord(key=f"k{n}", parcel_id=f"p{n}", county="hartford", data={"n": n}) for n in (1, 2))
     result = a_result(body=b"<p>three</p>")
     assert await lpm.save_result(
-        claim, Result(data={"n": 0}, page=result.page, scraped_at=NOW, execution_time_ms=1, more=more)
+        claim, Result(data={"n": 0}, page=result.page, scraped_at=NOW, execution_time_ms=1, additional_records=more)
     )
     return [entry.task_id for entry in await lpm.list_results()]
 

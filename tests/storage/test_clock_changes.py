@@ -84,7 +84,7 @@ async def test_a_new_lease_for_a_task_that_waits_for_the_far_future_does_not_kee
 ) -> None:
     await work_in_the_future(lpm, clock)
     again = [a_task(name, lease_id="new", lease_expires_at=NOW + 24 * HOUR) for name in ("retried", "released")]
-    await lpm.add_tasks(again, granted=True)
+    await lpm.add_tasks(again, leased=True)
     await lpm.maintenance.correct_times()
     infos = {info.task.task_id: info for info in await lpm.list_tasks()}
     assert infos["retried"].task.lease_expires_at == NOW + 24 * HOUR

@@ -53,7 +53,7 @@ async def test_held_are_open_tasks_and_ends_that_wait_to_be_sent(
 
 async def test_only_the_lease_that_is_meant_is_extended(lpm: LocalPersistenceManager, clock: ManualClock) -> None:
     await lpm.add_tasks([a_task(name, lease_expires_at=SOON, lease_id="a") for name in ("one", "anew", "over")])
-    await lpm.add_tasks([a_task("anew", lease_expires_at=SOON + MINUTE, lease_id="b")], granted=True)
+    await lpm.add_tasks([a_task("anew", lease_expires_at=SOON + MINUTE, lease_id="b")], leased=True)
     clock.advance(60)
     extended = [_lease(name, expires_at=LATER) for name in ("one", "anew", "unknown")]
     assert await lpm.leases.extend(extended) == 1
@@ -76,7 +76,7 @@ async def test_a_task_that_is_granted_once_more_has_the_new_leases_name(
     await lpm.add_tasks([a_task("t1", lease_expires_at=SOON, lease_id="a")])
     clock.advance(11 * 60)
     assert await lpm.expire_tasks() == 1
-    await lpm.add_tasks([a_task("t1", lease_expires_at=LATER, lease_id="b")], granted=True)
+    await lpm.add_tasks([a_task("t1", lease_expires_at=LATER, lease_id="b")], leased=True)
     assert [(lease.task_id, lease.lease_id) for lease in await lpm.leases.list()] == [("t1", "b")]
     clock.advance(10 * 60)
     assert await lpm.expire_tasks() == 1
@@ -97,6 +97,6 @@ async def test_a_new_lease_counts_though_our_clock_was_set_back(
     earlier = SOON - 30 * MINUTE
     for lease_id in ("b", "b", "c", "c"):
         granted = [a_task(name, lease_expires_at=earlier, lease_id=lease_id) for name in ("open", "expired")]
-        await lpm.add_tasks(granted, granted=True)
+        await lpm.add_tasks(granted, leased=True)
     assert {(lease.lease_id, lease.expires_at) for lease in await lpm.leases.list()} == {("c", earlier)}
     assert await lpm.get_unsynced_results() == []

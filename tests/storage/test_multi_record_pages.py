@@ -10,9 +10,9 @@ import pytest
 
 from parcelpost.clock import ManualClock
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, Json, Listed, OutboxEntry, Page, Result, TaskStatus, is_child_id
+from parcelpost.model import Claim, Json, OutboxEntry, Page, PageRecord, Result, TaskStatus, is_child_id
 from parcelpost.storage import LocalPersistenceManager
-from parcelpost.storage.results import MAX_RECORDS, child_id, listed
+from parcelpost.storage.results import MAX_RECORDS, child_id, page_records
 from tests.storage.crash.agreement import assert_whole
 from tests.storage.factories import NOW, a_task, claim_one, deliver, everything, look, the_result, the_task
 
@@ -24,22 +24,22 @@ def lien(parcel_id: str | None, certificate: str, **more: Json) -> dict[str, Jso
     return {"record_kind": "lien", "parcel_id": parcel_id, **own, "liens": [own]}
 
 
-def several(records: list[Listed], body: bytes | None = PAGE) -> Result:
+def several(records: list[PageRecord], body: bytes | None = PAGE) -> Result:
     return Result(
         data=records[0].data,
         parcel_id=records[0].parcel_id,
-        more=tuple(records[1:]),
+        additional_records=tuple(records[1:]),
         page=None if body is None else Page(body=body),
         scraped_at=NOW,
     )
 
 
-def parcels(count: int, note: str = "") -> list[Listed]:
-    return listed([{"parcel_id": f"p-{number}", "note": note} for number in range(count)])
+def parcels(count: int, note: str = "") -> list[PageRecord]:
+    return page_records([{"parcel_id": f"p-{number}", "note": note} for number in range(count)])
 
 
 async def save_list(
-    lpm: LocalPersistenceManager, records: list[Listed], task_id: str = "list", body: bytes | None = PAGE
+    lpm: LocalPersistenceManager, records: list[PageRecord], task_id: str = "list", body: bytes | None = PAGE
 ) -> list[OutboxEntry]:
     claim = await claim_one(lpm, a_task(task_id, parcel_id=""))
     assert await lpm.save_result(claim, several(records, body)) is not None
@@ -53,7 +53,7 @@ async def claim_again(lpm: LocalPersistenceManager, task_id: str = "list") -> Cl
 
 
 def test_lines_of_one_parcel_become_one_record_with_all_its_liens() -> None:
-    found = listed([lien("p-1", "c1"), lien("p-2", "c2"), lien("p-1", "c3")])
+    found = page_records([lien("p-1", "c1"), lien("p-2", "c2"), lien("p-1", "c3")])
     assert [(one.parcel_id, one.key) for one in found] == [("p-1", "/p-1"), ("p-2", "/p-2")]
     assert isinstance(found[0].data, dict)
     assert [one["certificate_number"] for one in found[0].data["liens"]] == ["c1", "c3"]
@@ -61,13 +61,13 @@ def test_lines_of_one_parcel_become_one_record_with_all_its_liens() -> None:
 
 
 def test_two_records_of_one_parcel_that_are_no_liens_are_both_kept() -> None:
-    found = listed([{"parcel_id": "p", "unit": 1}, {"parcel_id": "p", "unit": 2}, {"parcel_id": "p", "unit": 3}])
+    found = page_records([{"parcel_id": "p", "unit": 1}, {"parcel_id": "p", "unit": 2}, {"parcel_id": "p", "unit": 3}])
     assert [one.data for one in found] == [{"parcel_id": "p", "unit": unit} for unit in (1, 2, 3)]
     assert len({one.key for one in found}) == 3
 
 
 def test_a_line_without_a_parcel_is_kept_under_its_case_or_certificate() -> None:
-    found = listed([lien(None, "c-7"), {"parcel_id": None, "case_number": "2026-9"}, {"parcel_id": None}])
+    found = page_records([lien(None, "c-7"), {"parcel_id": None, "case_number": "2026-9"}, {"parcel_id": None}])
     assert [one.parcel_id for one in found] == ["c-7", "2026-9", "line 3"]
 
 
@@ -80,7 +80,7 @@ def test_a_child_has_the_same_id_at_every_reading_and_it_is_never_too_long() -> 
 
 def test_more_records_than_are_kept_of_one_task_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most"):
-        listed([{"parcel_id": str(number)} for number in range(MAX_RECORDS + 1)])
+        page_records([{"parcel_id": str(number)} for number in range(MAX_RECORDS + 1)])
 
 
 async def test_each_record_is_a_result_and_the_first_is_the_tasks_own(lpm: LocalPersistenceManager) -> None:

@@ -27,7 +27,7 @@ def reading(version: int) -> Parse:
         of_several = [{"parcel_id": f"{target.parcel_id}-{number}"} for number in range(len(told))]
         own = of_several if len(told) > 1 else [{"parcel_id": target.parcel_id}]
         records = [{**one, "owner": name, "parser_version": version} for one, name in zip(own, told, strict=True)]
-        return Done(data=records[0], more=tuple(records[1:]), page=page)
+        return Done(data=records[0], additional_records=tuple(records[1:]), page=page)
 
     return parse
 

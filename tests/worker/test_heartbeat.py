@@ -306,8 +306,8 @@ async def test_the_fleet_is_asked_for_every_platform(scene: Scene, rig: Rig) -> 
         },
     ]
     await scene.heartbeat.step()
-    order = scene.learning.ranking.order(SITE).ways("owner", (Css(".old"), Css(".new")))
-    assert [way.selector for way in order] == [".new", ".old"]
+    order = scene.learning.ranking.order(SITE).ranked("owner", (Css(".old"), Css(".new")))
+    assert [selector.expression for selector in order] == [".new", ".old"]
 
 
 async def test_a_gateway_without_ranked_selectors_is_asked_once(scene: Scene, rig: Rig) -> None:

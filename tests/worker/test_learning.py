@@ -140,7 +140,7 @@ async def test_a_new_worker_knows_what_was_broken_though_no_signal_tells_it(rig:
         found_otherwise,
     )
     assert known.since == rig.clock.now()
-    assert ranking.order(SITE).ways("owner", (Css("#o"), Css("#p")))[0] == Css("#p")
+    assert ranking.order(SITE).ranked("owner", (Css("#o"), Css("#p")))[0] == Css("#p")
 
 
 def _signal(number: int, *, success: bool) -> Signal:

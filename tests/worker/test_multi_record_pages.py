@@ -8,7 +8,7 @@ import pytest
 
 from parcelpost.model import Done, Outcome, Page, Result, Task, TaskStatus
 from parcelpost.storage.admin import Delivery, Selection
-from parcelpost.storage.results import listed
+from parcelpost.storage.results import page_records
 from tests import traps
 from tests.storage.factories import a_task
 from tests.worker.executing import at_work
@@ -19,9 +19,15 @@ RECORDS = [{"parcel_id": f"p-{number}"} for number in range(120)]
 
 async def save_list(rig: Rig, task_id: str = "list", records: list[dict[str, str]] = RECORDS) -> None:
     claim = await rig.claim(task_id)
-    first, *more = listed(records)
+    first, *more = page_records(records)
     page = Page(body=b"<html>a list</html>")
-    result = Result(data=first.data, parcel_id=first.parcel_id, more=tuple(more), page=page, scraped_at=rig.clock.now())
+    result = Result(
+        data=first.data,
+        parcel_id=first.parcel_id,
+        additional_records=tuple(more),
+        page=page,
+        scraped_at=rig.clock.now(),
+    )
     assert await rig.lpm.save_result(claim, result) is not None
 
 
@@ -62,7 +68,7 @@ async def test_a_page_that_is_refused_sets_them_all_aside_and_holds_up_nobody(ri
 
 async def test_what_a_platform_lists_is_stored_with_the_end_of_its_task(tmp_path: Path) -> None:
     def scrape(task: Task) -> Outcome:
-        return Done(data=RECORDS[0], more=tuple(RECORDS[1:]), page=Page(body=b"<html></html>"))
+        return Done(data=RECORDS[0], additional_records=tuple(RECORDS[1:]), page=Page(body=b"<html></html>"))
 
     async with at_work(tmp_path) as works:
         await works.add(a_task("list", parcel_id="all of them"), scrape)
@@ -74,7 +80,7 @@ async def test_what_a_platform_lists_is_stored_with_the_end_of_its_task(tmp_path
 
 @pytest.mark.parametrize(("parcel_id", "lists"), [("", False), ("page 1", True)])
 async def test_a_list_of_one_line_is_stored_under_its_own_number(tmp_path: Path, parcel_id: str, lists: bool) -> None:
-    found = Done(data={"parcel_id": None, "case_number": "7"}, lists=lists)
+    found = Done(data={"parcel_id": None, "case_number": "7"}, is_list=lists)
     async with at_work(tmp_path) as works:
         await works.add(a_task("list", parcel_id=parcel_id), lambda _: found)
         await works.step()
@@ -92,6 +98,6 @@ async def test_a_record_of_the_parcel_asked_for_keeps_that_parcels_number(tmp_pa
 
 async def test_further_records_that_are_none_end_the_task_with_a_reason(tmp_path: Path) -> None:
     async with at_work(tmp_path) as works:
-        await works.add(a_task("t1"), lambda _: Done(data={}, more=("no record",)))  # type: ignore[arg-type]
+        await works.add(a_task("t1"), lambda _: Done(data={}, additional_records=("no record",)))  # type: ignore[arg-type]
         await works.step()
         assert await works.status() is TaskStatus.FAILED

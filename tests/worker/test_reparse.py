@@ -17,7 +17,7 @@ from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.admin import Selection
 from parcelpost.storage.reparse import Filters, NewRecord
-from parcelpost.storage.results import listed
+from parcelpost.storage.results import page_records
 from parcelpost.worker import reparse
 from parcelpost.worker.reparse import Counts, Reparse
 from tests.lengths import short_and_long
@@ -41,9 +41,11 @@ async def save(
     page = Page(body=body, content_type="text/html; charset=utf-8")
     outcome = reading(1)(page, task.target)
     assert isinstance(outcome, Done)
-    first, *more = listed([outcome.data, *outcome.more])  # type: ignore[list-item]
+    first, *more = page_records([outcome.data, *outcome.additional_records])  # type: ignore[list-item]
     number = first.parcel_id if more else ""
-    result = Result(data=first.data, more=tuple(more), parcel_id=number, page=page, scraped_at=ManualClock().now())
+    result = Result(
+        data=first.data, additional_records=tuple(more), parcel_id=number, page=page, scraped_at=ManualClock().now()
+    )
     assert await lpm.save_result(claim, result) is not None
 
 
@@ -171,7 +173,7 @@ async def test_records_that_an_old_parser_did_not_see_are_added(rig: Rig) -> Non
 
     def splits(page: Page, target: Target) -> Done:
         first = {"parcel_id": target.parcel_id, "owner": "same", "parser_version": 3}
-        return Done(data=first, more=({"parcel_id": "found", "owner": "too"},), page=page)
+        return Done(data=first, additional_records=({"parcel_id": "found", "owner": "too"},), page=page)
 
     rig.clock.advance(60)
     counts = await Reparse(rig.lpm, lambda _: splits, Filters(), rig.clock).run("x")
@@ -188,7 +190,7 @@ def numbered(*numbers: str) -> Parse:
 
     def parse(page: Page, target: Target) -> Done:
         first, *more = ({"parcel_id": number, "owner": f"of {number}", "county": "new"} for number in numbers)
-        return Done(data=first, more=tuple(more), page=page, lists=True)
+        return Done(data=first, additional_records=tuple(more), page=page, is_list=True)
 
     return parse
 

@@ -60,7 +60,7 @@ PASSING_TRAPS: dict[str, tuple[Trap, int]] = {
     "a reset in mid-answer": (traps.reset(), 2),
     "no answer at all": (traps.silence(), 1),
     "stored, but the answer was lost": (traps.done_first(traps.reset()), 2),
-    "stored, but the answer is no JSON": (traps.done_first(traps.html()), 2),
+    "stored, but the response is not JSON": (traps.done_first(traps.html()), 2),
     "counts that cannot be": (traps.answer({"inserted": -1, "updated": "x", "failed": None}), 2),
     "nothing but braces": (traps.answer({}), 2),
 }
@@ -271,11 +271,11 @@ async def test_a_damaged_page_that_the_journal_still_holds_is_made_anew_and_sent
 async def test_a_task_handed_out_again_after_its_result_was_delivered_is_answered(rig: Rig) -> None:
     await rig.save("delivered", "waiting")
     first, second = [info.task for info in await rig.lpm.list_tasks()]
-    await rig.lpm.add_tasks([first, second], granted=True)
+    await rig.lpm.add_tasks([first, second], leased=True)
     await rig.settle()
     assert rig.gateway.completed == [], "their results answer for them"
     rig.gateway.play("complete", traps.status(503))
-    await rig.lpm.add_tasks([first], granted=True)
+    await rig.lpm.add_tasks([first], leased=True)
     rig.clock.advance(await rig.sync.step())
     rig.sync = rig.new_sync()
     for _ in range(5):
@@ -290,7 +290,7 @@ async def test_a_task_handed_out_again_after_its_result_was_rejected_is_answered
     await rig.lpm.mark_rejected([entry.result_id], "of another parcel")
     (info,) = await rig.lpm.list_tasks()
     rig.gateway.play("fail", traps.status(503))
-    await rig.lpm.add_tasks([info.task], granted=True)
+    await rig.lpm.add_tasks([info.task], leased=True)
     rig.clock.advance(await rig.sync.step())
     rig.sync = rig.new_sync()
     for _ in range(5):
@@ -304,9 +304,9 @@ async def test_a_task_handed_out_again_after_its_result_was_rejected_is_answered
 async def test_a_failed_task_handed_out_again_without_a_lease_is_done_again(rig: Rig) -> None:
     claim = await rig.claim("t1")
     await rig.lpm.give_up(claim, "no luck")
-    assert (await rig.lpm.add_tasks([claim.task], granted=True)).new == 0, "its report is on its way"
+    assert (await rig.lpm.add_tasks([claim.task], leased=True)).new == 0, "its report is on its way"
     await rig.settle()
-    assert (await rig.lpm.add_tasks([claim.task], granted=True)).new == 1
+    assert (await rig.lpm.add_tasks([claim.task], leased=True)).new == 1
 
 
 async def test_a_folder_of_pages_that_is_away_for_a_while_costs_nobody_anything(rig: Rig) -> None:

@@ -20,17 +20,17 @@ from parcelpost.scrapers.platforms import NAMES, county_platform
 from parcelpost.scrapers.records.field_maps import FieldMaps
 
 Platforms = Callable[[str], CountyPlatform | None]
-"""By name."""
+"""Platform by name."""
 
 
 class OpenSession(Protocol):
-    """For an attempt at a task, by the pace that its site wants and the browser profile that it needs."""
+    """Opens a session for one attempt, with the county's pace and browser profile."""
 
     def __call__(self, pace_seconds: float, task: Task, profile: str = "") -> Session: ...
 
 
 class CountyScraper:
-    """The platform's module is imported by the first task, and reading never raises for a page."""
+    """Scrapes with one built-in platform. Its module is imported by the first task."""
 
     def __init__(
         self,
@@ -70,19 +70,19 @@ class CountyScraper:
 
 
 def open_session(sessions: OpenSession, county: County | None, task: Task) -> Session:
-    """As the county's entry, if it has one, wants it."""
+    """With the pace and profile of the county's entry, if it has one."""
     return sessions(0.0, task) if county is None else sessions(county.pace_seconds, task, county.profile)
 
 
 def county_scrapers(
     counties: Counties, sessions: OpenSession, ranking: Ranking, clock: Clock, platforms: Platforms = county_platform
 ) -> dict[str, CountyScraper]:
-    """All of them learn by one ranking."""
+    """One scraper per built-in platform; all share one ranking."""
     return {name: CountyScraper(name, counties, sessions, ranking, clock, platforms) for name in NAMES}
 
 
 def _with_source(outcome: Done, page: Page, county: County | None, fetched_at: datetime) -> Done:
-    """With where and when it is from."""
+    """Adds when and where the record came from."""
     origin: dict[str, Json] = {
         "scraped_at": iso(fetched_at),
         "raw_html_hash": hashlib.sha256(page.body).hexdigest(),
@@ -90,16 +90,16 @@ def _with_source(outcome: Done, page: Page, county: County | None, fetched_at: d
     if county is not None and county.fips:
         origin["county_fips"] = county.fips
 
-    def told(record: Mapping[str, Json]) -> Mapping[str, Json]:
+    def with_origin(record: Mapping[str, Json]) -> Mapping[str, Json]:
         return {**record, **origin}
 
-    data = outcome.data if isinstance(outcome.data, Encoded) else told(outcome.data)
-    more = tuple(told(one) for one in outcome.more)
-    return structs.replace(outcome, data=data, page=page, scraped_at=fetched_at, more=more)
+    data = outcome.data if isinstance(outcome.data, Encoded) else with_origin(outcome.data)
+    additional = tuple(with_origin(record) for record in outcome.additional_records)
+    return structs.replace(outcome, data=data, page=page, scraped_at=fetched_at, additional_records=additional)
 
 
 def no_session(pace_seconds: float, task: Task, profile: str = "") -> Session:
-    raise CannotFetch("nothing is fetched here")
+    raise CannotFetch("fetching is not available here")
 
 
 class CountySites(Struct, frozen=True, kw_only=True):
@@ -110,21 +110,21 @@ class CountySites(Struct, frozen=True, kw_only=True):
     clock: Clock = SystemClock()
 
     def platform(self, name: str) -> CountyPlatform | None:
-        """One of the program's own. None: there is none of that name."""
+        """Returns a built-in platform; None if there is none of that name."""
         found = county_platform(name)
         return None if found is None else structs.replace(found, field_maps=self.field_maps)
 
     def scrapers(self) -> dict[str, CountyScraper]:
-        """Of the program's own platforms."""
+        """The scrapers of the built-in platforms."""
         return county_scrapers(self.counties, self.sessions, self.ranking, self.clock, self.platform)
 
     def scrape(self, platform: CountyPlatform) -> Callable[[Task], Awaitable[Outcome]]:
-        """With somebody else's platform."""
+        """Scrapes with a platform that is not built in."""
         own = (self.counties, self.sessions, self.ranking, self.clock)
         return CountyScraper(platform.name, *own, lambda _: platform).scrape
 
     def session(self, task: Task) -> Session | None:
-        """For one attempt, as the county's entry wants it. None: nothing is fetched here."""
+        """Opens a session for one attempt. Returns None where fetching is not available."""
         if self.sessions is no_session:
             return None
         county = self.counties.find(task.platform, task.target.state, task.target.county)
@@ -132,12 +132,12 @@ class CountySites(Struct, frozen=True, kw_only=True):
 
 
 def parse_ranked(platform: CountyPlatform, page: Page, task: Task, ranking: Ranking, now: datetime) -> Outcome:
-    """As the platform reads it, with the ways that do best on this site first. The outcome carries the signals."""
+    """Parses a page with the best selectors of the site first. The outcome carries learning signals."""
     site = (platform.name, task.target.state, task.target.county)
     parsed = platform.parse(page, task.target, ranking.order(site))
-    if not parsed.tries or not isinstance(parsed.outcome, Done | Retry):
-        return parsed.outcome  # another kind of page than the one that the ways are for
-    ranking.note(site, parsed.tries, task.task_id, now)
-    if not ranking.tells(site):
+    if not parsed.selector_results or not isinstance(parsed.outcome, Done | Retry):
+        return parsed.outcome  # another kind of page than the selectors are for
+    ranking.note(site, parsed.selector_results, task.task_id, now)
+    if not ranking.should_report(site):
         return parsed.outcome
-    return structs.replace(parsed.outcome, signals=learning_signals(site, parsed.tries, task.task_id))
+    return structs.replace(parsed.outcome, signals=learning_signals(site, parsed.selector_results, task.task_id))

@@ -1,4 +1,4 @@
-"""What a platform is: the protocols the executor expects, and CountyPlatform, made of a fetch and a read function."""
+"""CountyPlatform, made of a fetch and a read function, and the types of a loaded platform."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ from parcelpost.scrapers.records.field_maps import FieldMaps, Rows
 from parcelpost.scrapers.records.identity import is_other_parcel, is_same_parcel, json_parcel_ids, shown_parcel_ids
 from parcelpost.scrapers.records.record import LIEN, Record
 
-_LOOK_BYTES = 4_096
-_MOST_BYTES = 64 * 1024**2
-"""Of a table of many parcels; a single page is far smaller."""
+_SCANNED_BYTES = 4_096
+_MAX_BYTES = 64 * 1024**2
+"""For a table of many parcels; a single page is far smaller."""
 
 FailedRead = Retry | GiveUp | Blocked | NotFound
 ReadResult = Record | Sequence[Record] | FailedRead
-"""What reading a page came to."""
+"""What `read` returns."""
 
 
 RecordsOf = Callable[[Rows], list[Record] | Retry | GiveUp]
-"""The records of a table's rows, by a field map."""
+"""Rows of a table -> records, with a field map."""
 
 
 class Unreadable(Exception):
-    """The page is not what this platform serves; raised while it is read, told as a Retry."""
+    """The page is not of the expected kind. Raised by `read`; the outcome is a Retry."""
 
 
 class PageReader:
-    """A page being read for a target. Raises Unreadable where the page is not of the kind asked for."""
+    """What `read` gets: the page in several forms, and the target. Raises Unreadable if the page has another form."""
 
     def __init__(self, page: Page, target: Target, order: SelectorOrder, records_of: RecordsOf) -> None:
         self.page = page
         self.target = target
         self.records_of = records_of
-        self.tries = SelectorResults()
+        self.selector_results = SelectorResults()
         self._order = order
 
     @cached_property
     def document(self) -> Document:
         document = Document.of(self.page)
         if document is None:
-            raise Unreadable("the page is no HTML, or too large to be a parcel's")
+            raise Unreadable("the page is not HTML, or too large for a parcel page")
         return document
 
     @cached_property
-    def look(self) -> Extractor:
-        return Extractor(self.document, self._order, self.tries)
+    def extractor(self) -> Extractor:
+        return Extractor(self.document, self._order, self.selector_results)
 
     @cached_property
     def json(self) -> Json:
-        """The page as JSON; numbers with a fraction are Decimal."""
+        """The page as JSON; numbers with a fraction are Decimals."""
         try:
             return _decode_json(self.page.body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidOperation) as error:
-            raise Unreadable(f"the answer is no JSON: {error}"[:200]) from None
+            raise Unreadable(f"the response is not JSON: {error}"[:200]) from None
 
-    def other_numbers(self) -> Iterator[str]:
-        """What else the page shows as a number of the parcel."""
+    def other_parcel_ids(self) -> Iterator[str]:
+        """Other parcel numbers that the page shows."""
         if "json" in self.__dict__:
             yield from json_parcel_ids(self.json)
         elif "document" in self.__dict__:
@@ -77,34 +77,35 @@ class PageReader:
 
 class Parsed(Struct, frozen=True):
     outcome: Outcome
-    tries: Sequence[SelectorResult]
+    selector_results: Sequence[SelectorResult]
 
 
 class Fetcher(Protocol):
-    """Gets pages with manners, for one attempt, whose cookies it keeps. Raises a FetchFailed."""
+    """Fetches pages politely, for one attempt, with its own cookies. Raises FetchFailed."""
 
     async def get(self, url: str, *, headers: Mapping[str, str] = {}, cached: bool = True) -> Page:
-        """`cached=False`: from the site in any case, because the answer is of use only now."""
+        """`cached=False` bypasses the page cache, for responses that are only valid now."""
 
     async def post(self, url: str, form: Mapping[str, str]) -> Page: ...
 
     async def rendered(
         self, url: str, *, until: str = "", steps: Sequence[Step] = (), keep_cookies: bool = False, cached: bool = True
     ) -> Page:
-        """As a browser shows it, when `until` (CSS) is there: in the page or in a frame of the same site, which is then
-        what is answered. One where it does not come is answered as it is. `steps` are taken before. `keep_cookies`: the
-        next task of the site begins with the cookies that this one has got.
+        """Returns the page as a browser shows it once `until` (a CSS selector) matches in it.
+
+        If it matches in a frame of the same site, that frame is returned; if it never matches, the page as it is.
+        `steps` are performed first. `keep_cookies`: the next task of the site starts with the cookies of this one.
         """
 
     async def cached_page(self, key: str) -> Page | None:
-        """A page that an attempt kept as this, and that is fresh."""
+        """Returns a page that an earlier attempt cached under this key, if it is fresh."""
 
     def cache_as(self, key: str, page: Page) -> None:
-        """For a page that took several requests. It is kept if it gives a record."""
+        """Caches a page that took several requests, if it leads to a record."""
 
 
 Fetch = Callable[[Target, County | None, Fetcher], Awaitable[Page]]
-"""How a platform gets a target's page. None: nobody has written an entry for its county."""
+"""Fetches the page of a target. The county is None if it has no entry."""
 
 
 async def fetch_by_url(target: Target, county: County | None, fetcher: Fetcher) -> Page:
@@ -120,10 +121,10 @@ async def fetch_or_render(
     until: str = "",
     plain: Callable[[], Awaitable[Page]] | None = None,
 ) -> Page:
-    """As the site sends it, or, where that is only the shell of a page, as a browser shows it.
+    """Fetches a page without a browser and, if it is only a shell that scripts fill, renders it.
 
-    `county`: where its entry names a profile, a browser is asked at once, as the person whose profile it is.
-    `plain`: how it is asked for without a browser, if that takes more than its address.
+    `county`: if its entry names a browser profile, the page is rendered at once, with that profile.
+    `plain`: fetches the page without a browser, if that takes more than its URL.
     """
     if county is not None and county.profile:
         return await fetcher.rendered(url, until=until, keep_cookies=True)
@@ -134,45 +135,49 @@ async def fetch_or_render(
 class CountyPlatform(Struct, frozen=True, kw_only=True):
     name: str
     version: int
-    """Of the parser: raised when the same page is read differently."""
+    """The parser's version, raised when it reads the same page differently."""
     read: Callable[[PageReader], ReadResult]
     fetch: Fetch = fetch_by_url
     sparse: bool = False
-    """Its records may say next to nothing of a parcel: rows of a table with hardly a column."""
-    lists: bool = False
-    """Its pages are lists. Others give one for a target that names a `where` instead of a parcel."""
+    """Its records may be nearly empty: rows of a table with few columns."""
+    is_list: bool = False
+    """Its pages are lists of records. Other platforms return a list only for a target with a `where`."""
     field_maps: FieldMaps = FieldMaps()
-    """By which the rows of tables are read."""
+    """For reading the rows of tables."""
 
     def parse(self, page: Page, target: Target, order: SelectorOrder = DECLARED_ORDER) -> Parsed:
-        """Pure: the same page gives the same. Never raises for a page, whatever it holds."""
-        reading = PageReader(page, target, order, partial(self.field_maps.read, self.name, target))
-        found = _too_large(page) or _cut_off(page) or self._records(reading)
+        """Pure: the same page gives the same outcome. Never raises, whatever the page contains."""
+        reader = PageReader(page, target, order, partial(self.field_maps.read, self.name, target))
+        found = _too_large(page) or _cut_off(page) or self._records(reader)
         if not isinstance(found, list):
-            return Parsed(find_challenge(page) or found, reading.tries)  # a page that gives a record is none
-        lists = self.lists or "where" in target.extra
-        if not lists and len(found) == 1 and (another := _other_parcel(found[0], reading)) is not None:
-            return Parsed(another, reading.tries)
+            return Parsed(
+                find_challenge(page) or found, reader.selector_results
+            )  # a page with a record is not a robot check
+        is_list = self.is_list or "where" in target.extra
+        if not is_list and len(found) == 1 and (another := _other_parcel(found[0], reader)) is not None:
+            return Parsed(another, reader.selector_results)
         for record in found:
             self._identify(record, page, target)
-        first, *more = [record.as_json() for record in found]
-        return Parsed(Done(data=first, page=page, more=tuple(more), lists=lists), reading.tries)
+        first, *additional = [record.as_json() for record in found]
+        return Parsed(
+            Done(data=first, page=page, additional_records=tuple(additional), is_list=is_list), reader.selector_results
+        )
 
-    def _records(self, reading: PageReader) -> list[Record] | FailedRead:
-        """One or more."""
-        found = self._read(reading)
+    def _records(self, reader: PageReader) -> list[Record] | FailedRead:
+        """Returns one or more records, or why there are none."""
+        found = self._read(reader)
         if isinstance(found, Retry | GiveUp | Blocked | NotFound):
             return found
         records = [found] if isinstance(found, Record) else list(found)
         if not records:
-            return NotFound("the page lists nothing")
+            return NotFound("the list is empty")
         if not self.sparse and any(_is_half_empty(record) for record in records):
-            return Retry("the page came only in part: it names neither an owner nor a value")
+            return Retry("the page is incomplete: it has neither an owner nor a value")
         return records
 
-    def _read(self, reading: PageReader) -> ReadResult:
+    def _read(self, reader: PageReader) -> ReadResult:
         try:
-            return self.read(reading)
+            return self.read(reader)
         except Unreadable as error:
             return Retry(str(error))
 
@@ -185,36 +190,36 @@ class CountyPlatform(Struct, frozen=True, kw_only=True):
         record.source_url = page.url or target.url or None
 
 
-def _other_parcel(record: Record, reading: PageReader) -> Retry | None:
-    asked = reading.target.parcel_id
+def _other_parcel(record: Record, reader: PageReader) -> Retry | None:
+    asked = reader.target.parcel_id
     if not is_other_parcel(asked, (record.parcel_id, record.tax_account)):
         return None
-    if any(is_same_parcel(asked, one) for one in reading.other_numbers()):
+    if any(is_same_parcel(asked, other) for other in reader.other_parcel_ids()):
         return None
-    return Retry(f"the page is of another parcel: it shows {record.parcel_id!r:.60}, and {asked!r:.60} was asked for")
+    return Retry(f"the page shows another parcel: {record.parcel_id!r:.60} instead of {asked!r:.60}")
 
 
 def _is_half_empty(record: Record) -> bool:
-    said = record.owner_names or record.tax_bills or record.market_value is not None
-    return record.record_kind != LIEN and not said
+    has_content = record.owner_names or record.tax_bills or record.market_value is not None
+    return record.record_kind != LIEN and not has_content
 
 
 def _too_large(page: Page) -> Retry | None:
-    return Retry(f"the page has {len(page.body):,} bytes") if len(page.body) > _MOST_BYTES else None
+    return Retry(f"the page has {len(page.body):,} bytes") if len(page.body) > _MAX_BYTES else None
 
 
 def _cut_off(page: Page) -> Retry | None:
-    """A page that begins as one and does not end as one has come only in part, however much of it can be read."""
-    if b"</html" in page.body[-_LOOK_BYTES:].lower():
+    """An HTML page without its end is incomplete, however much of it can be read."""
+    if b"</html" in page.body[-_SCANNED_BYTES:].lower():
         return None
-    start = page.body[:_LOOK_BYTES].lower()
+    start = page.body[:_SCANNED_BYTES].lower()
     if b"<html" not in start and (not start.lstrip().startswith(b"<") or _ends_its_table(page.body.lower())):
         return None
-    return Retry("the page was cut off: it has no end")
+    return Retry("the page is incomplete: its end is missing")
 
 
 def _ends_its_table(piece: bytes) -> bool:
-    """Of a piece of a page, as sites put it into one that is there already."""
+    """For a fragment of a page that scripts insert into another."""
     return piece.rfind(b"</table") >= piece.rfind(b"<table")
 
 

@@ -389,7 +389,7 @@ def _as_outcome(value: object, task: Task, page: Page | None) -> Outcome:
         if fields is None:
             return GiveUp(f"it returned {_described(item)} among its records, which is not a record")
         records.append(_identified(fields, task, is_only=len(items) == 1))
-    return Done(data=records[0], page=page, more=tuple(records[1:]))
+    return Done(data=records[0], page=page, additional_records=tuple(records[1:]))
 
 
 def _identified(fields: Mapping[Any, object], task: Task, *, is_only: bool) -> dict[str, Json]:

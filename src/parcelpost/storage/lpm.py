@@ -162,12 +162,12 @@ class LocalPersistenceManager:
         row = rows.task_row(task, self._now(), self._options.max_target_bytes)
         return await self._db.start_together(tasks.add_each, row)
 
-    async def add_tasks(self, new_tasks: Iterable[Task], *, granted: bool = False) -> Added:
+    async def add_tasks(self, new_tasks: Iterable[Task], *, leased: bool = False) -> Added:
         """Adds any number of tasks in bounded memory. Refuses those that are invalid, and adds the others.
 
         About a thousand go into one transaction: after a crash the first ones are stored, and adding all again is safe.
-        `granted`: an upstream has just leased them (`tasks.add_leased`)."""
-        insert = tasks.add_leased if granted else tasks.add
+        `leased`: an upstream has just leased them (`tasks.add_leased`)."""
+        insert = tasks.add_leased if leased else tasks.add
 
         def store(chunk: Sequence[tuple[object, ...]]) -> Awaitable[int]:
             return self._write(insert, chunk)

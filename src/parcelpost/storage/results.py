@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from parcelpost.clock import iso
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Claim, Encoded, Json, Listed, Page, Result, Task
+from parcelpost.model import Claim, Encoded, Json, Page, PageRecord, Result, Task
 from parcelpost.places import county_slug
 from parcelpost.storage import outbox, rows, tasks, validation
 from parcelpost.storage.db import LocalDatabase
@@ -34,13 +34,13 @@ _NUMBERS = ("parcel_id", "case_number", "certificate_number", "tax_account")
 _MAX_PARENT_CHARS = 400
 
 
-def listed(records: Sequence[Mapping[str, Json]]) -> list[Listed]:
+def page_records(records: Sequence[Mapping[str, Json]]) -> list[PageRecord]:
     """Returns the records of a page in its order. Liens of one parcel are merged into one record, because an upstream
     keeps only the last record of a parcel. Raises InvalidInput for too many records.
     """
     if len(records) > MAX_RECORDS:
         raise InvalidInput(f"the page has {len(records):,} records; at most {MAX_RECORDS:,} are allowed for a task")
-    by_key: dict[str, Listed] = {}
+    by_key: dict[str, PageRecord] = {}
     for position, record in enumerate(records, start=1):
         number = number_of(record) or f"line {position}"
         county = county_slug(_text(record.get("county")))
@@ -48,7 +48,7 @@ def listed(records: Sequence[Mapping[str, Json]]) -> list[Listed]:
         while (earlier := by_key.get(key)) is not None and not _are_liens(earlier.data, record):
             key += " again"
         data = record if earlier is None else _with_liens(earlier.data, record)
-        by_key[key] = Listed(key=key, parcel_id=number, county=county, data=data)
+        by_key[key] = PageRecord(key=key, parcel_id=number, county=county, data=data)
     return list(by_key.values())
 
 
@@ -222,7 +222,7 @@ class MultiRecordRequest(NamedTuple):
     more: Sequence[ResultRow]
 
 
-def child_row(task: Task, first: ResultRow, record: Listed, result_id: str, data: Encoded) -> ResultRow:
+def child_row(task: Task, first: ResultRow, record: PageRecord, result_id: str, data: Encoded) -> ResultRow:
     """The row of a further record of the page. Raises InvalidInput."""
     task_id = child_id(task.task_id, record.key)
     return first._replace(
@@ -291,7 +291,7 @@ class Saving:
 
     async def add(self, task: Task, result: Result, now: datetime) -> str | None:
         """Returns the result's id, None if the task is known: then nothing changed. Raises InvalidInput."""
-        if result.more:
+        if result.additional_records:
             raise InvalidInput("a record without a task cannot have further records: add each with a task of its own")
         task_row = rows.task_row(task, iso(now), self._options.max_target_bytes)
         if result.page is not None and await self._db.read(tasks.get, task.task_id) is not None:
@@ -306,7 +306,10 @@ class Saving:
         result_id = new_id(now)
         data = encoded(result, self._options).json
         row = result_row(task, result, result_id, data, iso(now))
-        more = [child_row(task, row, record, new_id(now), encoded(record, self._options)) for record in result.more]
+        more = [
+            child_row(task, row, record, new_id(now), encoded(record, self._options))
+            for record in result.additional_records
+        ]
         if result.page is None:
             saved = await store(row, more)
         else:
@@ -348,7 +351,7 @@ def _add_finished(db: sqlite3.Connection, task_row: tuple[Any, ...], row: Result
     return insert(db, row)
 
 
-def encoded(record: Result | Listed, options: StoreOptions) -> Encoded:
+def encoded(record: Result | PageRecord, options: StoreOptions) -> Encoded:
     """Raises InvalidInput."""
     if isinstance(record.data, Encoded):
         return record.data

@@ -136,8 +136,8 @@ class AttemptRecorder:
                 assert_never(outcome)
 
     def _result(self, claim: Claim, outcome: Done, seconds: float) -> Result:
-        target, listed = claim.task.target, outcome.listed
-        names_its_parcel = len(listed) > 1 or (listed and (outcome.lists or not target.parcel_id))
+        target, listed = claim.task.target, outcome.page_records
+        names_its_parcel = len(listed) > 1 or (listed and (outcome.is_list or not target.parcel_id))
         return Result(
             data=outcome.data,
             page=outcome.page,
@@ -145,7 +145,7 @@ class AttemptRecorder:
             execution_time_ms=round(seconds * 1_000),
             parcel_id=listed[0].parcel_id if names_its_parcel else "",
             county=listed[0].county if listed else "",
-            more=listed[1:],
+            additional_records=listed[1:],
         )
 
     async def _retry(self, claim: Claim, outcome: Retry) -> bool:

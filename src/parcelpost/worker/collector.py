@@ -127,7 +127,7 @@ class Collector:
         self.offers_nothing = not work.tasks and not work.bad
         self._received_tasks = len(work.tasks)
         try:
-            added = await self._lpm.add_tasks(work.tasks, granted=True)
+            added = await self._lpm.add_tasks(work.tasks, leased=True)
         finally:
             self._received_tasks = 0
         await self._report_refusals(work.tasks, added.refusals)

@@ -210,7 +210,7 @@ class HeartbeatLoop:
             self._selectors_at |= dict.fromkeys(due, now + max(_SELECTORS_AFTER_FAILURE_SECONDS, wait))
         else:
             known = [stat for stat in stats if stat.platform == platform and stat.samples >= _ENOUGH_SAMPLES]
-            self._learning.ranking.take_fleet(
+            self._learning.ranking.set_fleet_stats(
                 platform, [(stat.field, stat.selector_type, stat.selector, stat.success_rate) for stat in known]
             )
             self._emit(FleetSelectorsReceived(platform=platform, selectors=len(known)))

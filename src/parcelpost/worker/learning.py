@@ -49,7 +49,7 @@ class Learning:
         statuses = await read_statuses(self._lpm.state)
         fields = next((status.broken for status in statuses if status.name == self._name), ())
         oldest = self._clock.now() - _RECALLED
-        self.ranking.recall(field for field in fields if field.since is not None and field.since > oldest)
+        self.ranking.restore(field for field in fields if field.since is not None and field.since > oldest)
         self._is_loaded = True
 
     async def flush(self) -> None:

@@ -10,10 +10,23 @@ from typing import TypeVar
 from msgspec import structs
 
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Blocked, Busy, Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Signal
+from parcelpost.model import (
+    Blocked,
+    Busy,
+    Done,
+    Encoded,
+    GiveUp,
+    Json,
+    NotFound,
+    Outcome,
+    Page,
+    PageRecord,
+    Retry,
+    Signal,
+)
 from parcelpost.scrapers.fetch.errors import outcome_of_http_error
 from parcelpost.storage.options import LONGEST_DELAY
-from parcelpost.storage.results import listed, number_of
+from parcelpost.storage.results import number_of, page_records
 
 T = TypeVar("T")
 
@@ -66,15 +79,18 @@ def encoded(outcome: Outcome, encode: Callable[[Mapping[str, Json]], Encoded]) -
     if not isinstance(outcome, Done) or isinstance(outcome.data, Encoded):
         return outcome
     try:
-        if not outcome.more and not number_of(outcome.data):
+        if not outcome.additional_records and not number_of(outcome.data):
             return structs.replace(outcome, data=encode(outcome.data))
-        records = [structs.replace(one, data=encode(_plain(one))) for one in listed([outcome.data, *outcome.more])]
-        return structs.replace(outcome, data=records[0].data, more=(), listed=tuple(records))
+        records = [
+            structs.replace(one, data=encode(_plain(one)))
+            for one in page_records([outcome.data, *outcome.additional_records])
+        ]
+        return structs.replace(outcome, data=records[0].data, additional_records=(), page_records=tuple(records))
     except InvalidInput as error:
         return GiveUp(brief(error))
 
 
-def _plain(one: Listed) -> Mapping[str, Json]:
+def _plain(one: PageRecord) -> Mapping[str, Json]:
     return {} if isinstance(one.data, Encoded) else one.data
 
 
@@ -87,7 +103,7 @@ def _checked_done(outcome: Done) -> Outcome:
     data, page, moment = _fields(outcome.data, outcome.page, outcome.scraped_at)
     if not isinstance(data, Mapping):
         return _invalid(outcome, "data", data)
-    more = outcome.more
+    more = outcome.additional_records
     if not isinstance(_fields(more)[0], tuple) or not all(isinstance(one, Mapping) for one in _fields(*more)):
         return _invalid(outcome, "more", more)
     if page is not None and not (isinstance(page, Page) and isinstance(_fields(page.body)[0], bytes)):

@@ -14,24 +14,24 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import InvalidInput
-from parcelpost.model import Done, Encoded, GiveUp, Json, Listed, NotFound, Outcome, Page, Retry, Target, Task
+from parcelpost.model import Done, Encoded, GiveUp, Json, NotFound, Outcome, Page, PageRecord, Retry, Target, Task
 from parcelpost.scrapers.platform import NotReadable, Parse
 from parcelpost.storage.lpm import LocalPersistenceManager
 from parcelpost.storage.reparse import Change, Filters, NewRecord, StoredPage, StoredRecord
-from parcelpost.storage.results import child_id, listed, number_of
+from parcelpost.storage.results import child_id, number_of, page_records
 from parcelpost.worker.sandbox import Sandbox
 
-Pairs = list[tuple[StoredRecord, Listed]]
+Pairs = list[tuple[StoredRecord, PageRecord]]
 
 
-def matched(stored: StoredPage, found: list[Listed]) -> tuple[Pairs, list[Listed]]:
+def matched(stored: StoredPage, found: list[PageRecord]) -> tuple[Pairs, list[PageRecord]]:
     """What the page said before beside what it says now, and what it did not say before.
 
     By its task's name, by its number, by its number without signs, and last by its place: a parser that reads all
     numbers of a list differently still reads the same list.
     """
     numbers = {one.result_id: _number(one) for one in stored.records}
-    ways: list[tuple[Callable[[StoredRecord], str], Callable[[Listed], str]]] = [
+    ways: list[tuple[Callable[[StoredRecord], str], Callable[[PageRecord], str]]] = [
         (lambda old: old.task_id, lambda new: child_id(stored.task_id, new.key)),
         (lambda old: numbers[old.result_id], lambda new: new.parcel_id),
         (lambda old: _without_signs(numbers[old.result_id]), lambda new: _without_signs(new.parcel_id)),
@@ -223,8 +223,8 @@ class Reparse:
             self._note_unreadable(stored, outcome.reason)
             return None
         try:
-            found = listed([_plain(outcome.data), *outcome.more])
-            return stored, self._new_records(stored, found, lists=outcome.lists)
+            found = page_records([_plain(outcome.data), *outcome.additional_records])
+            return stored, self._new_records(stored, found, is_list=outcome.is_list)
         except InvalidInput as error:
             self._note_unreadable(stored, str(error))
             return None
@@ -254,16 +254,16 @@ class Reparse:
             self.counts.not_readable.append(known)
         known.pages += 1
 
-    def _new_records(self, stored: StoredPage, found: list[Listed], *, lists: bool) -> list[NewRecord]:
+    def _new_records(self, stored: StoredPage, found: list[PageRecord], *, is_list: bool) -> list[NewRecord]:
         pairs, added = matched(stored, found)
         new = [one for old, record in pairs if (one := self._changed(old, record)) is not None]
         self.counts.unchanged += len(pairs) - len(new)
         self.counts.not_found += len(stored.records) - len(pairs)
         new += [self._new(None, record, _plain(record.data)) for record in added]
-        by_their_own = len(found) > 1 or lists or not stored.target.parcel_id
+        by_their_own = len(found) > 1 or is_list or not stored.target.parcel_id
         return [_as_stored(stored, one, by_its_own=by_their_own) for one in new]
 
-    def _changed(self, old: StoredRecord, record: Listed) -> NewRecord | None:
+    def _changed(self, old: StoredRecord, record: PageRecord) -> NewRecord | None:
         before, now = _decode(old.data), dict(_plain(record.data))
         for name in _FROM_FETCHING:
             if name in before and now.get(name) in (None, ""):
@@ -272,7 +272,7 @@ class Reparse:
         is_same = {**before, _OF_THE_PARSER: None} == {**_decode(new.data), _OF_THE_PARSER: None}
         return None if is_same else new
 
-    def _new(self, old: StoredRecord | None, record: Listed, data: Mapping[str, Json]) -> NewRecord:
+    def _new(self, old: StoredRecord | None, record: PageRecord, data: Mapping[str, Json]) -> NewRecord:
         encoded = self._lpm.encode(data).json
         return NewRecord(replaces=old, key=record.key, parcel_id=record.parcel_id, county=record.county, data=encoded)
 

@@ -23,7 +23,7 @@ from typing import Literal, cast
 from msgspec import structs
 
 from parcelpost.storage import LocalPersistenceManager, StoreOptions
-from parcelpost.storage.results import child_id, listed
+from parcelpost.storage.results import child_id, page_records
 from tests.storage.factories import a_result, a_task
 
 _CALLERS = 16
@@ -50,9 +50,9 @@ async def work(lpm: LocalPersistenceManager, name: str, pick: random.Random, pag
         say(f"added {task.task_id}")
         for claim in await lpm.claim(pick.randrange(1, 3)):
             body = pick.randbytes(pick.randrange(page_bytes))
-            more = listed([{"parcel_id": f"listed-{number}"} for number in range(pick.choice((0, 0, 0, 9)))])
+            more = page_records([{"parcel_id": f"listed-{number}"} for number in range(pick.choice((0, 0, 0, 9)))])
             result = a_result({"task": claim.task.task_id}, body=body)
-            result_id = await lpm.save_result(claim, structs.replace(result, more=tuple(more)))
+            result_id = await lpm.save_result(claim, structs.replace(result, additional_records=tuple(more)))
             confirmed_at = time.time()
             assert result_id is not None
             digest = hashlib.sha256(body).hexdigest()

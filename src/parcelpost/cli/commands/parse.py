@@ -144,7 +144,7 @@ def _print_outcome(file: str, outcome: Outcome) -> bool:
         name = "standard input" if file == "-" else file
         print(printable(f"{name}: {outcome_reason(outcome)}"), file=sys.stderr)
         return False
-    for record in (outcome.data, *outcome.more):
+    for record in (outcome.data, *outcome.additional_records):
         print_json(record)
     return True
 

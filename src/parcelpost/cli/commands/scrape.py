@@ -64,7 +64,7 @@ def scrape(
     if not isinstance(outcome, Done):
         print(printable(outcome_reason(outcome)), file=sys.stderr)
         raise typer.Exit(1)
-    for record in (outcome.data, *outcome.more):
+    for record in (outcome.data, *outcome.additional_records):
         print_json(record)
 
 

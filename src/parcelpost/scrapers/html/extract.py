@@ -20,81 +20,81 @@ _SIMILAR = 0.6
 _NEVER_GUESSED = "parcel_id"
 """A record of the wrong parcel is worse than none."""
 _WORD = re.compile("[a-z]+")
-_CHANGING = frozenset(
+_QUALIFIERS = frozenset(
     _WORD.findall(
         "owner owners co mailing billing previous prior old former past parent child new next alternate secondary other"
         " exempt exemption exemptions taxable assessed appraised deferred market land building buildings improvement"
         " improvements school city county state zip effective neighbor adjacent grantor grantee buyer seller"
     )
 )
-"""With one of these words a label means something else than without."""
+"""A label with one of these words means something else than one without."""
 
 
 class Field(Struct, Generic[T], frozen=True):
-    """Something that a platform's page shows.
+    """A field of a platform's pages.
 
-    `shape` makes a value of what was found, or None if that cannot be one: a way that leads elsewhere has failed.
+    `convert` returns the value of a piece of the page, or None if it cannot be one: then the selector has failed.
     """
 
     name: str
-    ways: tuple[Selector, ...]
-    shape: Callable[[Piece], T | None]
+    selectors: tuple[Selector, ...]
+    convert: Callable[[Piece], T | None]
 
 
 class Section(Struct, frozen=True):
-    """What a page lists in tables, found as a field is. Each of its columns counts as a field of its own."""
+    """A table of a page, found like a field. The results of its columns are recorded separately."""
 
     field: Field[Table]
     columns: Columns
     is_named_empty: Callable[[Document], bool]
-    """Whether the page says elsewhere that it has none."""
+    """Whether the page says elsewhere that the list is empty."""
 
 
 def section(
-    name: str, columns: Columns, *ways: Selector, is_named_empty: Callable[[Document], bool] = lambda _: False
+    name: str, columns: Columns, *selectors: Selector, is_named_empty: Callable[[Document], bool] = lambda _: False
 ) -> Section:
-    return Section(Field(name, ways, columns.read), columns, is_named_empty)
+    return Section(Field(name, selectors, columns.read), columns, is_named_empty)
 
 
 class SelectorResult(Struct, frozen=True):
     field: str
-    way: Selector
+    selector: Selector
     success: bool
     guess: bool = False
-    """Nobody wrote this way down: it is a label that resembles the field's own, found on this page or before."""
+    """Not a declared selector but a label that resembles one, found on this page or an earlier one."""
 
 
 class SelectorResults(list[SelectorResult]):
-    """Of one page, as they are made."""
+    """The selector results of one page."""
 
-    def note(self, field: str, way: Selector, success: bool) -> None:
-        """Of something that a platform finds by means of its own."""
-        self.append(_selector_result(field, way, success))
+    def note(self, field: str, selector: Selector, success: bool) -> None:
+        """For something that a platform finds in its own way."""
+        self.append(_selector_result(field, selector, success))
 
     def note_columns(self, field: str, headings: Mapping[str, Sequence[str]], found: Container[str]) -> None:
-        """`sales.price` and so on: whether it is among those found. It is named after its surest heading."""
+        """Records for `sales.price` and so on whether the column was found. The selector is its first heading."""
         self.extend([_column_result(field, name, texts[0], name in found) for name, texts in headings.items()])
 
     def drop(self, field: str) -> None:
-        """The page says itself that it has none: no way has failed."""
-        self[:] = [one for one in self if one.field != field]
+        """Removes the results of a field: the page says that there is none, so no selector has failed."""
+        self[:] = [result for result in self if result.field != field]
 
 
 class SelectorOrder(Protocol):
-    def ways(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
-        """The ways to try: those known, best first, and behind them those learned."""
+    def ranked(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
+        """The selectors to try: the declared ones, best first, then learned ones."""
 
     @property
     def explores(self) -> bool:
-        """Whether, on this page, another way should be tried for each field too, only to see how it does."""
+        """Whether to try a second selector of each field on this page, to update its stats."""
 
 
 class DeclaredOrder:
-    """The order in which the platform's author wrote them."""
+    """The order in the platform's code."""
 
     explores = False
 
-    def ways(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
+    def ranked(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
         return known
 
 
@@ -102,107 +102,113 @@ DECLARED_ORDER = DeclaredOrder()
 
 
 class Extractor:
-    """One page being read. `tries` grows with every field."""
+    """Extracts fields from a page; every attempt adds to `selector_results`."""
 
     def __init__(
-        self, document: Document, order: SelectorOrder = DECLARED_ORDER, tries: SelectorResults | None = None
+        self, document: Document, order: SelectorOrder = DECLARED_ORDER, selector_results: SelectorResults | None = None
     ) -> None:
         self.document = document
-        self.tries = SelectorResults() if tries is None else tries
+        self.selector_results = SelectorResults() if selector_results is None else selector_results
         self._order = order
-        self._asked: dict[str, tuple[Selector, ...]] = {}
-        """The ways of the fields asked for so far."""
+        self._extracted: dict[str, tuple[Selector, ...]] = {}
+        """The selectors of the fields extracted so far."""
 
     def value(self, field: Field[T], within: Element | None = None) -> T | None:
-        """The field's value; None: no way led to one."""
-        return self._lead(field, lambda way: self._first(field, way, within))
+        """Returns None if no selector finds a value."""
+        return self._try_selectors(field, lambda selector: self._first(field, selector, within))
 
     def values(self, field: Field[T], within: Element | None = None) -> list[T]:
-        """All that the first way that leads to a value leads to."""
-        return self._lead(field, lambda way: self._all(field, way, within) or None) or []
+        """All values of the first selector that finds any."""
+        return self._try_selectors(field, lambda selector: self._all(field, selector, within) or None) or []
 
-    def _lead(self, field: Field[T], found: Callable[[Selector], R | None]) -> R | None:
-        """What is found by the first way that leads to something, else by a guess."""
-        self._asked[field.name] = field.ways
-        ways = self._order.ways(field.name, field.ways)
-        for place, way in enumerate(ways):
-            if way not in field.ways and not self._may_be(field, label(way.selector)):
+    def _try_selectors(self, field: Field[T], find: Callable[[Selector], R | None]) -> R | None:
+        """Returns the result of the first selector that finds something, else of a guess."""
+        self._extracted[field.name] = field.selectors
+        selectors = self._order.ranked(field.name, field.selectors)
+        for index, selector in enumerate(selectors):
+            if selector not in field.selectors and not self._may_be(field, label(selector.expression)):
                 continue
-            value = found(way)
-            self._note(field, way, value is not None)
+            value = find(selector)
+            self._note(field, selector, value is not None)
             if value is not None:
-                if self._order.explores and place + 1 < len(ways) and (other := ways[place + 1]) in field.ways:
-                    self._note(field, other, found(other) is not None)
+                if (
+                    self._order.explores
+                    and index + 1 < len(selectors)
+                    and (other := selectors[index + 1]) in field.selectors
+                ):
+                    self._note(field, other, find(other) is not None)
                 return value
-        return self._guess(field, found)
+        return self._guess(field, find)
 
-    def _first(self, field: Field[T], way: Selector, within: Element | None) -> T | None:
-        for piece in way.find(self.document, within):
-            value = field.shape(piece)
+    def _first(self, field: Field[T], selector: Selector, within: Element | None) -> T | None:
+        for piece in selector.find(self.document, within):
+            value = field.convert(piece)
             if value is not None:
                 return value
         return None
 
-    def _all(self, field: Field[T], way: Selector, within: Element | None) -> list[T]:
-        pieces = way.find(self.document, within)
-        return [value for piece in pieces if (value := field.shape(piece)) is not None]
+    def _all(self, field: Field[T], selector: Selector, within: Element | None) -> list[T]:
+        pieces = selector.find(self.document, within)
+        return [value for piece in pieces if (value := field.convert(piece)) is not None]
 
     def rows(self, part: Section, within: Element | None = None) -> list[Row] | None:
-        """Of a section's tables. None: it is not found. What lists nothing and says so is no failure of any way."""
+        """The rows of a section; None if it is not found. An empty list is not a failure of its selectors."""
         found = self.value(part.field, within)
         if found is not None and found.rows:
-            self.tries.note_columns(part.field.name, part.columns.headings, found.columns)
+            self.selector_results.note_columns(part.field.name, part.columns.headings, found.columns)
             return found.rows
         if found is None and not (part.is_named_empty(self.document) or self._is_empty(part.field, within)):
             return None
-        self.tries.drop(part.field.name)
+        self.selector_results.drop(part.field.name)
         return []
 
     def _is_empty(self, field: Field[Table], within: Element | None) -> bool:
-        """Whether it is there, without headings and without a row."""
-        return any(lists_nothing(piece) for way in field.ways for piece in way.find(self.document, within))
+        """Whether the table exists, but has no headings and no rows."""
+        return any(
+            lists_nothing(piece) for selector in field.selectors for piece in selector.find(self.document, within)
+        )
 
-    def _note(self, field: Field[T], way: Selector, success: bool) -> None:
-        self.tries.append(
-            _selector_result(field.name, way, success)
-            if way in field.ways
-            else SelectorResult(field.name, way, success, True)
+    def _note(self, field: Field[T], selector: Selector, success: bool) -> None:
+        self.selector_results.append(
+            _selector_result(field.name, selector, success)
+            if selector in field.selectors
+            else SelectorResult(field.name, selector, success, True)
         )
 
     def _may_be(self, field: Field[T], text: str) -> bool:
-        """Whether a label that was learned, here or elsewhere, may be the field's."""
-        own = " ".join(_labels(field.ways))
-        return field.name != _NEVER_GUESSED and not self._is_owned(text) and _changing(text) <= _changing(own)
+        """Whether a learned label may belong to the field."""
+        own = " ".join(_labels(field.selectors))
+        return field.name != _NEVER_GUESSED and not self._is_owned(text) and _qualifiers(text) <= _qualifiers(own)
 
-    def _guess(self, field: Field[T], found: Callable[[Selector], R | None]) -> R | None:
-        """By a label that resembles one of the field's, if what is beside it has the field's shape."""
-        own = _labels(field.ways)
-        wanted = [set(text.split()) for text in own] if field.name != _NEVER_GUESSED else []
-        if not any(_may_be_read(words, self.document.words) for words in wanted):
+    def _guess(self, field: Field[T], find: Callable[[Selector], R | None]) -> R | None:
+        """Tries labels that resemble those of the field; the text beside must convert to a value."""
+        own = _labels(field.selectors)
+        declared = [set(text.split()) for text in own] if field.name != _NEVER_GUESSED else []
+        if not any(_may_resemble(words, self.document.words) for words in declared):
             return None
-        for text in self.document.labels_with(set().union(*wanted)):
-            if text in own or not _resembles(text, wanted) or self._is_owned(text):
+        for text in self.document.labels_with(set().union(*declared)):
+            if text in own or not _resembles(text, declared) or self._is_owned(text):
                 continue
-            way = Label(text)
-            value = found(way)
+            selector = Label(text)
+            value = find(selector)
             if value is not None:
-                self.tries.append(SelectorResult(field.name, way, success=True, guess=True))
+                self.selector_results.append(SelectorResult(field.name, selector, success=True, guess=True))
                 return value
         return None
 
     def _is_owned(self, text: str) -> bool:
-        return any(text in _labels(ways) for ways in self._asked.values())
+        return any(text in _labels(selectors) for selectors in self._extracted.values())
 
 
-def shown_fields(listed: Iterable[object], names: Iterable[str]) -> set[str]:
-    """Which of these one of the list says something of."""
-    every = list(listed)
-    return {name for name in names if any(getattr(one, name) is not None for one in every)}
+def shown_fields(items: Iterable[object], names: Iterable[str]) -> set[str]:
+    """The names of attributes that at least one item has a value for."""
+    every = list(items)
+    return {name for name in names if any(getattr(item, name) is not None for item in every)}
 
 
 @lru_cache(maxsize=8_192)
-def _selector_result(field: str, way: Selector, success: bool) -> SelectorResult:
-    return SelectorResult(field, way, success)
+def _selector_result(field: str, selector: Selector, success: bool) -> SelectorResult:
+    return SelectorResult(field, selector, success)
 
 
 @lru_cache(maxsize=8_192)
@@ -211,22 +217,22 @@ def _column_result(field: str, name: str, heading: str, success: bool) -> Select
 
 
 @lru_cache(maxsize=1_024)
-def _labels(ways: tuple[Selector, ...]) -> Sequence[str]:
-    return [label(way.selector) for way in ways if isinstance(way, Label)]
+def _labels(selectors: tuple[Selector, ...]) -> Sequence[str]:
+    return [label(selector.expression) for selector in selectors if isinstance(selector, Label)]
 
 
-def _may_be_read(words: set[str], shown: Set[str]) -> bool:
-    """Whether so many of these are among the words of the page's labels that one may resemble."""
+def _may_resemble(words: set[str], shown: Set[str]) -> bool:
+    """Whether enough of the words occur in labels of the page at all."""
     return len(words & shown) >= _SIMILAR * len(words) > 0
 
 
-def _resembles(text: str, wanted: Sequence[set[str]]) -> bool:
-    found, changing = set(text.split()), _changing(text)
+def _resembles(text: str, declared: Sequence[set[str]]) -> bool:
+    own, qualifiers = set(text.split()), _qualifiers(text)
     return any(
-        words and len(words & found) / len(words | found) >= _SIMILAR and _changing(" ".join(words)) == changing
-        for words in wanted
+        words and len(words & own) / len(words | own) >= _SIMILAR and _qualifiers(" ".join(words)) == qualifiers
+        for words in declared
     )
 
 
-def _changing(text: str) -> frozenset[str]:
-    return _CHANGING.intersection(_WORD.findall(text))
+def _qualifiers(text: str) -> frozenset[str]:
+    return _QUALIFIERS.intersection(_WORD.findall(text))

@@ -13,7 +13,7 @@ from msgspec import Struct
 from parcelpost.scrapers.html.document import BREAK, Document, Element, Piece, beside, is_in, text_of
 
 IN_ONE_LINE = f"normalize-space(translate(., '{BREAK}\N{NO-BREAK SPACE}', '  '))"
-"""In an XPath: an element's text with plain blanks, without the breaks that a Document puts into it."""
+"""For XPath: the text of an element with normal spaces, without the line breaks that a Document inserts."""
 
 
 class Selector(Protocol):
@@ -22,23 +22,23 @@ class Selector(Protocol):
         """css, xpath or label."""
 
     @property
-    def selector(self) -> str:
-        """Its name, the same in every run."""
+    def expression(self) -> str:
+        """Its text, under which stats are stored; never changes between runs."""
 
     def __hash__(self) -> int: ...
 
     def find(self, document: Document, within: Element | None) -> Iterable[Piece]:
-        """Whatever it leads to, in the page's order; nothing beyond `within`."""
+        """The matches inside `within`, in document order."""
 
 
 class Id(Struct, frozen=True):
-    """The element of that id."""
+    """The element with that id."""
 
     name: str
     type = "css"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"#{self.name}"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
@@ -47,13 +47,13 @@ class Id(Struct, frozen=True):
 
 
 class IdEnd(Struct, frozen=True):
-    """An element whose id ends in that part, whatever a county's numbering puts before it."""
+    """Elements whose id ends in that part, whatever prefix a county's numbering adds."""
 
     name: str
     type = "css"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"[id$='{self.name}']"
 
     def find(self, document: Document, within: Element | None) -> Sequence[Piece]:
@@ -61,44 +61,44 @@ class IdEnd(Struct, frozen=True):
 
 
 class Css(Struct, frozen=True):
-    selector: str
+    expression: str
     type = "css"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        return _pieces(_css(self.selector)(document.root if within is None else within))
+        return _pieces(_css(self.expression)(document.root if within is None else within))
 
 
 class XPath(Struct, frozen=True):
-    """Relative to where is looked: begin it with `.//` or `./`."""
+    """Relative to the searched element: begin it with `.//` or `./`."""
 
-    selector: str
+    expression: str
     type = "xpath"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        return _pieces(_xpath(self.selector)(document.root if within is None else within))
+        return _pieces(_xpath(self.expression)(document.root if within is None else within))
 
 
 class Label(Struct, frozen=True):
-    """What stands beside a text that reads as this one."""
+    """The value beside a label with this text."""
 
-    selector: str
+    expression: str
     type = "label"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        for element in document.labelled(self.selector):
+        for element in document.labelled(self.expression):
             piece = beside(element, document) if is_in(element, within) else None
             if piece is not None and not piece.text.endswith(":"):
-                yield piece  # what ends in a colon is the next label: this one's value is missing
+                yield piece  # text that ends in a colon is the next label, so the value is missing
 
 
 class Inside(Struct, frozen=True):
-    """What follows a label's text inside the same element: `<td>Parcel: <b>1-2</b></td>`."""
+    """The value inside the same element as its label: `<td>Parcel: <b>1-2</b></td>`."""
 
     name: str
     type = "label"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"{self.name} >"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -108,13 +108,13 @@ class Inside(Struct, frozen=True):
 
 
 class Captioned(Struct, frozen=True):
-    """Tables whose caption begins with this."""
+    """Tables whose caption begins with this text."""
 
     text: str
     type = "label"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"caption {self.text}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -125,18 +125,18 @@ class Captioned(Struct, frozen=True):
 
 
 class Titled(Struct, frozen=True):
-    """A section whose title is one of these; if there is none, one whose title has one of them in it.
+    """Sections whose title is one of these names; if there are none, those whose title contains one.
 
-    It is looked for in the whole page: no section is part of another.
+    Searches the whole page: sections are never nested.
     """
 
     names: tuple[str, ...]
-    but: tuple[str, ...] = ()
-    """With one of these words in it, a title is that of something else."""
+    exclude: tuple[str, ...] = ()
+    """Titles with one of these words are excluded."""
     type = "label"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"section {self.names[0]}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -146,36 +146,36 @@ class Titled(Struct, frozen=True):
 
     def _similar(self, known: Mapping[str, Element]) -> Iterator[Element]:
         for name in self.names:
-            for title, one in known.items():
-                if name in title and not any(word in title for word in self.but):
-                    yield one
+            for title, section in known.items():
+                if name in title and not any(word in title for word in self.exclude):
+                    yield section
 
 
 @lru_cache(maxsize=8_192)
-def selector_name(way: Selector) -> tuple[str, str]:
-    """Kind and selector, by which a way is remembered."""
-    return way.type, way.selector
+def selector_name(selector: Selector) -> tuple[str, str]:
+    """Type and expression, under which stats are stored."""
+    return selector.type, selector.expression
 
 
-def selector_from_name(kind: str, selector: str) -> Selector | None:
-    """The way that was remembered under that name. None: no such kind of way."""
+def selector_from_name(kind: str, expression: str) -> Selector | None:
+    """The inverse of `selector_name`; None for an unknown type."""
     if kind == "label":
-        return Inside(selector.removesuffix(" >")) if selector.endswith(" >") else Label(selector)
+        return Inside(expression.removesuffix(" >")) if expression.endswith(" >") else Label(expression)
     if kind == "xpath":
-        return XPath(selector)
-    return Css(selector) if kind == "css" else None
+        return XPath(expression)
+    return Css(expression) if kind == "css" else None
 
 
-def _pieces(found: object) -> Iterator[Piece]:
-    for one in found if isinstance(found, Sequence) else ():
-        yield Piece(one) if isinstance(one, etree._Element) else Piece(None, str(one))
-
-
-@lru_cache(maxsize=4_096)
-def _css(selector: str) -> CSSSelector:
-    return CSSSelector(selector, translator="html")
+def _pieces(matches: object) -> Iterator[Piece]:
+    for match in matches if isinstance(matches, Sequence) else ():
+        yield Piece(match) if isinstance(match, etree._Element) else Piece(None, str(match))
 
 
 @lru_cache(maxsize=4_096)
-def _xpath(selector: str) -> etree.XPath:
-    return etree.XPath(selector)
+def _css(expression: str) -> CSSSelector:
+    return CSSSelector(expression, translator="html")
+
+
+@lru_cache(maxsize=4_096)
+def _xpath(expression: str) -> etree.XPath:
+    return etree.XPath(expression)

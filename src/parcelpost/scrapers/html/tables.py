@@ -1,4 +1,4 @@
-"""Tables by their headings: which column is which is read from the page, never assumed."""
+"""Tables by their headings: the order of columns is read from the page, never assumed."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from parcelpost.scrapers.html import values
 from parcelpost.scrapers.html.document import Document, Element, Piece, is_in, label, text_of
 from parcelpost.scrapers.records.record import Sale
 
-_MOST_ROWS = 10_000
-_MOST_HEADING_ROWS = 5
-_MOST_COLUMNS = 200
+_MAX_ROWS = 10_000
+_MAX_HEADING_ROWS = 5
+_MAX_COLUMNS = 200
 _CELLS = ("td", "th")
 
 Row = Mapping[str, Piece]
-"""Its cells by their columns' names."""
+"""Cells by column name."""
 
 
 class Table(Struct, frozen=True):
     rows: list[Row]
     columns: Container[str]
-    """The names of those that it has."""
+    """The names of the columns that the table has."""
 
 
-class _Read(Piece):
-    """A table that was read when it was found."""
+class _ParsedTable(Piece):
+    """A table that was parsed when it was found."""
 
     __slots__ = ("table",)
 
@@ -38,60 +38,60 @@ class _Read(Piece):
 
 
 class Columns:
-    """By which headings a table's columns are known: name -> their texts, the surest first.
+    """The headings of a table: column name -> possible texts, the most reliable first.
 
-    `telling`: those that other tables do not have. A date and a type stand above permits, too.
+    `distinctive`: columns that other tables do not have. A date and a type, for example, are also columns of permits.
     """
 
-    def __init__(self, headings: Mapping[str, Sequence[str]], *telling: str) -> None:
+    def __init__(self, headings: Mapping[str, Sequence[str]], *distinctive: str) -> None:
         self.headings = headings
-        self._telling = telling or tuple(headings)
+        self._distinctive = distinctive or tuple(headings)
         self._labels = [(name, [label(text) for text in texts]) for name, texts in headings.items()]
         self._fewest = min(2, len(headings))
 
     def read(self, piece: Piece) -> Table | None:
-        """The table that the piece is, else the first in it and those that are surely more of it.
+        """Parses the piece if it is a table, else the first table in it and those that clearly continue it.
 
-        None: nothing there has these headings.
+        Returns None if nothing has these headings.
         """
-        if isinstance(piece, _Read):
+        if isinstance(piece, _ParsedTable):
             return piece.table
         element = piece.element
         inside = element.iter("table") if element is not None else iter(())
         found = [one for table in inside if (one := self.table(table)) is not None]
         if len(found) < 2 or (element is not None and element.tag == "table"):
             return found[0] if found else None
-        parts = [found[0], *(one for one in found[1:] if self._is_told(one))]
+        parts = [found[0], *(one for one in found[1:] if self._is_distinctive(one))]
         names = {name for one in parts for name in self.headings if name in one.columns}
         return Table([row for one in parts for row in one.rows], names)
 
     def table(self, table: Element) -> Table | None:
-        """Its own rows. Those that repeat the headings, or have cells for none of them, are left out.
+        """Parses one table. Rows that repeat the headings, or have no cell for any, are skipped.
 
-        None: fewer than two columns (or than all, if there are fewer) are found.
+        Returns None if fewer than two columns are found (or not the only one).
         """
         rows = _grid(table)
         columns = self._heading(rows)
-        return Table(list(self._below(rows, columns)), columns) if columns else None
+        return Table(list(self._rows_below(rows, columns)), columns) if columns else None
 
     def headed(self, document: Document, within: Element | None = None) -> Iterator[Piece]:
-        """Tables in whose first rows these headings are found, and among them one of the telling columns."""
-        looked_at: set[Element] = set()
+        """Tables with these headings in their first rows, a distinctive one among them."""
+        seen: set[Element] = set()
         for element in (one for texts in self.headings.values() for text in texts for one in document.labelled(text)):
             table = next(element.iterancestors("table"), None)
-            if table is None or table in looked_at:
+            if table is None or table in seen:
                 continue
-            looked_at.add(table)
+            seen.add(table)
             found = self.table(table)
-            if found is not None and self._is_told(found) and is_in(table, within):
-                yield _Read(table, found)
+            if found is not None and self._is_distinctive(found) and is_in(table, within):
+                yield _ParsedTable(table, found)
 
-    def _is_told(self, table: Table) -> bool:
-        return any(name in table.columns for name in self._telling)
+    def _is_distinctive(self, table: Table) -> bool:
+        return any(name in table.columns for name in self._distinctive)
 
     def _heading(self, rows: Iterator[dict[int, Element]]) -> dict[str, int]:
-        """The columns' places, by the first row that names enough of them; no row behind it is taken."""
-        for starting in islice(rows, _MOST_HEADING_ROWS):
+        """Column positions, from the first row that names enough of them; consumes no further row."""
+        for starting in islice(rows, _MAX_HEADING_ROWS):
             if columns := self._columns(starting):
                 return columns
         return {}
@@ -108,7 +108,7 @@ class Columns:
                     break
         return found if len(found) >= self._fewest else {}
 
-    def _below(self, rows: Iterator[dict[int, Element]], columns: Mapping[str, int]) -> Iterator[Row]:
+    def _rows_below(self, rows: Iterator[dict[int, Element]], columns: Mapping[str, int]) -> Iterator[Row]:
         first = next(iter(columns))
         own = next(known for name, known in self._labels if name == first)
         for starting in rows:
@@ -120,12 +120,12 @@ class Columns:
 
 
 class Headed:
-    """The way to a table by its columns' headings, wherever it stands."""
+    """Finds a table by its column headings, anywhere on the page."""
 
     type = "label"
 
     def __init__(self, columns: Columns) -> None:
-        self.selector = f"columns {', '.join(texts[0] for texts in columns.headings.values())}"
+        self.expression = f"columns {', '.join(texts[0] for texts in columns.headings.values())}"
         self._columns = columns
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -133,41 +133,41 @@ class Headed:
 
 
 class Numbered:
-    """The way to rows whose cells have numbered ids, name -> what stands before the number. The first one has each."""
+    """Finds rows whose cells have numbered ids: column -> id without the number. Every row has the first column."""
 
     type = "css"
 
     def __init__(self, ids: Mapping[str, str]) -> None:
         self._ids = ids
         self._first = next(iter(ids))
-        self.selector = f"#{ids[self._first]}1"
+        self.expression = f"#{ids[self._first]}1"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         rows: list[Row] = []
-        for number in range(1, _MOST_ROWS):
+        for number in range(1, _MAX_ROWS):
             cells = ((name, document.by_id(f"{ident}{number}")) for name, ident in self._ids.items())
             row = {name: Piece(cell) for name, cell in cells if cell is not None and is_in(cell, within)}
             if self._first not in row:
                 break
             rows.append(row)
         if rows:
-            yield _Read(None, Table(rows, set().union(*rows)))
+            yield _ParsedTable(None, Table(rows, set().union(*rows)))
 
 
 def text(row: Row, name: str) -> str:
-    """Of the cell of that name; empty where the row has none."""
+    """The text of a cell; '' if the row has none."""
     return row[name].text if name in row else ""
 
 
 def lists_nothing(piece: Piece) -> bool:
-    """`N O N E`, or nothing at all: what is listed has a number somewhere."""
+    """`N O N E`, or nothing at all: a real row contains a digit somewhere."""
     return not any(sign.isdigit() for sign in piece.text)
 
 
 def rows_of(table: Element) -> Iterator[list[Element]]:
-    """The cells of its own rows, not of tables inside."""
+    """The cells of each row, without rows of nested tables."""
     for count, row in enumerate(_own_rows(table)):
-        if count >= _MOST_ROWS:
+        if count >= _MAX_ROWS:
             return
         cells = [cell for cell in row.iterchildren(etree.Element) if cell.tag in _CELLS]
         if cells:
@@ -175,7 +175,7 @@ def rows_of(table: Element) -> Iterator[list[Element]]:
 
 
 def below(document: Document, text: str, within: Element | None = None) -> Iterator[Piece]:
-    """What stands in the next row under a heading that reads so, where a table has several rows of headings."""
+    """The cells below a heading, for tables with several heading rows."""
     columns: dict[Element, tuple[dict[Element, int], dict[int, Element]]] = {}
     for element in document.labelled(text):
         cell = element if element.tag in _CELLS else next(element.iterancestors(*_CELLS), None)
@@ -193,33 +193,33 @@ def below(document: Document, text: str, within: Element | None = None) -> Itera
 
 
 def _grid(table: Element) -> Iterator[dict[int, Element]]:
-    """Its rows' cells by the columns in which they begin; a cell that spans several rows takes its place in each."""
-    held: dict[int, int] = {}
+    """The cells of each row by the column in which they start, with row spans taken into account."""
+    occupied: dict[int, int] = {}
     for cells in rows_of(table):
-        starting = _starting(cells, held)
+        starting = _starting(cells, occupied)
         yield starting
-        if held:
-            held = {at: left - 1 for at, left in held.items() if left > 1}
+        if occupied:
+            occupied = {at: left - 1 for at, left in occupied.items() if left > 1}
         if any(cell.get("rowspan") for cell in cells):
-            held |= _spanned(starting)
+            occupied |= _spanned(starting)
 
 
 def _spanned(starting: Mapping[int, Element]) -> dict[int, int]:
-    """The columns that a row's cells take in rows below, each with in how many."""
+    """Columns that cells of this row occupy below -> in how many rows."""
     return {
         at + more: _span(cell, "rowspan") - 1
         for at, cell in starting.items()
         for more in range(_span(cell, "colspan"))
-        if at + more < _MOST_COLUMNS and _span(cell, "rowspan") > 1
+        if at + more < _MAX_COLUMNS and _span(cell, "rowspan") > 1
     }
 
 
-def _starting(cells: Iterable[Element], held: Mapping[int, int] = {}) -> dict[int, Element]:
-    """The cells by the columns in which they begin; those that are held are taken from above."""
+def _starting(cells: Iterable[Element], occupied: Mapping[int, int] = {}) -> dict[int, Element]:
+    """The cells by the column in which they start; `occupied` columns are covered by row spans from above."""
     found: dict[int, Element] = {}
     at = 0
     for cell in cells:
-        while at in held:
+        while at in occupied:
             at += 1
         found[at] = cell
         at += 1 if cell.get("colspan") is None else _span(cell, "colspan")
@@ -242,7 +242,7 @@ def _own_rows(table: Element) -> Iterator[Element]:
 
 
 def read_sales(rows: Iterable[Row]) -> Iterator[Sale]:
-    """Those with a date; a `+` before it opens details. A column that a site does not have is null."""
+    """Sales with a date, which may follow a `+` that opens details. Columns that a site lacks are None."""
     for row in rows:
         date = values.iso_date(text(row, "date").lstrip("+ "))
         if date is None:

@@ -19,172 +19,174 @@ from parcelpost.scrapers.learning.stats import (
 )
 
 _MARGIN = 0.2
-"""By so much another way must be better to go before one that was written before it, or is known on the site."""
+"""How much better another selector must do to precede one that is declared earlier or known on the site."""
 _EXPLORE_EVERY = 100
-_BY_CHANCE = 1e-5
-"""Of a field that not every page shows, so many pages in a row may lack it: their chance must be smaller than this."""
-_MOST_LEARNED = 8
-_PROVEN = 0.8
-"""From this success rate on, a label that the fleet has learned is tried here too."""
-_ALL_PAGES, _ONE_IN = 100, 10
-"""So many of a site's pages are told in full, then one in so many, whatever it shows: rates stay right."""
+_BREAK_PROBABILITY = 1e-5
+"""A field is broken if so many consecutive pages without it are less likely than this."""
+_MAX_LEARNED = 8
+_MIN_FLEET_RATE = 0.8
+"""A label that the fleet has learned is tried here from this success rate on."""
+_REPORT_ALL, _REPORT_EVERY = 100, 10
+"""Signals are kept of the first pages of a site, then of every tenth, regardless of the result."""
 
 SiteKey = tuple[str, str, str]
 """Platform, state, county."""
 
 Results = SelectorResult | list[SelectorResult]
-"""Of one field on one page; the only one stands for itself."""
+"""The results of one field on one page; a single result is not wrapped in a list."""
 
 FleetStats = Mapping[tuple[str, str], float]
-"""Kind and selector of a field's ways -> how often each led to the field in the whole fleet."""
+"""Type and expression of a selector -> its success rate in the whole fleet."""
 _NO_FLEET_STATS: FleetStats = {}
 
 
 class _FieldState:
-    """What is remembered of one field on one site.
+    """The state of one field on one site.
 
-    Nearly every page says what the page before said: that a field is found by the first way, or not at all. Such pages
-    are only counted, and what they say is worked out when somebody asks.
+    Nearly every page repeats the result of the previous one: the first selector finds the field, or none does. Such
+    pages are only counted; `settle` adds them to the stats when they are needed.
     """
 
     __slots__ = (
-        *("example", "is_fallen", "last", "lately", "learned", "missing", "ordered", "pages", "run", "since"),
-        *("standings", "used_to"),
+        *("example", "is_broken", "last", "recent_rate", "learned", "missing", "ordered", "pages", "run", "since"),
+        *("stats", "usual_rate"),
     )
 
     def __init__(self) -> None:
-        self.standings: dict[tuple[str, str], SelectorStats] = {}
+        self.stats: dict[tuple[str, str], SelectorStats] = {}
         self.learned: list[Selector] = []
-        self.lately = self.used_to = 1.0
+        self.recent_rate = self.usual_rate = 1.0
         self.pages = 0
         self.missing = 0
-        """Pages in a row without it."""
-        self.is_fallen = False
+        """Consecutive pages without the field."""
+        self.is_broken = False
         self.example = ""
         self.since: datetime | None = None
-        """Of the first page without it, if it has not been well since."""
+        """The time of the first page without it, until it is found again."""
         self.ordered: tuple[Sequence[Selector], FleetStats, Sequence[Selector]] | None = None
-        """The ways known, what the fleet says, and the order that came of it."""
+        """The last ranking: declared selectors, fleet stats, result."""
         self.last: Results | None = None
-        """What the page before said, if the next one may say the same."""
+        """The results of the previous page, if the next one may repeat them."""
         self.run = 0
-        """How often it was said again."""
+        """How often they were repeated since the stats were settled."""
 
     @property
-    def fallen(self) -> list[SelectorStats]:
-        return [one for one in self.standings.values() if one.is_fallen]
+    def broken_selectors(self) -> list[SelectorStats]:
+        return [stats for stats in self.stats.values() if stats.is_broken]
 
-    def standing(self, way: Selector, fleet: FleetStats = _NO_FLEET_STATS) -> SelectorStats:
-        """A new one begins with what the fleet knows of it."""
-        name = selector_name(way)
-        if name not in self.standings:
-            self.standings[name] = SelectorStats(way, fleet.get(name, 0.5))
-        return self.standings[name]
+    def selector_stats(self, selector: Selector, fleet: FleetStats = _NO_FLEET_STATS) -> SelectorStats:
+        """New stats start from the success rate in the fleet."""
+        name = selector_name(selector)
+        if name not in self.stats:
+            self.stats[name] = SelectorStats(selector, fleet.get(name, 0.5))
+        return self.stats[name]
 
     def order(self, known: Sequence[Selector], fleet: FleetStats) -> Sequence[Selector]:
-        """Labels that were learned come last, however well they do: what was written down is surer.
+        """Learned labels come last, however well they do, because declared selectors are more reliable.
 
-        It holds until something is noted that is not only counted.
+        The result stays valid until `note` is called.
         """
         self.settle()
-        others = [Label(selector) for (kind, selector), rate in fleet.items() if kind == "label" and rate >= _PROVEN]
-        names = {selector_name(way) for way in known}
-        learned = dict.fromkeys(way for way in (*self.learned, *others) if selector_name(way) not in names)
-        ranked = sorted(learned, key=lambda way: -self._rank(way, fleet))
-        return [*self._written(known, fleet), *ranked[:_MOST_LEARNED]]
+        others = [Label(text) for (kind, text), rate in fleet.items() if kind == "label" and rate >= _MIN_FLEET_RATE]
+        names = {selector_name(selector) for selector in known}
+        learned = dict.fromkeys(
+            selector for selector in (*self.learned, *others) if selector_name(selector) not in names
+        )
+        ranked = sorted(learned, key=lambda selector: -self._rank(selector, fleet))
+        return [*self._rank_declared(known, fleet), *ranked[:_MAX_LEARNED]]
 
-    def _written(self, known: Sequence[Selector], fleet: FleetStats) -> Sequence[Selector]:
-        """Of those that do about as well as the best, one that this site knows goes first, then as they are written."""
-        left = [(self._rank(way, fleet), way) for way in known]
+    def _rank_declared(self, known: Sequence[Selector], fleet: FleetStats) -> Sequence[Selector]:
+        """Among selectors about as good as the best, those with stats on this site go first, then declared order."""
+        left = [(self._rank(selector, fleet), selector) for selector in known]
         if max(rank for rank, _ in left) - left[0][0] < _MARGIN:
             return known
-        found = []
+        ranked = []
         while left:
             enough = max(rank for rank, _ in left) - _MARGIN
             good = [pair for pair in left if pair[0] > enough]
-            first = next((pair for pair in good if selector_name(pair[1]) in self.standings), good[0])
+            first = next((pair for pair in good if selector_name(pair[1]) in self.stats), good[0])
             left.remove(first)
-            found.append(first[1])
-        return found
+            ranked.append(first[1])
+        return ranked
 
-    def _rank(self, way: Selector, fleet: FleetStats) -> float:
-        name = selector_name(way)
-        found = self.standings.get(name)
-        return found.score if found else fleet.get(name, 0.5)
+    def _rank(self, selector: Selector, fleet: FleetStats) -> float:
+        name = selector_name(selector)
+        stats = self.stats.get(name)
+        return stats.score if stats else fleet.get(name, 0.5)
 
-    def goes_on(self, tries: Results, task_id: str) -> bool:
-        """Whether the page said what the one before did, and that is noted."""
-        if self.last is None or tries != self.last:
+    def repeats(self, results: Results, task_id: str) -> bool:
+        """If the results repeat those of the previous page, counts them and returns True."""
+        if self.last is None or results != self.last:
             return False
         self.run += 1
-        if isinstance(tries, list) or not tries.success:
+        if isinstance(results, list) or not results.success:
             self.example = task_id
         return True
 
     def settle(self) -> None:
-        """Works out what was only counted."""
+        """Adds the repeated results to the stats."""
         if not self.run or self.last is None:
             return
-        tries = self.last if isinstance(self.last, list) else [self.last]
-        for one in tries:
-            self.standing(one.way).note_again(one.success, self.run)
-        while self.run:  # a few at a time: whether it has fallen shows on the way
+        results = self.last if isinstance(self.last, list) else [self.last]
+        for result in results:
+            self.selector_stats(result.selector).note_times(result.success, self.run)
+        while self.run:  # a few at a time, to notice when the field breaks
             step = min(self.run, ENOUGH_PAGES)
-            self._note_pages(tries[0].success, step)
+            self._note_pages(results[0].success, step)
             self.run -= step
 
-    def note(self, tries: Results, fleet: FleetStats, task_id: str, at: datetime | None) -> None:
+    def note(self, results: Results, fleet: FleetStats, task_id: str, at: datetime | None) -> None:
         self.settle()
         self.ordered = None
-        listed = tries if isinstance(tries, list) else [tries]
-        for one in listed:
-            self.standing(one.way, fleet).note(one.success)
-        led = {selector_name(one.way) for one in listed if one.success}
-        for name in {selector_name(one.way) for one in listed} - led if led else ():
-            self.standings[name].miss(task_id, at)
-        success = any(one.success and (not one.guess or one.way in self.learned) for one in listed)
-        self._learn(listed)
+        every = results if isinstance(results, list) else [results]
+        for result in every:
+            self.selector_stats(result.selector, fleet).note(result.success)
+        successful = {selector_name(result.selector) for result in every if result.success}
+        for name in {selector_name(result.selector) for result in every} - successful if successful else ():
+            self.stats[name].miss(task_id, at)
+        success = any(result.success and (not result.guess or result.selector in self.learned) for result in every)
+        self._learn(every)
         if not success:
             self.example = task_id
             self.since = self.since or at
         self._note_pages(success, 1)
-        self.last = tries if not led or (success and len(listed) == 1) else None
+        self.last = results if not successful or (success and len(every) == 1) else None
 
-    def _learn(self, tries: Sequence[SelectorResult]) -> None:
-        for one in tries:
-            if one.guess and one.success and one.way not in self.learned and len(self.learned) < _MOST_LEARNED:
-                self.learned.append(one.way)
+    def _learn(self, results: Sequence[SelectorResult]) -> None:
+        for result in results:
+            if result.guess and result.success and result.selector not in self.learned:
+                self.learned += [result.selector] if len(self.learned) < _MAX_LEARNED else []
 
     def _note_pages(self, success: bool, times: int) -> None:
-        self.lately = updated_rate(self.lately, success, times) if self.pages else float(success)
-        self.used_to = updated_slow_rate(self.used_to, success, self.pages, times)
+        self.recent_rate = updated_rate(self.recent_rate, success, times) if self.pages else float(success)
+        self.usual_rate = updated_slow_rate(self.usual_rate, success, self.pages, times)
         self.pages += times
         self.missing = 0 if success else self.missing + times
-        if self.lately >= FAILING_RATE * self.used_to:
-            self.is_fallen = False
-        elif self.pages >= ENOUGH_PAGES and (1 - self.used_to) ** self.missing <= _BY_CHANCE:
-            self.is_fallen = True
-        if success and not self.is_fallen:
+        if self.recent_rate >= FAILING_RATE * self.usual_rate:
+            self.is_broken = False
+        elif self.pages >= ENOUGH_PAGES and (1 - self.usual_rate) ** self.missing <= _BREAK_PROBABILITY:
+            self.is_broken = True
+        if success and not self.is_broken:
             self.since = None
 
-    def recall(self, one: Broken) -> None:
-        """As it was when that was told."""
+    def restore(self, report: Broken) -> None:
+        """Restores the state that was reported."""
         self.settle()
         self.ordered = self.last = None
-        if not one.found_otherwise and not self.is_fallen:
-            self.is_fallen = True
+        if not report.found_otherwise and not self.is_broken:
+            self.is_broken = True
             self.pages = max(self.pages, ENOUGH_PAGES)
-            self.lately, self.used_to = one.success_rate, one.used_to
-            self.since, self.example = one.since, one.example
-        for name in one.failing:
-            kind, _, selector = name.partition(" ")
-            way = selector_from_name(kind, selector)
-            if way is not None and not (standing := self.standing(way)).is_fallen:
-                standing.fall(one)
+            self.recent_rate, self.usual_rate = report.success_rate, report.used_to
+            self.since, self.example = report.since, report.example
+        for name in report.failing:
+            kind, _, expression = name.partition(" ")
+            selector = selector_from_name(kind, expression)
+            if selector is not None and not (stats := self.selector_stats(selector)).is_broken:
+                stats.mark_broken(report)
 
 
 class Ranking:
-    """One for a worker; safe to use from several threads."""
+    """The selector stats of a worker. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -194,66 +196,70 @@ class Ranking:
         self._pages: dict[SiteKey, int] = {}
 
     def order(self, site: SiteKey) -> SiteOrder:
-        """For one page."""
+        """Returns the order for one page."""
         with self._lock:
             fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
             explores = self._noted.get(site, 0) % _EXPLORE_EVERY == _EXPLORE_EVERY - 1
             return SiteOrder(fields, fleet, explores, self._lock)
 
-    def tells(self, site: SiteKey) -> bool:
-        """Whether the tries of this page are kept: of a site that is well known, some pages are enough."""
+    def should_report(self, site: SiteKey) -> bool:
+        """Whether to store signals of this page; of a well-known site a sample is enough."""
         with self._lock:
             number = self._pages[site] = self._pages.get(site, 0) + 1
-        return number <= _ALL_PAGES or number % _ONE_IN == 0
+        return number <= _REPORT_ALL or number % _REPORT_EVERY == 0
 
-    def take_fleet(self, platform: str, ranked: Iterable[tuple[str, str, str, float]]) -> None:
-        """How ways do in the whole fleet: field, kind, selector, success rate. It counts where a site's own is unknown.
+    def set_fleet_stats(self, platform: str, ranked: Iterable[tuple[str, str, str, float]]) -> None:
+        """Sets the success rates of the fleet: field, type, expression, rate. They count where a site has no own stats.
 
-        Labels that other workers have learned are tried here too, behind all that are written; other selectors from
-        outside are not run.
+        Labels that other workers have learned are tried here too, after all declared selectors. Other selectors from
+        outside are never run.
         """
         fields: dict[str, dict[tuple[str, str], float]] = {}
-        for field, kind, selector, rate in ranked:
-            fields.setdefault(field, {})[kind, selector] = rate
+        for field, kind, expression, rate in ranked:
+            fields.setdefault(field, {})[kind, expression] = rate
         with self._lock:
             self._fleet[platform] = fields
 
     def note(
-        self, site: SiteKey, tries: Iterable[SelectorResult], task_id: str = "", at: datetime | None = None
+        self, site: SiteKey, results: Iterable[SelectorResult], task_id: str = "", at: datetime | None = None
     ) -> None:
-        """What one page showed."""
+        """Records the results of one page."""
         with self._lock:
             fields, fleet = self._sites.setdefault(site, {}), self._fleet.get(site[0], {})
             self._noted[site] = self._noted.get(site, 0) + 1
-            for name, of_field in _by_field(tries).items():
+            for name, field_results in _by_field(results).items():
                 state = fields.get(name)
                 if state is None:
                     state = fields[name] = _FieldState()
-                elif of_field is state.last and isinstance(of_field, SelectorResult) and of_field.success:
-                    state.run += 1  # as nearly all do
+                elif (
+                    field_results is state.last and isinstance(field_results, SelectorResult) and field_results.success
+                ):
+                    state.run += 1  # the usual case
                     continue
-                if not state.goes_on(of_field, task_id):
-                    state.note(of_field, fleet.get(name, _NO_FLEET_STATS), task_id, at)
+                if not state.repeats(field_results, task_id):
+                    state.note(field_results, fleet.get(name, _NO_FLEET_STATS), task_id, at)
 
-    def recall(self, told: Iterable[Broken]) -> None:
-        """What was broken when the last worker ended: signals tell of some pages only, and may not say it."""
+    def restore(self, reports: Iterable[Broken]) -> None:
+        """Restores what was broken when the last worker stopped: signals are a sample and may not show it."""
         with self._lock:
-            for one in told:
-                site = (one.platform, one.state, one.county)
-                self._sites.setdefault(site, {}).setdefault(one.field, _FieldState()).recall(one)
+            for report in reports:
+                site = (report.platform, report.state, report.county)
+                self._sites.setdefault(site, {}).setdefault(report.field, _FieldState()).restore(report)
 
     def broken(self) -> Iterator[Broken]:
-        """Fields that are no longer found, and those that are found by another way than they were."""
+        """Fields that are no longer found, or only by another selector than before."""
         with self._lock:
-            fields = [(site, name, one) for site, found in self._sites.items() for name, one in found.items()]
-            for _, _, one in fields:
-                one.settle()
-            found = [_broken(site, name, one) for site, name, one in fields if one.is_fallen or one.fallen]
-        yield from found
+            fields = [(site, name, state) for site, states in self._sites.items() for name, state in states.items()]
+            for _, _, state in fields:
+                state.settle()
+            reports = [
+                _broken(site, name, state) for site, name, state in fields if state.is_broken or state.broken_selectors
+            ]
+        yield from reports
 
 
 class SiteOrder:
-    """The order of one site's ways, as far as is known now."""
+    """The current order of a site's selectors."""
 
     def __init__(
         self, fields: dict[str, _FieldState], fleet: Mapping[str, FleetStats], explores: bool, lock: threading.Lock
@@ -263,82 +269,80 @@ class SiteOrder:
         self._fleet = fleet
         self._lock = lock
 
-    def ways(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
+    def ranked(self, field: str, known: Sequence[Selector]) -> Sequence[Selector]:
         state, fleet = self._fields.get(field), self._fleet.get(field, _NO_FLEET_STATS)
         if state is None:
             return _FieldState().order(known, fleet) if fleet else known
-        before = state.ordered
-        if before is not None and before[0] is known and before[1] is fleet:
-            return before[2]
+        cached = state.ordered
+        if cached is not None and cached[0] is known and cached[1] is fleet:
+            return cached[2]
         with self._lock:
-            found = state.order(known, fleet)
-            state.ordered = known, fleet, found
-        return found
+            selectors = state.order(known, fleet)
+            state.ordered = known, fleet, selectors
+        return selectors
 
 
-def _by_field(tries: Iterable[SelectorResult]) -> dict[str, Results]:
-    """The tries of each field, or the only one."""
-    found: dict[str, Results] = {}
-    for one in tries:
-        before = found.get(one.field)
-        if before is None:
-            found[one.field] = one
-        elif isinstance(before, list):
-            before.append(one)
+def _by_field(results: Iterable[SelectorResult]) -> dict[str, Results]:
+    by_field: dict[str, Results] = {}
+    for result in results:
+        earlier = by_field.get(result.field)
+        if earlier is None:
+            by_field[result.field] = result
+        elif isinstance(earlier, list):
+            earlier.append(result)
         else:
-            found[one.field] = [before, one]
-    return found
+            by_field[result.field] = [earlier, result]
+    return by_field
 
 
-def _broken(site: SiteKey, name: str, one: _FieldState) -> Broken:
-    failing = [way for way in one.standings.values() if way.tries and way.score < FAILING_RATE]
-    if not one.is_fallen:
-        failing = one.fallen
-    platform, state, county = site
+def _broken(site: SiteKey, name: str, state: _FieldState) -> Broken:
+    failing = [stats for stats in state.stats.values() if stats.attempts and stats.score < FAILING_RATE]
+    if not state.is_broken:
+        failing = state.broken_selectors
+    platform, state_code, county = site
     return Broken(
         platform=platform,
-        state=state,
+        state=state_code,
         county=county,
         field=name,
-        success_rate=one.lately,
-        used_to=one.used_to,
-        failing=tuple(f"{way.way.type} {way.way.selector}" for way in failing),
-        example=one.example if one.is_fallen else failing[0].example,
-        since=one.since if one.is_fallen else min((way.since for way in failing if way.since), default=None),
-        found_otherwise=not one.is_fallen,
+        success_rate=state.recent_rate,
+        used_to=state.usual_rate,
+        failing=tuple(f"{stats.selector.type} {stats.selector.expression}" for stats in failing),
+        example=state.example if state.is_broken else failing[0].example,
+        since=state.since if state.is_broken else min((stats.since for stats in failing if stats.since), default=None),
+        found_otherwise=not state.is_broken,
     )
 
 
 _GUESS = " guess"
-_LONGEST_SELECTOR = 500
+_MAX_SELECTOR_CHARS = 500
 
 
-def learning_signals(site: SiteKey, tries: Iterable[SelectorResult], task_id: str) -> tuple[Signal, ...]:
+def learning_signals(site: SiteKey, results: Iterable[SelectorResult], task_id: str) -> tuple[Signal, ...]:
     platform, state, county = site
     context = f"{state}/{county}"
-    named = ((one, *selector_name(one.way)) for one in tries)
+    named = ((result, *selector_name(result.selector)) for result in results)
     return tuple(
         Signal(
             platform=platform,
-            field=one.field,
-            selector=selector,
+            field=result.field,
+            selector=expression,
             selector_type=kind,
-            success=one.success,
+            success=result.success,
             task_id=task_id,
-            context=context + _GUESS if one.guess else context,
+            context=context + _GUESS if result.guess else context,
         )
-        for one, kind, selector in named
-        if len(selector) <= _LONGEST_SELECTOR
+        for result, kind, expression in named
+        if len(expression) <= _MAX_SELECTOR_CHARS
     )
 
 
 def replay_signals(ranking: Ranking, signals: Sequence[tuple[Signal, datetime]]) -> None:
-    """What was learned before, page by page, as the signals tell it. The oldest comes first."""
+    """Restores the ranking from stored signals, page by page, oldest first."""
     for (site, task_id), page in groupby(signals, key=lambda pair: (_site_of_signal(pair[0]), pair[0].task_id or "")):
-        told = list(page)
-        ranking.note(
-            site, [one for signal, _ in told if (one := _result_of_signal(signal)) is not None], task_id, told[0][1]
-        )
+        pairs = list(page)
+        results = [result for signal, _ in pairs if (result := _result_of_signal(signal)) is not None]
+        ranking.note(site, results, task_id, pairs[0][1])
 
 
 def _site_of_signal(signal: Signal) -> SiteKey:
@@ -347,7 +351,7 @@ def _site_of_signal(signal: Signal) -> SiteKey:
 
 
 def _result_of_signal(signal: Signal) -> SelectorResult | None:
-    way = selector_from_name(signal.selector_type, signal.selector)
-    if way is None:
+    selector = selector_from_name(signal.selector_type, signal.selector)
+    if selector is None:
         return None
-    return SelectorResult(signal.field, way, signal.success, guess=(signal.context or "").endswith(_GUESS))
+    return SelectorResult(signal.field, selector, signal.success, guess=(signal.context or "").endswith(_GUESS))

@@ -8,60 +8,60 @@ from parcelpost.model import Broken
 from parcelpost.scrapers.html.selectors import Selector
 
 _QUICK, _SLOW = 0.12, 0.01
-"""How much a try weighs against all before it: for the ways' order, and for what a field is used to."""
+"""The weight of one attempt in the recent rate, which orders selectors, and at least in the usual rate."""
 FAILING_RATE = 0.5
 ENOUGH_PAGES = 20
-_MISSED = 3
+_MIN_MISSES = 3
 
 
 class SelectorStats:
-    __slots__ = ("example", "missed", "score", "since", "tries", "used_to", "way")
+    __slots__ = ("attempts", "example", "misses", "score", "selector", "since", "usual_rate")
 
-    def __init__(self, way: Selector, score: float) -> None:
-        self.way = way
-        self.score = self.used_to = score
-        self.tries = 0
-        self.missed = 0
-        """Pages in a row on which another way led to the field, and this one did not."""
+    def __init__(self, selector: Selector, score: float) -> None:
+        self.selector = selector
+        self.score = self.usual_rate = score
+        self.attempts = 0
+        self.misses = 0
+        """Consecutive pages on which another selector found the field and this one did not."""
         self.since: datetime | None = None
-        """Of the first of them."""
+        """The time of the first miss."""
         self.example = ""
-        """The task of the last of them."""
+        """The task of the last miss."""
 
     @property
-    def is_fallen(self) -> bool:
-        return self.tries >= ENOUGH_PAGES and self.used_to >= FAILING_RATE and self.missed >= _MISSED
+    def is_broken(self) -> bool:
+        return self.attempts >= ENOUGH_PAGES and self.usual_rate >= FAILING_RATE and self.misses >= _MIN_MISSES
 
     def note(self, success: bool) -> None:
-        self.note_again(success, 1)
+        self.note_times(success, 1)
         if success:
-            self.missed, self.since = 0, None
+            self.misses, self.since = 0, None
 
-    def note_again(self, success: bool, times: int) -> None:
-        """As that many tries with the same result."""
+    def note_times(self, success: bool, times: int) -> None:
+        """Counts several attempts with the same result."""
         self.score = updated_rate(self.score, success, times)
-        self.used_to = updated_slow_rate(self.used_to, success, self.tries, times)
-        self.tries += times
+        self.usual_rate = updated_slow_rate(self.usual_rate, success, self.attempts, times)
+        self.attempts += times
 
-    def fall(self, one: Broken) -> None:
-        """As it had fallen when it was told so."""
-        self.tries, self.missed = max(self.tries, ENOUGH_PAGES), max(self.missed, _MISSED)
-        self.score, self.used_to = 0.0, max(self.used_to, one.used_to, FAILING_RATE)
-        self.since, self.example = one.since, one.example
+    def mark_broken(self, report: Broken) -> None:
+        """Restores the state that was reported."""
+        self.attempts, self.misses = max(self.attempts, ENOUGH_PAGES), max(self.misses, _MIN_MISSES)
+        self.score, self.usual_rate = 0.0, max(self.usual_rate, report.used_to, FAILING_RATE)
+        self.since, self.example = report.since, report.example
 
     def miss(self, task_id: str, at: datetime | None) -> None:
-        self.missed += 1
+        self.misses += 1
         self.since = self.since or at
         self.example = task_id
 
 
 def updated_rate(rate: float, success: bool, times: int) -> float:
-    """After that many tries with the same result, each of which weighs _QUICK."""
+    """The rate after several attempts with the same result, each weighing _QUICK."""
     return success + (rate - success) * (1 - _QUICK) ** times
 
 
 def updated_slow_rate(rate: float, success: bool, before: int, times: int) -> float:
-    """After that many tries with the same result, the n-th of all weighing 1/n, and never less than _SLOW."""
+    """The rate after several attempts with the same result, the n-th weighing 1/n but at least _SLOW."""
     early = min(times, max(0, round(1 / _SLOW) - before))
     left = before / (before + early) if early else 1.0
     return success + (rate - success) * left * (1 - _SLOW) ** (times - early)

@@ -21,8 +21,8 @@ _ROUND = 100
 _BUSY = ("429", "500", "503", "504")
 
 
-def read(reading: PageReader) -> ReadResult:
-    found = reading.json
+def read(reader: PageReader) -> ReadResult:
+    found = reader.json
     if (error := json_at(found, "error")) is not None:
         code, message = json_text(json_at(error, "code")) or "?", json_text(json_at(error, "message")) or ""
         if code in ("401", "403", "498", "499"):
@@ -37,7 +37,7 @@ def read(reading: PageReader) -> ReadResult:
     rows = [row for row in given if isinstance(row, Mapping)]
     if not rows:
         return Retry("the features have no attributes") if features else NotFound("the layer has no such parcel")
-    return reading.records_of(rows)
+    return reader.records_of(rows)
 
 
 async def fetch(target: Target, county: County | None, fetcher: Fetcher) -> Page:

@@ -25,8 +25,8 @@ _PARCELS = ("parcelInfok__BackingField", "parcelInfo")
 _SALES_SHOWN = 5
 
 
-def read(reading: PageReader) -> ReadResult:
-    found = reading.json
+def read(reader: PageReader) -> ReadResult:
+    found = reader.json
     found = json_at(found, "d") or found
     listed = [one for name in _PARCELS for one in json_objects(found, name)]
     if not listed:

@@ -74,24 +74,24 @@ FIRST_YEAR = Id("HistoryTaxYear1")
 TAX = Field("tax_amount", _row("TotalTaxes", "(=) Total Tax"), amount)
 
 
-def valuation(look: Extractor, document: Document, year: int, status: str) -> Valuation:
+def valuation(extractor: Extractor, document: Document, year: int, status: str) -> Valuation:
     return Valuation(
         year=year,
         status=status,
-        land_value=look.value(LAND),
-        building_value=look.value(BUILDING),
-        market_value=look.value(JUST),
-        assessed_value=look.value(ASSESSED),
+        land_value=extractor.value(LAND),
+        building_value=extractor.value(BUILDING),
+        market_value=extractor.value(JUST),
+        assessed_value=extractor.value(ASSESSED),
         exemption_value=_exempt(document),
-        taxable_value=look.value(TAXABLE),
-        taxable_value_school=look.value(SCHOOL),
+        taxable_value=extractor.value(TAXABLE),
+        taxable_value_school=extractor.value(SCHOOL),
     )
 
 
-def history(look: Extractor) -> Iterator[Valuation]:
+def history(extractor: Extractor) -> Iterator[Valuation]:
     """Of each year that has a column, as numbered ids tell; a row's cells without ids go by their place."""
-    document = look.document
-    look.tries.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
+    document = extractor.document
+    extractor.selector_results.note("valuations", FIRST_YEAR, document.by_id(FIRST_YEAR.name) is not None)
     for column in range(1, _MOST_YEARS):
         heading = document.by_id(f"HistoryTaxYear{column}")
         roll = _roll(Piece(heading)) if heading is not None else None
@@ -166,9 +166,9 @@ _BUILDING = re.compile(
 )
 
 
-def take_buildings(record: Record, look: Extractor) -> None:
+def take_buildings(record: Record, extractor: Extractor) -> None:
     """Only what reads as a building counts; what else stands there is neither counted nor measured."""
-    record.buildings = [one for row in look.rows(BUILDINGS) or () if (one := _building(row)) is not None]
+    record.buildings = [one for row in extractor.rows(BUILDINGS) or () if (one := _building(row)) is not None]
     areas = [one.base_sqft for one in record.buildings if one.base_sqft]
     record.building_count = len(record.buildings) or None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
@@ -232,7 +232,7 @@ class OwnerLines(Struct, frozen=True):
     """Names and street, a line each in numbered elements; what follows has labels of its own."""
 
     type = "css"
-    selector = "#OwnerLine1"
+    expression = "#OwnerLine1"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
         found = [document.by_id(f"OwnerLine{number}") for number in range(1, _OWNER_LINES + 1)]
@@ -245,10 +245,10 @@ class BelowName(Struct, frozen=True):
     """The same, in the rows from that label on."""
 
     type = "label"
-    selector = "Name / Address"
+    expression = "Name / Address"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
-        for name in document.labelled(self.selector):
+        for name in document.labelled(self.expression):
             first = next(name.iterancestors("tr"), None)
             for row in (first, *first.itersiblings("tr")) if first is not None else ():
                 cells = list(row.iterchildren("td"))
@@ -276,38 +276,38 @@ STATE = Field("mailing_state", (Id("OwnerState"), Label("State")), _state)
 ZIP = Field("mailing_zip", (Id("OwnerZip"), Label("Zip")), _words)
 
 
-def read(reading: PageReader) -> ReadResult:
-    document, look = reading.document, reading.look
-    parcel_id = look.value(PARCEL)
+def read(reader: PageReader) -> ReadResult:
+    document, extractor = reader.document, reader.extractor
+    parcel_id = extractor.value(PARCEL)
     if parcel_id is None:
         return _no_record(document)
-    names = list(look.values(OWNER))
-    roll = look.value(ROLL)
+    names = list(extractor.values(OWNER))
+    roll = extractor.value(ROLL)
     if not names or roll is None:
         return Retry("the page came only in part: its owner or its values are missing")
-    use, subdivision = look.value(USE) or (None, None), look.value(SUBDIVISION) or (None, None)
+    use, subdivision = extractor.value(USE) or (None, None), extractor.value(SUBDIVISION) or (None, None)
     record = Record(
         parcel_id=parcel_id,
-        legal_description=look.value(LEGAL),
-        land_area_acres=look.value(ACRES),
+        legal_description=extractor.value(LEGAL),
+        land_area_acres=extractor.value(ACRES),
         land_use_code=use[0],
         land_use_desc=use[1],
         subdivision=subdivision[1],
-        mailing_city=look.value(CITY),
-        mailing_state=look.value(STATE),
-        mailing_zip=look.value(ZIP),
+        mailing_city=extractor.value(CITY),
+        mailing_state=extractor.value(STATE),
+        mailing_zip=extractor.value(ZIP),
         homestead=homestead(document),
         tax_year=roll[0],
-        tax_amount=look.value(TAX),
-        valuations=[valuation(look, document, *roll)],
-        sales=list(_sales(look, roll[0])),
+        tax_amount=extractor.value(TAX),
+        valuations=[valuation(extractor, document, *roll)],
+        sales=list(_sales(extractor, roll[0])),
     )
     record.owner_names, record.mailing_lines, _ = owners_and_mailing(names)
-    _take_site(record, look.value(SITE))
+    _take_site(record, extractor.value(SITE))
     _take_country(record, document)
-    take_buildings(record, look)
+    take_buildings(record, extractor)
     take_values(record)
-    record.valuations += [one for one in history(look) if one.year != roll[0]]
+    record.valuations += [one for one in history(extractor) if one.year != roll[0]]
     take_last_sale(record)
     return record
 
@@ -332,9 +332,9 @@ def _take_site(record: Record, site: str | None) -> None:
         record.situs_city, record.situs_zip = found[2], found[3]
 
 
-def _sales(look: Extractor, roll: int) -> Iterator[Sale]:
+def _sales(extractor: Extractor, roll: int) -> Iterator[Sale]:
     """Years have two digits, and none is after the roll's next."""
-    for row in look.rows(SALES) or ():
+    for row in extractor.rows(SALES) or ():
         sold = values.iso_date(tables.text(row, "date"), newest=date(roll + 1, 12, 31))
         if sold is not None:
             book_page = row["book_page"].element if "book_page" in row else None

@@ -35,9 +35,9 @@ _DATE = re.compile(r"(\d{1,2}/\d{1,2}/\d{4})", re.ASCII)
 _STARTS = re.compile(r"(?:bidding|auction|sale) starts (?:at|on):?\s*(\d{1,2}/\d{1,2}/\d{4})", re.ASCII | re.IGNORECASE)
 
 
-def read(reading: PageReader) -> ReadResult:
-    document = reading.document
-    rows = reading.look.rows(ITEMS)
+def read(reader: PageReader) -> ReadResult:
+    document = reader.document
+    rows = reader.extractor.rows(ITEMS)
     if rows is None:
         return Retry("the page holds no list of an auction's items")
     found = list(_records(document, rows, _auction_date(document)))
@@ -96,4 +96,4 @@ def _details(document: Document, case: Piece) -> dict[str, str]:
     return found
 
 
-PLATFORM = CountyPlatform(name="deedauction", version=3, lists=True, read=read)
+PLATFORM = CountyPlatform(name="deedauction", version=3, is_list=True, read=read)

@@ -27,12 +27,12 @@ _SHOWN = {
 _USE = re.compile(r"Use Code:\s*([0-9A-Z-]{1,12})\b", re.ASCII)
 
 
-def read(reading: PageReader) -> ReadResult:
-    document = reading.document
+def read(reader: PageReader) -> ReadResult:
+    document = reader.document
     found = [record for cells in _rows(document) if (record := _record(cells)) is not None]
-    reading.tries.note("liens", ITEM, bool(found))
+    reader.selector_results.note("liens", ITEM, bool(found))
     if found:
-        reading.tries.note_columns("liens", _SHOWN, _shown(found))
+        reader.selector_results.note_columns("liens", _SHOWN, _shown(found))
         return found
     if any(_amount(cell) is not None or _links(cell) for cells in _rows(document) for cell in cells):
         return Retry("the list came only in part: its rows have no item, or no amount behind it")
@@ -118,4 +118,4 @@ def _situs(cells: Sequence[Element]) -> str | None:
     return values.text_or_none(text_of(between[-1])) if between else None
 
 
-PLATFORM = CountyPlatform(name="govease", version=4, lists=True, read=read)
+PLATFORM = CountyPlatform(name="govease", version=4, is_list=True, read=read)

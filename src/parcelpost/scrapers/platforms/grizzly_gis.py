@@ -57,21 +57,21 @@ Title = tuple[int | None, str | None]
 Rows = dict[str, list[Piece]]
 
 
-def valuations(look: Extractor) -> list[Valuation]:
+def valuations(extractor: Extractor) -> list[Valuation]:
     """One for each column of values, with its year above it or in the page's title.
 
     Where a page shows one year only, its column is cut in two tables side by side.
     """
-    found = list(_valuations(look.document))
-    look.tries.note("valuations", JUST, bool(found))
+    found = list(_valuations(extractor.document))
+    extractor.selector_results.note("valuations", JUST, bool(found))
     if found:
-        look.tries.note_columns("valuations", _SHOWN, shown_fields(found, _SHOWN))
+        extractor.selector_results.note_columns("valuations", _SHOWN, shown_fields(found, _SHOWN))
     return found
 
 
 def _valuations(document: Document) -> Iterator[Valuation]:
     assessed = {table for one in _labelled(document, "Assessed") for table in one.iterancestors("table")}
-    around = (element.iterancestors("table") for element in _labelled(document, JUST.selector))
+    around = (element.iterancestors("table") for element in _labelled(document, JUST.expression))
     innermost = (next((table for table in above if table in assessed), None) for above in around)
     tables_of_values = dict.fromkeys(table for table in innermost if table is not None)
     found = {table: _titles(" ".join(map(str, table.itertext()))) for table in tables_of_values}
@@ -265,19 +265,19 @@ SALES = section("sales", _SALES, Id("parcelDetails_SalesTable"), Headed(_SALES))
 BUILDINGS = section("buildings", _BUILDINGS, Id("parcelDetails_BldgTable"), Headed(_BUILDINGS))
 
 
-def read(reading: PageReader) -> ReadResult:
-    look, document = reading.look, reading.document
+def read(reader: PageReader) -> ReadResult:
+    extractor, document = reader.extractor, reader.document
     block = _owner_block(document)
     if document.by_id("ownerDiv") is None and not document.labelled("Owner & Property Info"):
         return _no_record(document)
-    parcel_id = look.value(PARCEL)
-    columns = valuations(look)
-    owner = look.value(OWNER, block)
-    sales = look.rows(SALES)
+    parcel_id = extractor.value(PARCEL)
+    columns = valuations(extractor)
+    owner = extractor.value(OWNER, block)
+    sales = extractor.rows(SALES)
     if parcel_id is None or owner is None or not columns or not _has_sales(document):
         return Retry("the page came only in part: its number, owner, values or sales are missing")
     names, mailing, place = owners_and_mailing(owner[0], at_least=owner[1])
-    use_desc, use_code = look.value(USE) or (None, None)
+    use_desc, use_code = extractor.value(USE) or (None, None)
     record = Record(
         parcel_id=parcel_id,
         tax_account=_tax_account(document),
@@ -287,16 +287,16 @@ def read(reading: PageReader) -> ReadResult:
         mailing_state=place.state if place else None,
         mailing_zip=place.zip if place else None,
         mailing_country=country_of(mailing),
-        legal_description=look.value(LEGAL, block),
-        land_area_acres=look.value(ACRES),
-        sec_twp_rng=look.value(SECTION),
+        legal_description=extractor.value(LEGAL, block),
+        land_area_acres=extractor.value(ACRES),
+        sec_twp_rng=extractor.value(SECTION),
         land_use_code=use_code,
         land_use_desc=use_desc,
         valuations=columns,
         sales=list(read_sales(sales or ())),
     )
-    _situs(record, look.value(SITE, block))
-    _take_buildings(record, look)
+    _situs(record, extractor.value(SITE, block))
+    _take_buildings(record, extractor)
     take_values(record)
     take_last_sale(record)
     return record
@@ -326,13 +326,13 @@ def _situs(record: Record, site: str | None) -> None:
         record.situs_city, record.situs_zip = values.text_or_none(found[1]), found[2]
 
 
-def _take_buildings(record: Record, look: Extractor) -> None:
-    record.buildings = list(_buildings(look.rows(BUILDINGS) or ()))
+def _take_buildings(record: Record, extractor: Extractor) -> None:
+    record.buildings = list(_buildings(extractor.rows(BUILDINGS) or ()))
     built = [one for one in record.buildings if one.year_built]
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.year_built = built[0].year_built if built else None
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
-    if record.buildings or _says_none(look.document):
+    if record.buildings or _says_none(extractor.document):
         record.building_count = len(record.buildings)
 
 
@@ -347,7 +347,7 @@ def _has_sales(document: Document) -> bool:
 
 def _says_none(document: Document) -> bool:
     """Of buildings: rows that cannot be read are not none."""
-    frames = (piece.element for way in BUILDINGS.field.ways for piece in way.find(document, None))
+    frames = (piece.element for selector in BUILDINGS.field.selectors for piece in selector.find(document, None))
     first = (next(frame.iter("table"), None) for frame in frames if frame is not None)
     return any(_NONE.search(text_of(table)) for table in first if table is not None)
 

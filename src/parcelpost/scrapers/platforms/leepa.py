@@ -61,7 +61,7 @@ class PanelIn(Struct, frozen=True):
     type = "css"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"#{self.name} .textPanel"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -78,7 +78,7 @@ class Under(Struct, frozen=True):
     type = "label"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"under {self.title}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -141,13 +141,13 @@ SALES = section("sales", _SALES, Id("SalesDetails"), Headed(_SALES))
 YEAR_BUILT = Label("Year Built")
 
 
-def read(reading: PageReader) -> ReadResult:
-    document, look = reading.document, reading.look
-    parcel = look.value(PARCEL)
+def read(reader: PageReader) -> ReadResult:
+    document, extractor = reader.document, reader.extractor
+    parcel = extractor.value(PARCEL)
     if parcel is None:
         return _no_record(document)
-    lines = look.value(OWNER)
-    columns = list(_valuations(look))
+    lines = extractor.value(OWNER)
+    columns = list(_valuations(extractor))
     if lines is None or not columns:
         return Retry("the page came only in part: its owner or its values are missing")
     names, mailing, place = owners_and_mailing([line.rstrip("+ ") for line in lines], at_least=_names(lines))
@@ -160,14 +160,14 @@ def read(reading: PageReader) -> ReadResult:
         mailing_state=place.state if place else None,
         mailing_zip=place.zip if place else None,
         mailing_country=country_of(mailing),
-        legal_description=look.value(LEGAL),
+        legal_description=extractor.value(LEGAL),
         valuations=columns,
-        sales=list(read_sales(look.rows(SALES) or ())),
+        sales=list(read_sales(extractor.rows(SALES) or ())),
     )
-    _take_site(record, look.value(SITE) or [])
+    _take_site(record, extractor.value(SITE) or [])
     _take_location(record, document)
-    _take_land(record, look)
-    _take_buildings(record, look)
+    _take_land(record, extractor)
+    _take_buildings(record, extractor)
     take_values(record)
     take_last_sale(record)
     return record
@@ -202,9 +202,9 @@ def _first(found: Iterable[T | None]) -> T | None:
     return next((one for one in found if one is not None), None)
 
 
-def _take_land(record: Record, look: Extractor) -> None:
+def _take_land(record: Record, extractor: Extractor) -> None:
     """The use is that of the first tract; the area is known where all are measured in acres."""
-    rows = look.rows(LAND) or []
+    rows = extractor.rows(LAND) or []
     for row in rows[:1]:
         record.land_use_code, record.land_use_desc = (
             values.text_or_none(tables.text(row, "code")),
@@ -218,11 +218,11 @@ def _take_land(record: Record, look: Extractor) -> None:
     record.land_area_acres = sum(known, Decimal(0)) if known and len(known) == len(acres) else None
 
 
-def _take_buildings(record: Record, look: Extractor) -> None:
+def _take_buildings(record: Record, extractor: Extractor) -> None:
     """Each building has a row of headings with its year under one; where there is none, the page says N/A."""
-    document, roll = look.document, _roll_section(look.document)
-    years = [values.year(piece.text) for piece in _current(document, YEAR_BUILT.selector, roll)]
-    look.tries.note("buildings", YEAR_BUILT, bool(years))
+    document, roll = extractor.document, _roll_section(extractor.document)
+    years = [values.year(piece.text) for piece in _current(document, YEAR_BUILT.expression, roll)]
+    extractor.selector_results.note("buildings", YEAR_BUILT, bool(years))
     shown = [year for year in years if year]
     record.buildings = [Building(year_built=year) for year in shown]
     record.year_built = (
@@ -270,8 +270,8 @@ def _living_area(document: Document, roll: Element | None) -> Decimal | None:
     return sum(known, Decimal(0)) if known else None
 
 
-def _valuations(look: Extractor) -> Iterator[Valuation]:
-    for row in look.rows(VALUES) or ():
+def _valuations(extractor: Extractor) -> Iterator[Valuation]:
+    for row in extractor.rows(VALUES) or ():
         found = _YEAR.fullmatch(tables.text(row, "year"))
         if not found or values.year(found[1]) is None:
             continue

@@ -41,14 +41,14 @@ _TOTAL = re.compile(r"(?:grand[\s-]*|sub[\s-]*)?totals?\b", re.IGNORECASE)
 Row = Mapping[str, str]
 
 
-def read(reading: PageReader) -> ReadResult:
+def read(reader: PageReader) -> ReadResult:
     try:
-        table = read_csv(decode(reading.page.body, reading.page.content_type), _COLUMNS)
+        table = read_csv(decode(reader.page.body, reader.page.content_type), _COLUMNS)
         listed = list(table or ())
     except csv.Error as error:
         return Retry(f"the register cannot be read: {error}")
     columns = table.columns if table is not None else {}
-    reading.tries.note_columns("liens", _COLUMNS, columns)
+    reader.selector_results.note_columns("liens", _COLUMNS, columns)
     if table is None or any(name not in columns for name in _NEEDED):
         return Retry("the file is no register of liens: it has no column of parcels and certificates")
     if any("\n" in row.get(name, "").strip() for row in listed for name in _NEEDED):
@@ -116,4 +116,4 @@ def _status(row: Row) -> str | None:
     return "outstanding" if values.text_or_none(redeemed) is None or values.yes_no(redeemed) is False else None
 
 
-PLATFORM = CountyPlatform(name="lien_register", version=4, lists=True, read=read)
+PLATFORM = CountyPlatform(name="lien_register", version=4, is_list=True, read=read)

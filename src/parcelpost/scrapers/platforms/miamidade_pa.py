@@ -19,11 +19,11 @@ from parcelpost.scrapers.platform import CountyPlatform, PageReader, ReadResult
 from parcelpost.scrapers.records.record import Building, Record, Sale, Valuation, take_last_sale, take_values
 
 _TROUBLE = ("error", "exception", "try again", "timeout", "timed out", "unavailable", "busy")
-"""In a message: the site could not look."""
+"""In a message: the site could not extractor."""
 
 
-def read(reading: PageReader) -> ReadResult:
-    found = reading.json
+def read(reader: PageReader) -> ReadResult:
+    found = reader.json
     folio = json_text(json_at(found, "PropertyInfo", "FolioNumber"))
     if folio is None:
         message = json_text(json_at(found, "Message"))

@@ -30,8 +30,8 @@ _LIEN_STATUSES = {True: "redeemed", False: "outstanding", None: None}
 _FLAGS = {"true": True, "1": True, "y": True, "yes": True, "false": False, "0": False, "n": False, "no": False}
 
 
-def read(reading: PageReader) -> ReadResult:
-    found = reading.json
+def read(reader: PageReader) -> ReadResult:
+    found = reader.json
     bills = json_objects(found, "due", "PPT", "bills")
     if not bills:
         is_answer = json_at(found, "due") is not None and json_text(json_at(found, "status")) in (None, "0", "1")
@@ -41,7 +41,7 @@ def read(reading: PageReader) -> ReadResult:
     bills = sorted(bills, key=lambda bill: json_year(bill.get("taxYear")) or 0, reverse=True)
     if all(json_text(bill.get("account_number")) is None for bill in bills):
         return Retry("the answer came only in part: its account is missing")
-    account = _account(bills, reading.target)
+    account = _account(bills, reader.target)
     if account is None:
         return Retry("the answer is of another account than the one asked for")
     bills = [bill for bill in bills if json_text(bill.get("account_number")) == account]

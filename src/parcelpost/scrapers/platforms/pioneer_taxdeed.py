@@ -31,14 +31,14 @@ _COLUMNS = {
 _STATUSES = {"lands available": "lands_available", "lands available for taxes": "lands_available"}
 
 
-def read(reading: PageReader) -> ReadResult:
-    document = reading.document
+def read(reader: PageReader) -> ReadResult:
+    document = reader.document
     rows = list(_rows(document))
     records = [_record(cells) for cells in rows]
     found = [record for record in records if record is not None]
-    reading.tries.note("liens", CELLS, bool(found))
+    reader.selector_results.note("liens", CELLS, bool(found))
     if found:
-        reading.tries.note_columns("liens", _COLUMNS, set().union(*rows))
+        reader.selector_results.note_columns("liens", _COLUMNS, set().union(*rows))
         return found
     if any("aria-describedby" in element.attrib for element in document.root.iter("td")) or records:
         return Retry("the list came only in part: its rows have no case and no parcel")
@@ -100,4 +100,4 @@ def _owners(text: str | None) -> list[str]:
     return list(dict.fromkeys(name for name in names if name))
 
 
-PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=3, lists=True, read=read)
+PLATFORM = CountyPlatform(name="pioneer_taxdeed", version=3, is_list=True, read=read)

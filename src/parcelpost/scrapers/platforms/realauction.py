@@ -54,12 +54,12 @@ Fields = dict[str, list[str]]
 _PLACE = re.compile(r"(\D*?)(?:[,\s]+[A-Z]{2})?(?:[,\s-]+(\d{5}(?:-\d{4})?))?[,\s-]*", re.ASCII)
 
 
-def read(reading: PageReader) -> ReadResult:
+def read(reader: PageReader) -> ReadResult:
     """A page is what `fetch` put together, the answers of one day and the day; or one of these answers alone."""
-    answers = json_objects(reading.json, "answers")
-    if not answers and json_at(reading.json, "retHTML") is not None:
-        answers = [reading.json]
-    day = json_text(json_at(reading.json, "auction_date"))
+    answers = json_objects(reader.json, "answers")
+    if not answers and json_at(reader.json, "retHTML") is not None:
+        answers = [reader.json]
+    day = json_text(json_at(reader.json, "auction_date"))
     if not answers:
         return Retry("the page holds no answer of an auction")
     texts = [text for one in answers if (text := one.get("retHTML")) and isinstance(text, str)]
@@ -67,9 +67,11 @@ def read(reading: PageReader) -> ReadResult:
         return Retry("the answers are empty: the site knows no session")
     items = [item for text in texts for item in _items(text)]
     found = [record for item in items if (record := _record(item, day)) is not None]
-    reading.tries.note("liens", ITEM, bool(found))
+    reader.selector_results.note("liens", ITEM, bool(found))
     if found:
-        reading.tries.note_columns("liens", _LABELS, {name for item in items for name in _LABELS if _lines(item, name)})
+        reader.selector_results.note_columns(
+            "liens", _LABELS, {name for item in items for name in _LABELS if _lines(item, name)}
+        )
     return found or NotFound("nothing is on auction on that day")
 
 
@@ -167,7 +169,7 @@ def _decoded(page: Page) -> dict[str, Any]:
     try:
         return msgspec.json.decode(page.body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise RetryLater("the answer is no JSON") from None
+        raise RetryLater("the response is not JSON") from None
 
 
 def _day(target: Target) -> date:
@@ -177,4 +179,4 @@ def _day(target: Target) -> date:
         raise CannotFetch("the task must name a day: auction_date=YYYY-MM-DD in its extra values") from None
 
 
-PLATFORM = CountyPlatform(name="realauction", version=3, lists=True, read=read, fetch=fetch)
+PLATFORM = CountyPlatform(name="realauction", version=3, is_list=True, read=read, fetch=fetch)

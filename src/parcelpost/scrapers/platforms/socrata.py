@@ -19,22 +19,22 @@ from parcelpost.scrapers.tabular import PAGE_ROWS, Rows, csv_lines, fetch_all_ro
 _BUSY = ("throttl", "too many requests", "try again", "timeout", "timed out", "internal error")
 
 
-def read(reading: PageReader) -> ReadResult:
-    rows = _rows(reading)
+def read(reader: PageReader) -> ReadResult:
+    rows = _rows(reader)
     if isinstance(rows, Retry | GiveUp):
         return rows
     if not rows:
         return NotFound("the table has no such row")
-    return reading.records_of(rows)
+    return reader.records_of(rows)
 
 
-def _rows(reading: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
-    start = reading.page.body[:64].lstrip()
+def _rows(reader: PageReader) -> list[Mapping[str, Json]] | Retry | GiveUp:
+    start = reader.page.body[:64].lstrip()
     if start.startswith(b"<"):
         return Retry("the answer is a web page")
     if not start.startswith((b"[", b"{")):
-        return _csv(decode(reading.page.body, reading.page.content_type))
-    found = reading.json
+        return _csv(decode(reader.page.body, reader.page.content_type))
+    found = reader.json
     if isinstance(found, Mapping):
         message = json_text(json_at(found, "message")) or json_text(json_at(found, "code")) or "no"
         is_busy = any(word in message.lower() for word in _BUSY)

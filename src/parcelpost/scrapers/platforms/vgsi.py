@@ -70,7 +70,7 @@ class Holding(Struct, frozen=True):
     type = "label"
 
     @property
-    def selector(self) -> str:
+    def expression(self) -> str:
         return f"{self.label} and {self.other}"
 
     def find(self, document: Document, within: Element | None) -> Iterator[Piece]:
@@ -146,31 +146,31 @@ SECTIONS = Field("buildings", (IdEnd("tblBldg"), Holding("Year Built", "Living A
 _LAST_SALE = {"price": "lblPrice", "book_page": "lblBp", "instrument": "lblInstrument", "date": "lblSaleDate"}
 
 
-def read(reading: PageReader) -> ReadResult:
-    document, look = reading.document, reading.look
-    pid = look.value(PID)
+def read(reader: PageReader) -> ReadResult:
+    document, extractor = reader.document, reader.extractor
+    pid = extractor.value(PID)
     if pid is None:
         return _no_record(document)
-    owner = look.value(OWNER)
-    appraised, assessed = list(_value_rows(look, APPRAISED)), list(_value_rows(look, ASSESSED))
+    owner = extractor.value(OWNER)
+    appraised, assessed = list(_value_rows(extractor, APPRAISED)), list(_value_rows(extractor, ASSESSED))
     if owner is None or not (appraised or assessed):
         return Retry("the page came only in part: its owner or its values are missing")
     record = Record(
         parcel_id=pid,
-        tax_account=look.value(ACCOUNT),
-        owner_names=[name for name in (owner, look.value(CO_OWNER)) if name],
-        situs_address=look.value(LOCATION),
-        situs_city=look.value(TOWN),
-        building_count=look.value(BUILDINGS),
-        land_use_code=look.value(USE_CODE),
-        land_use_desc=look.value(USE),
-        zoning=look.value(ZONE),
-        land_area_acres=look.value(ACRES),
-        sales=_sales(look),
+        tax_account=extractor.value(ACCOUNT),
+        owner_names=[name for name in (owner, extractor.value(CO_OWNER)) if name],
+        situs_address=extractor.value(LOCATION),
+        situs_city=extractor.value(TOWN),
+        building_count=extractor.value(BUILDINGS),
+        land_use_code=extractor.value(USE_CODE),
+        land_use_desc=extractor.value(USE),
+        zoning=extractor.value(ZONE),
+        land_area_acres=extractor.value(ACRES),
+        sales=_sales(extractor),
     )
-    _take_mailing(record, look.value(ADDRESS) or [])
-    _take_current(record, look, appraised, assessed)
-    _take_buildings(record, look)
+    _take_mailing(record, extractor.value(ADDRESS) or [])
+    _take_current(record, extractor, appraised, assessed)
+    _take_buildings(record, extractor)
     _take_rooms(record, document)
     take_last_sale(record)
     return record
@@ -191,27 +191,27 @@ def _take_mailing(record: Record, lines: list[str]) -> None:
         record.mailing_city, record.mailing_state, record.mailing_zip = place.city, place.state, place.zip
 
 
-def _value_rows(look: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
+def _value_rows(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> Iterator[tuple[bool, Row]]:
     """Rows of the tables of that kind, each with whether it is the current value or history."""
-    found = _grids(look, kind)
+    found = _grids(extractor, kind)
     if found:
         columns = {name for table in found.values() for name in _VALUES.headings if name in table.columns}
-        look.tries.note_columns(kind.name, _VALUES.headings, columns)
+        extractor.selector_results.note_columns(kind.name, _VALUES.headings, columns)
     for element, table in found.items():
         is_current = "current" in (element.get("id") or "").lower() or _is_under(element, "current value")
         yield from ((is_current, row) for row in table.rows if values.year(tables.text(row, "year")) is not None)
 
 
-def _grids(look: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
+def _grids(extractor: Extractor, kind: Field[tuple[Element, Table]]) -> dict[Element, Table]:
     """In the page's order, by every way: a town may give only some of them a caption, or an id."""
-    found = dict(look.values(kind))
+    found = dict(extractor.values(kind))
     count = len(found)
-    for piece in (piece for way in kind.ways if found for piece in way.find(look.document, None)):
-        if piece.element not in found and (other := kind.shape(piece)) is not None:
+    for piece in (piece for selector in kind.selectors if found for piece in selector.find(extractor.document, None)):
+        if piece.element not in found and (other := kind.convert(piece)) is not None:
             found[other[0]] = other[1]
     if len(found) == count:
         return found
-    return {one: found[one] for one in look.document.root.iter("table") if one in found}
+    return {one: found[one] for one in extractor.document.root.iter("table") if one in found}
 
 
 def _is_under(table: Element, words: str) -> bool:
@@ -223,7 +223,7 @@ def _is_under(table: Element, words: str) -> bool:
 
 def _take_current(
     record: Record,
-    look: Extractor,
+    extractor: Extractor,
     appraised: list[tuple[bool, Row]],
     assessed: list[tuple[bool, Row]],
 ) -> None:
@@ -237,8 +237,8 @@ def _take_current(
     shown_now = [_valuation(row, "market_value") for _, row in appraised]
     record.valuations = past or shown_now + [_valuation(row, "assessed_value") for _, row in assessed]
     record.value_status = "current"
-    record.market_value = look.value(APPRAISAL)
-    record.assessed_value = look.value(ASSESSMENT)
+    record.market_value = extractor.value(APPRAISAL)
+    record.assessed_value = extractor.value(ASSESSMENT)
     if now is not None:
         shown = _valuation(now, "market_value")
         record.value_year, record.land_value, record.building_value = shown.year, shown.land_value, shown.building_value
@@ -260,10 +260,10 @@ def _valuation(row: Row, total: str) -> Valuation:
     return found
 
 
-def _sales(look: Extractor) -> list[Sale]:
+def _sales(extractor: Extractor) -> list[Sale]:
     """The history; where a town shows none, how the owner of now came by it."""
-    history = look.rows(SALES) or ()
-    return list(_sold(history)) or [sale for sale in _sold([_last_sale(look.document)]) if sale.date]
+    history = extractor.rows(SALES) or ()
+    return list(_sold(history)) or [sale for sale in _sold([_last_sale(extractor.document)]) if sale.date]
 
 
 def _last_sale(document: Document) -> dict[str, Piece]:
@@ -308,10 +308,10 @@ def _beside(document: Document, within: Element, name: str) -> str | None:
     return next((piece.text for piece in Label(name).find(document, within)), None)
 
 
-def _take_buildings(record: Record, look: Extractor) -> None:
-    record.buildings = list(_buildings(look.document, look.values(SECTIONS)))
+def _take_buildings(record: Record, extractor: Extractor) -> None:
+    record.buildings = list(_buildings(extractor.document, extractor.values(SECTIONS)))
     if record.building_count == 0:
-        look.tries.drop(SECTIONS.name)
+        extractor.selector_results.drop(SECTIONS.name)
     areas = [one.base_sqft for one in record.buildings if one.base_sqft is not None]
     record.building_area_sqft = sum(areas, Decimal(0)) if areas else None
     record.year_built = next((one.year_built for one in record.buildings if one.year_built), None)

@@ -54,21 +54,21 @@ _AREAS = (
 _LISTED = ("building", "residential", "dwelling")
 _ROWS = Columns({"year": _YEARS, "area": _AREAS})
 _SHOWN = {"year_built": _YEARS, "base_sqft": _AREAS}
-MODULES = Titled(_WORDS, but=_OTHER)
+MODULES = Titled(_WORDS, exclude=_OTHER)
 
 
-def take_buildings(record: Record, look: Extractor) -> None:
-    document = look.document
+def take_buildings(record: Record, extractor: Extractor) -> None:
+    document = extractor.document
     of_buildings = [one for title, one in document.sections.items() if _is_of_buildings(title)]
     found = [building for module in of_buildings for building in _buildings(document, module)]
     if not found:
         if not of_buildings and says_none(document, _LISTED):
             record.building_count = 0
         else:
-            look.tries.note("buildings", MODULES, success=False)
+            extractor.selector_results.note("buildings", MODULES, success=False)
         return
-    look.tries.note("buildings", MODULES, success=True)
-    look.tries.note_columns("buildings", _SHOWN, shown_fields(found, _SHOWN))
+    extractor.selector_results.note("buildings", MODULES, success=True)
+    extractor.selector_results.note_columns("buildings", _SHOWN, shown_fields(found, _SHOWN))
     areas = [one.base_sqft for one in found if one.base_sqft is not None]
     record.buildings, record.building_count = found, len(found)
     record.year_built = next((one.year_built for one in found if one.year_built), None)

@@ -215,7 +215,7 @@ OWNER = Field(
     (
         Titled(
             ("owners", "owner", "owner information", "current owner", "ownership", "deed holder"),
-            but=("list", "previous", "prior", "former", "past", "history"),
+            exclude=("list", "previous", "prior", "former", "past", "history"),
         ),
         Label("Owner"),
         Label("Owner Name"),
@@ -249,42 +249,42 @@ _SALES = Columns(
 SALES = section(
     "sales",
     _SALES,
-    Titled(("sales", "sale information", "sales history", "recent sales"), but=_OTHERS),
+    Titled(("sales", "sale information", "sales history", "recent sales"), exclude=_OTHERS),
     is_named_empty=partial(says_none, words=("sale",)),
 )
 
 
-def read(reading: PageReader) -> ReadResult:
-    document = reading.document
+def read(reader: PageReader) -> ReadResult:
+    document = reader.document
     modules = document.sections
     summary = _summary(modules, document)
     if summary is None:
         return _no_record(document)
-    look = reading.look
-    parcel_id = look.value(PARCEL, summary)
+    extractor = reader.extractor
+    parcel_id = extractor.value(PARCEL, summary)
     if parcel_id is None or len(modules) < 2:
         return Retry("the page came only in part: it has a summary without a parcel number, or nothing else")
     record = Record(
         parcel_id=parcel_id,
-        tax_account=look.value(ACCOUNT, summary),
-        situs_city=look.value(CITY, summary),
-        legal_description=look.value(LEGAL, summary),
-        land_area_acres=look.value(ACRES, summary),
-        sec_twp_rng=look.value(SECTION, summary),
-        land_use_desc=look.value(USE, summary),
-        zoning=look.value(ZONING, summary),
-        subdivision=look.value(SUBDIVISION, summary),
-        homestead=look.value(HOMESTEAD, summary),
-        valuations=valuations(look),
-        sales=list(read_sales(look.rows(SALES) or ())),
-        tax_bills=bills(look),
+        tax_account=extractor.value(ACCOUNT, summary),
+        situs_city=extractor.value(CITY, summary),
+        legal_description=extractor.value(LEGAL, summary),
+        land_area_acres=extractor.value(ACRES, summary),
+        sec_twp_rng=extractor.value(SECTION, summary),
+        land_use_desc=extractor.value(USE, summary),
+        zoning=extractor.value(ZONING, summary),
+        subdivision=extractor.value(SUBDIVISION, summary),
+        homestead=extractor.value(HOMESTEAD, summary),
+        valuations=valuations(extractor),
+        sales=list(read_sales(extractor.rows(SALES) or ())),
+        tax_bills=bills(extractor),
     )
     _split_use(record, modules)
-    _take_situs(record, look.value(SITUS, summary) or [])
-    owners = look.value(OWNER, summary)
+    _take_situs(record, extractor.value(SITUS, summary) or [])
+    owners = extractor.value(OWNER, summary)
     if owners is not None:
         take_owner(record, owners)
-    take_buildings(record, look)
+    take_buildings(record, extractor)
     take_values(record)
     take_last_sale(record)
     take_taxes(record)
@@ -309,7 +309,7 @@ def _summary(modules: Mapping[str, Element], document: Document) -> Element | No
 
 
 def _has_number(document: Document, module: Element) -> bool:
-    return any(_parcel(piece) for way in PARCEL.ways for piece in way.find(document, module))
+    return any(_parcel(piece) for selector in PARCEL.selectors for piece in selector.find(document, module))
 
 
 def _module(modules: Mapping[str, Element], *names: str) -> Element | None:

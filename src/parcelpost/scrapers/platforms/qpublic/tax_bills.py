@@ -16,7 +16,7 @@ from parcelpost.scrapers.records.record import Record, TaxBill
 
 _TITLES = ("tax history", "taxes", "tax information", "tax collector", "property tax", "taxation")
 _OTHER_TAXES = ("personal", "special", "sale", "vehicle")
-MODULES = Titled(_TITLES, but=_OTHER_TAXES)
+MODULES = Titled(_TITLES, exclude=_OTHER_TAXES)
 _YEAR = re.compile(r"(\d{4})\b(?:\s*(?:pay(?:able)?|p|/|-)?\s*\d{4}(?:\s*-\s*\d{4})?)?", re.IGNORECASE | re.ASCII)
 """The first is the tax's: `2023 Pay 2024-2025`."""
 _SIGN = re.compile(r"^[\s+=x\u2013-]+(?=[A-Z])")
@@ -55,19 +55,19 @@ _Listed = tuple[list[TaxBill], Container[str]]
 """Bills, and which columns they have."""
 
 
-def bills(look: Extractor) -> list[TaxBill]:
+def bills(extractor: Extractor) -> list[TaxBill]:
     """Of the first module by its title that has a row for each, else a column for each year."""
-    sections = look.document.sections
+    sections = extractor.document.sections
     own = [title for title in sections if not any(word in title for word in _OTHER_TAXES)]
     modules = dict.fromkeys(sections[title] for name in _TITLES for title in own if name in title)
     inside = [table for one in modules for table in one.iter("table")]
     listed = (of_table(table) for of_table in (_by_row, _by_column) for table in inside)
     found, columns = next((one for one in listed if one[0]), ([], ()))
     if found:
-        look.tries.note("tax_bills", MODULES, success=True)
-        look.tries.note_columns("tax_bills", _BILLS.headings, columns)
-    elif not says_none(look.document, ("tax",)) and not any(lists_nothing(Piece(one)) for one in modules):
-        look.tries.note("tax_bills", MODULES, success=False)
+        extractor.selector_results.note("tax_bills", MODULES, success=True)
+        extractor.selector_results.note_columns("tax_bills", _BILLS.headings, columns)
+    elif not says_none(extractor.document, ("tax",)) and not any(lists_nothing(Piece(one)) for one in modules):
+        extractor.selector_results.note("tax_bills", MODULES, success=False)
     return found
 
 

@@ -32,7 +32,7 @@ _TITLES = ("valuation", "values", "value information", "assessment", "assessment
 _PART = re.compile(r"assess\w*\W+(?!100)\d{1,2}(?:\.\d+)?\s*%|\bcurrent assess|\bhistorical assessed", re.ASCII)
 """In a title: what is assessed at a part of the value."""
 _NO_VALUES = ("special", "appeal", "notice", "personal", "drainage")
-MODULES = Titled(_TITLES, but=_NO_VALUES)
+MODULES = Titled(_TITLES, exclude=_NO_VALUES)
 _SIGN = re.compile(r"^[\s+=\u2013-]+")
 
 # For each value the names that rows have for it, the most telling first: the first one that the grid has is taken.
@@ -130,17 +130,17 @@ Column = tuple[int, int, str]
 """How many cells stand behind it, its year, its status."""
 
 
-def valuations(look: Extractor) -> list[Valuation]:
+def valuations(extractor: Extractor) -> list[Valuation]:
     """Of the first module that has a grid of values by year; what is assessed may stand in a module of its own."""
-    modules = look.document.sections
+    modules = extractor.document.sections
     exact = [(name, modules[name]) for name in _TITLES if name in modules]
     others = [one for one in modules.items() if ("valu" in one[0] or "assessment" in one[0]) and not _is_other(one[0])]
     parts = [module for title, module in others if _PART.search(title)]
     wholes = dict.fromkeys(module for title, module in (*exact, *others) if not _PART.search(title))
     found = _with_assessed(_first(wholes), _first(parts))
-    look.tries.note("valuations", MODULES, bool(found))
+    extractor.selector_results.note("valuations", MODULES, bool(found))
     if found:
-        look.tries.note_columns("valuations", _ROWS, shown_fields(found, _ROWS))
+        extractor.selector_results.note_columns("valuations", _ROWS, shown_fields(found, _ROWS))
     return found
 
 
