@@ -75,7 +75,7 @@ def test_it_says_where_it_is_serves_and_ends_when_told(tmp_path: Path, number: s
         said = gateway.announced()
         assert said["ledger"] == "gateway_data/gateway.db"
         assert said["raw files"] == "gateway_data/raw"
-        assert said["tokens"] == "not needed: it serves this machine only"
+        assert said["tokens"] == "not required: only this machine can connect"
         with urlopen(f"{said['dashboard']}health") as answer:
             assert answer.status == 200
         gateway.process.send_signal(number)

@@ -1,4 +1,4 @@
-"""`parcelpost browser status`, `profiles` and `forget`: what is told of browsers and of saved sessions."""
+"""`parcelpost browser status`, `profiles` and `delete`: what is told of browsers and of saved sessions."""
 
 from __future__ import annotations
 
@@ -162,19 +162,19 @@ def test_no_profile_is_told(store: Path, run: Run) -> None:
     assert run("browser", "profiles", "--store", store, "--json").document == {"profiles": []}
 
 
-def test_a_profile_is_forgotten_only_after_a_yes(store: Path, run: Run, profile: Path) -> None:
-    assert run_process("browser", "forget", "lee", "--store", store, answer="n\n").code == 1
+def test_a_profile_is_deleted_only_after_a_yes(store: Path, run: Run, profile: Path) -> None:
+    assert run_process("browser", "delete", "lee", "--store", store, answer="n\n").code == 1
     assert profile.exists()
-    assert run("browser", "forget", "lee", "--yes", "--store", store).out == "The browser profile lee is removed.\n"
+    assert run("browser", "delete", "lee", "--yes", "--store", store).out == "The browser profile lee was deleted.\n"
     assert not profile.exists()
-    ran = run("browser", "forget", "lee", "--yes", "--store", store)
+    ran = run("browser", "delete", "lee", "--yes", "--store", store)
     assert (ran.code, ran.err.splitlines()[0]) == (1, "error: there is no browser profile lee")
 
 
 @pytest.mark.parametrize("name", ["../lee", "", ".x", "x" * 65])
 def test_no_name_leads_out_of_the_folder(store: Path, run: Run, name: str) -> None:
-    for command in (["forget", "--yes"], ["open", "https://example.org", "--profile"]):
-        ran = run("browser", *command, "--store", store, "--", name) if command[0] == "forget" else run(
+    for command in (["delete", "--yes"], ["open", "https://example.org", "--profile"]):
+        ran = run("browser", *command, "--store", store, "--", name) if command[0] == "delete" else run(
             "browser", *command, name, "--store", store
         )  # fmt: skip
         assert ran.code == 1
@@ -196,5 +196,5 @@ def test_a_profile_that_cannot_be_read_is_not_overwritten(
     command = ("browser", "open", "--profile", "lee", "https://example.org", "--store", store, "--set", program)
     ran = run(*command, "--set", "browser.sandbox=off")
     assert ran.code == 1
-    assert "'parcelpost browser forget lee'" in ran.err
+    assert "'parcelpost browser delete lee'" in ran.err
     assert profile.read_text() == "no session"

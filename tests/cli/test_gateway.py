@@ -131,7 +131,7 @@ def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, ru
 
 def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: one.add_tasks([], long_ago()))
-    assert "No worker has called yet" in run("gateway", "workers", "--database", ledger).out
+    assert "No worker has connected yet" in run("gateway", "workers", "--database", ledger).out
     at(ledger, lambda one: beat(one, "old", long_ago()))
     now = SystemClock().now()
     at(ledger, lambda one: beat(one, "new", now))
@@ -146,15 +146,15 @@ def test_an_order_goes_to_one_worker_or_to_all_that_are_alive(ledger: str, run: 
     now = SystemClock().now()
     for worker_id, seen in (("old", long_ago()), ("w1", now), ("w2", now)):
         at(ledger, lambda one, name=worker_id, seen=seen: beat(one, name, seen))  # type: ignore[misc]
-    assert run("gateway", "order", "pause", "--worker", "w1", "--json", "--database", ledger).document["workers"] == 1
-    assert run("gateway", "order", "sync-now", "--all", "--json", "--database", ledger).document["workers"] == 2
+    assert run("gateway", "command", "pause", "--worker", "w1", "--json", "--database", ledger).document["workers"] == 1
+    assert run("gateway", "command", "sync-now", "--all", "--json", "--database", ledger).document["workers"] == 2
     waiting = {
         one["worker_id"]: one["pending_commands"]
         for one in run("gateway", "workers", "--json", "--database", ledger).document["workers"]
     }
     assert waiting == {"old": [], "w1": ["pause", "sync-now"], "w2": ["sync-now"]}
-    refused = run("gateway", "order", "pause", "--worker", "old", "--database", ledger)
-    assert (refused.code, "worker 'old' is away" in refused.err) == (1, True)
+    refused = run("gateway", "command", "pause", "--worker", "old", "--database", ledger)
+    assert (refused.code, "worker 'old' is offline" in refused.err) == (1, True)
 
 
 def test_a_worker_id_is_freed_for_another_token(ledger: str, run: Run) -> None:
@@ -166,12 +166,12 @@ def test_a_worker_id_is_freed_for_another_token(ledger: str, run: Run) -> None:
     assert (claim("ann"), claim("bob")) == ("ann", "ann")
     freed = run("gateway", "release", "w1", "--database", ledger)
     assert (freed.code, freed.err) == (0, "")
-    assert freed.out == "w1 no longer belongs to token 'ann': the next token that uses it has it.\n"
+    assert freed.out == "Released w1 from token 'ann'. It will belong to the next token that uses it.\n"
     assert claim("bob") == "bob"
     at(ledger, lambda one: beat(one, "w1", now))
     again = run("gateway", "release", "w1", "--json", "--database", ledger)
     assert again.document == {"worker_id": "w1", "token": "bob"}
-    assert "note: worker 'w1' was alive in the last five minutes; stop it" in again.err
+    assert "note: worker 'w1' was active in the last five minutes; stop it" in again.err
 
 
 def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledger: str, run: Run) -> None:
@@ -181,7 +181,7 @@ def test_the_ledger_is_that_of_the_settings_file_or_of_set(tmp_path: Path, ledge
     commands = [
         ("status",),
         ("workers",),
-        ("order", "pause", "--all"),
+        ("command", "pause", "--all"),
         ("requeue", "--state", "dead", "--yes"),
         ("add", file(tmp_path), "--platform", "echo", "--allow-bad"),
     ]
@@ -203,21 +203,21 @@ def test_a_gateway_whose_port_is_taken_leaves_nothing_behind(tmp_path: Path, led
 def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:
     now = SystemClock().now()
     at(ledger, lambda one: one.beat(WorkerHeartbeat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now))
-    order = ("gateway", "order", "platforms:vgsi,nosuch", "--all", "--json", "--database", ledger)
+    order = ("gateway", "command", "platforms:vgsi,nosuch", "--all", "--json", "--database", ledger)
     ran = run(*order)
     assert (ran.code, ran.document["workers"]) == (0, 1)
-    assert ran.err == "note: no worker that is alive works on 'nosuch'; is that its name?\n"
+    assert ran.err == "note: no active worker handles platform 'nosuch'; check the name\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("order", "dance", "--all"), "'dance' is no order"),
-        (("order", "pause"), "which workers?"),
-        (("order", "pause", "--all", "--worker", "w1"), "which workers?"),
-        (("order", "pause", "--worker", "nobody"), "no worker 'nobody' has called here"),
+        (("command", "dance", "--all"), "unknown command: 'dance'"),
+        (("command", "pause"), "no worker was selected"),
+        (("command", "pause", "--all", "--worker", "w1"), "no worker was selected"),
+        (("command", "pause", "--worker", "nobody"), "no such worker: 'nobody'"),
         (("release", "nobody"), "no token uses worker id 'nobody'"),
-        (("requeue",), "which tasks?"),
+        (("requeue",), "no state was given"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_what_to_do(
@@ -232,7 +232,7 @@ def test_what_cannot_be_done_is_refused_with_what_to_do(
 
 @pytest.mark.parametrize(
     "command",
-    [("status",), ("workers",), ("order", "pause", "--all"), ("requeue", "--state", "dead"), ("release", "w1")],
+    [("status",), ("workers",), ("command", "pause", "--all"), ("requeue", "--state", "dead"), ("release", "w1")],
 )
 def test_only_adding_and_serving_make_a_ledger(ledger: str, run: Run, command: tuple[str, ...]) -> None:
     ran = run("gateway", *command, "--database", ledger)
@@ -245,7 +245,7 @@ def test_dead_tasks_are_queued_again(ledger: str) -> None:
     arguments = ("gateway", "requeue", "--state", "dead", "--database", ledger)
     assert run_process(*arguments, answer="n\n").code == 1
     asked = run_process(*arguments, answer="y\n")
-    assert (asked.code, asked.out) == (0, "1 task queued again.\n")
+    assert (asked.code, asked.out) == (0, "1 task requeued.\n")
     assert run_process(*arguments, "--json").document == {"requeued": 0}
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from parcelpost import __version__
 from parcelpost.cli.main import COMMANDS as LATER
+from parcelpost.cli.main import GROUPS
 from tests.cli.support import COMMAND, Run, make_old, make_store, run_process
 
 
@@ -51,6 +52,27 @@ def test_every_command_on_a_store_takes_json_store_and_settings(subtests: pytest
         with subtests.test(words=words):
             options = {name for parameter in commands()[words].params for name in parameter.opts}
             assert {"--json", "--store", "--config", "--set"} <= options
+
+
+def test_every_command_that_reads_settings_takes_config_and_set(subtests: pytest.Subtests) -> None:
+    without = {"init", "demo", "simulate county", "firestore show", "gateway token"}
+    leaves = {
+        f"{later.name} {name}".strip(): command
+        for later in LATER
+        for name, command in (getattr(later.real(), "commands", None) or {"": later.real()}).items()
+    }
+    assert without <= leaves.keys()
+    for words, command in leaves.items():
+        with subtests.test(words=words):
+            options = {name for parameter in command.params for name in parameter.opts}
+            assert {"--config", "--set"} <= options or words in without
+
+
+def test_the_commands_are_grouped_in_help(run: Run) -> None:
+    out = run("-h").out
+    places = [out.index(f"\n{heading}:\n") for heading in GROUPS]
+    assert places == sorted(places)
+    assert all(f"\n  {later.name} " in out for later in LATER)
 
 
 @pytest.mark.parametrize("words", ["parse", "platforms", "reparse", "status", "scrape", "tasks list", "results delete"])
@@ -135,7 +157,7 @@ def test_an_output_that_is_full_is_an_error_in_one_line(store: Path) -> None:
         done = subprocess.run(
             [COMMAND, "status", "--store", store], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
         )
-    assert done.stderr == b"error: what it prints cannot be written: No space left on device\n"
+    assert done.stderr == b"error: cannot write the output: No space left on device\n"
     assert done.returncode == 1
 
 

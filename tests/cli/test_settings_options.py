@@ -60,19 +60,6 @@ def test_tasks_go_into_the_store_of_the_file(config: Path, store: Path, tmp_path
     assert run("store", "status", "--store", store, "--json").document["queue"]["pending"] == 5
 
 
-def test_gateway_commands_take_settings_too(tmp_path: Path, run: Run) -> None:
-    file, rows = tmp_path / "gateway.toml", tmp_path / "p.csv"
-    file.write_text(f'[server]\ndatabase = "{tmp_path / "ledger.db"}"\n')
-    rows.write_text("platform,parcel_id,state,county\necho,1,CT,hartford\n")
-    assert run("gateway", "add", rows, "--config", file).code == 0
-    for words in (("--config", file), ("--set", f"server.database={tmp_path / 'ledger.db'}")):
-        assert run("gateway", "status", "--json", *words).document["totals"]["queued"] == 1
-        assert run("gateway", "workers", "--json", *words).document == {"workers": []}
-        assert run("gateway", "requeue", "--state", "failed", "--json", *words).document == {"requeued": 0}
-    other = run("gateway", "status", "--config", file, "--database", tmp_path / "none.db")
-    assert (other.code, "none.db" in other.err) == (1, True)
-
-
 def test_a_misspelt_variable_is_noted_by_every_command(store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PARCELPOST_SYNC_BATCHSIZE", "3")
     ran = run("tasks", "--store", store)

@@ -96,7 +96,7 @@ def test_a_pause_by_the_gateway_is_told_with_how_to_end_it(store: Path, run: Run
         obey(store, worker, paused=True, platforms=("vgsi",))
         out = status(run, store)
         assert re.match(r"Attention: the gateway has paused worker w 1, \d+ s ago: it starts no task", out)
-        assert "parcelpost gateway order resume --worker" in out
+        assert "parcelpost gateway command resume --worker" in out
         assert "commands       pause and only vgsi, by the gateway for w 1\n" in out
         found = json.loads(status(run, store, "--json"))
         assert found["well"] is False

@@ -56,8 +56,7 @@ class _PlainConverter:
 class LazyCommand(TyperCommand):
     """Stands for a command of `parcelpost.cli.commands`, or a group of them, until it is run.
 
-    `place` is `module:name` there: of a function, whose module has EXAMPLES, or of a Typer. `help` is what the
-    program's list of commands says of it, in half a line.
+    `place` is `module:name`: a function, whose module has EXAMPLES, or a Typer. `help` is its line in the list.
     """
 
     def __init__(self, name: str, place: str, help: str) -> None:  # noqa: A002
@@ -73,12 +72,12 @@ class LazyCommand(TyperCommand):
         """The TyperCommand or TyperGroup."""
         module_name, _, name = self._place.partition(":")
         module = import_module(f"parcelpost.cli.commands.{module_name}")
-        found = getattr(module, name)
+        target = getattr(module, name)
         holder = typer.Typer(rich_markup_mode=None)
-        if isinstance(found, typer.Typer):
-            holder.add_typer(found, name=self._called)
+        if isinstance(target, typer.Typer):
+            holder.add_typer(target, name=self._called)
         else:
-            holder.command(self._called, epilog=module.EXAMPLES)(found)
-        made = get_group(holder).commands[self._called]
-        skip_pydantic(made)
-        return made
+            holder.command(self._called, epilog=module.EXAMPLES)(target)
+        command = get_group(holder).commands[self._called]
+        skip_pydantic(command)
+        return command

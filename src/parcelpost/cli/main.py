@@ -17,86 +17,59 @@ from parcelpost.cli.lazy import LazyCommand, skip_pydantic
 from parcelpost.cli.output import printable
 from parcelpost.errors import ParcelpostError
 
-COMMANDS = (
-    LazyCommand(
-        "demo",
-        "demo:demo",
-        "Scrape four simulated counties, with kill -9 on the way.",
+GROUPS = {
+    "Run": (
+        LazyCommand("demo", "demo:demo", "Scrape four simulated counties, with kill -9 on the way."),
+        LazyCommand("init", "init:init", "Write a settings file, parcelpost.toml."),
+        LazyCommand("add", "add:add", "Add a task for one parcel."),
+        LazyCommand("import", "import_file:import_", "Add a task for every row of a file."),
+        LazyCommand("run", "run:run", "Run a worker: fetch tasks, scrape, store and deliver."),
     ),
-    LazyCommand(
-        "init",
-        "init:init",
-        "Write a settings file with every key in it, parcelpost.toml.",
+    "Monitor": (
+        LazyCommand("status", "status:status", "Show the state of the worker and any problems."),
+        LazyCommand("top", "top:top", "Show a live screen of the worker."),
+        LazyCommand("log", "log:log", "Show recent deliveries and downloads."),
+        LazyCommand("doctor", "doctor:doctor", "Run all checks and print a fix for each problem."),
     ),
-    LazyCommand("run", "run:run", "Fetch tasks, scrape, store every result and deliver it."),
-    LazyCommand("add", "add:add", "Store a task for one parcel."),
-    LazyCommand("import", "import_file:import_", "Store a task for every row of a file."),
-    LazyCommand(
-        "status",
-        "status:status",
-        "Show whether all is well, and otherwise what to do.",
+    "Data": (
+        LazyCommand("tasks", "tasks:app", "List, show, retry, reject or delete tasks."),
+        LazyCommand("results", "results:app", "List, show, retry, reject or delete results."),
+        LazyCommand("export", "export:export", "Write the records as CSV, Excel, Parquet or a map."),
+        LazyCommand("reparse", "reparse:reparse", "Parse the stored pages again with the current parsers."),
     ),
-    LazyCommand(
-        "top",
-        "top:top",
-        "Show a live screen of the worker.",
+    "Platforms": (
+        LazyCommand("platforms", "platforms:app", "List the platforms and their health; pause and resume them."),
+        LazyCommand("scrape", "scrape:scrape", "Scrape one parcel and print its record as JSON."),
+        LazyCommand("parse", "parse:parse", "Parse saved pages and print their records as JSON lines."),
+        LazyCommand("browser", "browser:app", "Show and check browsers, and save sessions for them."),
+        LazyCommand("simulate", "simulate:app", "Serve simulated county sites on this machine."),
     ),
-    LazyCommand(
-        "doctor",
-        "doctor:doctor",
-        "Check everything, and say what mends what is wrong.",
+    "Administration": (
+        LazyCommand("store", "store:app", "Check, clean, back up and restore the local store."),
+        LazyCommand("config", "config:app", "Show and check the settings."),
+        LazyCommand("gateway", "gateway:app", "Run a gateway, fill its queue and manage its workers."),
+        LazyCommand("firestore", "firestore:app", "Print what a Firestore project needs: rules, indexes, layout."),
     ),
-    LazyCommand(
-        "tasks",
-        "tasks:app",
-        "List tasks, show one, try again, reject, delete.",
-    ),
-    LazyCommand(
-        "results",
-        "results:app",
-        "List results, show one, send again, reject, delete.",
-    ),
-    LazyCommand(
-        "log",
-        "log:log",
-        "Show the last rounds of sync.",
-    ),
-    LazyCommand(
-        "export",
-        "export:export",
-        "Write the stored records as CSV, Excel, Parquet or a map.",
-    ),
-    LazyCommand("platforms", "platforms:app", "Show the platforms and how they do."),
-    LazyCommand("scrape", "scrape:scrape", "Fetch one parcel's page and print its record as JSON."),
-    LazyCommand("parse", "parse:parse", "Print the records of saved pages, one JSON line each."),
-    LazyCommand(
-        "reparse",
-        "reparse:reparse",
-        "Read the stored pages again with the parsers of now.",
-    ),
-    LazyCommand("store", "store:app", "Look at and care for the local store."),
-    LazyCommand("config", "config:app", "Show and check the settings."),
-    LazyCommand("gateway", "gateway:app", "Serve a gateway, fill its queue, and look after its workers."),
-    LazyCommand("browser", "browser:app", "Look at the browsers, and save sessions for them."),
-    LazyCommand(
-        "firestore",
-        "firestore:app",
-        "What Firestore must know to be an upstream.",
-    ),
-    LazyCommand("simulate", "simulate:app", "What a worker deals with, on this machine and invented."),
-)
+}
+COMMANDS = tuple(command for commands in GROUPS.values() for command in commands)
 
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Of an output that is a file on a full disk, or a terminal that is gone."""
+"""The output is a file on a full disk, or a terminal that is gone."""
 
 
 class _Program(TyperGroup):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         skip_pydantic(self)
         for command in COMMANDS:
             self.add_command(command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        longest = max(len(command.name or "") for command in COMMANDS)
+        for heading, commands in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{command.name:<{longest}}", command.help or "") for command in commands])
 
 
 app = typer.Typer(
@@ -158,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
         _drop_output()
-        print(f"error: what it prints cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     sys.exit(0)
 

@@ -172,8 +172,8 @@ DELETE_PROFILE_EXAMPLES = """
 Examples:
 
 \b
-  parcelpost browser forget lee
-  parcelpost browser forget lee --yes
+  parcelpost browser delete lee
+  parcelpost browser delete lee --yes
 """
 
 ProfileName = Annotated[str, typer.Argument(metavar="NAME", help="The profile's name.")]
@@ -207,7 +207,7 @@ def delete_profile(
     if not yes:
         confirm(f"Remove the browser profile {name}?")
     path.unlink(missing_ok=True)
-    print_json({"forgotten": name}) if as_json else print(f"The browser profile {name} is removed.")
+    print_json({"deleted": name}) if as_json else print(f"The browser profile {name} was deleted.")
 
 
 def _profile_lines(found: list[dict[str, Any]]) -> Iterator[str]:
@@ -250,7 +250,7 @@ def load_profile(store: StoreContext, name: str) -> StorageState | None:
     try:
         return profiles.load_profile(profiles_folder(store.path), name)
     except BrowserUnavailable as error:
-        raise InvalidInput(str(error), hint=f"remove it with 'parcelpost browser forget {name}'") from None
+        raise InvalidInput(str(error), hint=f"remove it with 'parcelpost browser delete {name}'") from None
 
 
 def saved_profiles(store: StoreContext) -> list[dict[str, Any]]:
@@ -295,4 +295,4 @@ app.command("status", epilog=STATUS_EXAMPLES)(status)
 app.command("doctor", epilog=DOCTOR_EXAMPLES)(doctor)
 app.command("open", epilog=browser_open.EXAMPLES)(browser_open.open_)
 app.command("profiles", epilog=PROFILES_EXAMPLES)(profiles)
-app.command("forget", epilog=DELETE_PROFILE_EXAMPLES)(delete_profile)
+app.command("delete", epilog=DELETE_PROFILE_EXAMPLES)(delete_profile)

@@ -235,6 +235,6 @@ def _encode_state(state: dict[str, Any]) -> bytes:
     if len(content) > MOST_BYTES:
         raise ParcelpostError(
             f"the session holds {len(content):,} bytes; at most {MOST_BYTES:,} can be saved",
-            hint="'parcelpost browser forget' the profile, and begin with the page that tasks need",
+            hint="'parcelpost browser delete' the profile, and begin with the page that tasks need",
         )
     return content

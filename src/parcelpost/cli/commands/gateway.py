@@ -66,10 +66,10 @@ def add(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue a task for every row of a file, for the gateway's workers. Tasks that are known change nothing.
+    """Queue a task for every row of a file, for the gateway's workers. Existing tasks are not changed.
 
-    Reads files as `parcelpost import` does. Goes into the ledger directly, whether a gateway runs on it or not; an
-    SQLite ledger is made if it is not there. Bad rows are listed and the others added; the exit code is 1 then.
+    Reads the same files as `parcelpost import`. Writes to the ledger directly, whether or not a gateway is running; an
+    SQLite ledger is created if it does not exist. Bad rows are listed and the others added; the exit code is then 1.
     """
     import asyncio
 
@@ -119,10 +119,9 @@ _OUTCOMES = ("granted", "done", "not_found", "failed", "expired", "dead", "store
 def status(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """Show how the gateway is: workers, queue, what came in lately, and what needs attention.
+    """Show the gateway's workers, queue, recent activity and problems.
 
-    The first line says that all is well, or what is wrong and what to do. Reads the ledger directly, whether a gateway
-    runs on it or not, and changes nothing.
+    Reads the ledger directly, whether or not a gateway is running. Read-only.
     """
     import asyncio
 
@@ -141,42 +140,44 @@ async def _gather_overview(settings: Settings) -> GatewayOverview:
         return await gather_gateway(opened, CLOCK.now())
 
 
-def _status_lines(found: GatewayOverview) -> Iterator[str]:
+def _status_lines(overview: GatewayOverview) -> Iterator[str]:
     from parcelpost.cli.health.summary import attention_lines
 
-    yield from attention_lines(found.problems)
+    yield from attention_lines(overview.problems)
     yield ""
-    yield from fields(_status_facts(found))
-    if found.queue:
+    yield from fields(_status_facts(overview))
+    if overview.queue:
         yield ""
-        yield from _queue_lines(found)
-    happened = [one for one in _OUTCOMES if one in found.last_hour]
-    if happened:
+        yield from _queue_lines(overview)
+    recent = [name for name in _OUTCOMES if name in overview.last_hour]
+    if recent:
         yield ""
-        rows = ((one.replace("_", " "), found.last_minutes.get(one, 0), found.last_hour[one]) for one in happened)
-        yield from table(("what happened", "last 5 min", "last hour"), rows)
+        rows = (
+            (name.replace("_", " "), overview.last_minutes.get(name, 0), overview.last_hour[name]) for name in recent
+        )
+        yield from table(("event", "last 5 min", "last hour"), rows)
 
 
-def _status_facts(found: GatewayOverview) -> Iterator[tuple[str, Cell]]:
-    alive = [one for one in found.workers if one.alive]
-    states = Counter[str](one.state for one in found.workers)
+def _status_facts(overview: GatewayOverview) -> Iterator[tuple[str, Cell]]:
+    alive = [worker for worker in overview.workers if worker.alive]
+    states = Counter[str](worker.state for worker in overview.workers)
     gone = f"{states['stopped']:,} stopped, {states['away']:,} away"
-    yield "workers", f"{len(alive):,} alive ({sum(one.paused for one in alive):,} paused), {gone}"
-    working = f"{sum(one.leases for one in found.workers):,} tasks in their hands"
-    yield "at work", f"{working}, {sum(one.unsynced for one in alive):,} results on their way here"
-    yield "tasks", ", ".join(f"{number:,} {state.replace('_', ' ')}" for state, number in found.totals.items())
-    kept = found.counts
-    yield "kept", f"{count(kept.get('parcels', 0), 'parcel')}, {count(kept.get('liens', 0), 'lien')}"
+    yield "workers", f"{len(alive):,} alive ({sum(worker.paused for worker in alive):,} paused), {gone}"
+    leased = f"{sum(worker.leases for worker in overview.workers):,} tasks leased"
+    yield "in progress", f"{leased}, {sum(worker.unsynced for worker in alive):,} results not delivered yet"
+    yield "tasks", ", ".join(f"{number:,} {state.replace('_', ' ')}" for state, number in overview.totals.items())
+    stored = overview.counts
+    yield "stored", f"{count(stored.get('parcels', 0), 'parcel')}, {count(stored.get('liens', 0), 'lien')}"
 
 
-def _queue_lines(found: GatewayOverview) -> list[str]:
+def _queue_lines(overview: GatewayOverview) -> list[str]:
     headers = ("platform", "priority", "queued", "leased", "done", "not found", "failed", "dead", "oldest")
     rows = (
         (
-            one.platform, str(one.priority), one.queued, one.leased, one.done, one.not_found, one.failed,
-            one.dead, age(one.oldest_queued_seconds) if one.queued else "",
+            row.platform, str(row.priority), row.queued, row.leased, row.done, row.not_found, row.failed,
+            row.dead, age(row.oldest_queued_seconds) if row.queued else "",
         )
-        for one in found.queue
+        for row in overview.queue
     )  # fmt: skip
     return table(headers, rows)
 
@@ -201,31 +202,42 @@ Examples:
 def workers(
     database: Database = None, config: ConfigOption = None, set_: SetOption = None, as_json: AsJson = False
 ) -> None:
-    """List all workers, also those that have stopped or are away: what each holds, and how far behind it is."""
+    """List all workers, including inactive ones, with their leases and backlog."""
     import asyncio
 
     found = asyncio.run(_gather_overview(_load_settings(database, config, set_))).workers
     if as_json:
         print_json({"workers": found})
     elif found:
-        headers = ("worker", "state", "seen", "holds", "active", "done/min", "to send", "lag", "version", "waiting")
+        headers = (
+            "worker",
+            "state",
+            "last seen",
+            "leased",
+            "active",
+            "done/min",
+            "unsynced",
+            "lag",
+            "version",
+            "commands",
+        )
         print_lines(table(headers, map(_worker_cells, found)))
     else:
-        print("No worker has called yet. Start one with 'parcelpost run --gateway URL'.")
+        print("No worker has connected yet. Start one with 'parcelpost run --gateway URL'.")
 
 
-def _worker_cells(one: WorkerSummary) -> tuple[Cell, ...]:
+def _worker_cells(worker: WorkerSummary) -> tuple[Cell, ...]:
     return (
-        one.worker_id,
-        "paused" if one.alive and one.paused else one.state,
-        f"{age(one.last_seen_seconds)} ago",
-        one.leases,
-        one.active_tasks,
-        one.completed_last_minute,
-        one.unsynced,
-        age(one.oldest_unsynced_seconds),
-        one.version,
-        ", ".join(one.pending_commands),
+        worker.worker_id,
+        "paused" if worker.alive and worker.paused else worker.state,
+        f"{age(worker.last_seen_seconds)} ago",
+        worker.leases,
+        worker.active_tasks,
+        worker.completed_last_minute,
+        worker.unsynced,
+        age(worker.oldest_unsynced_seconds),
+        worker.version,
+        ", ".join(worker.pending_commands),
     )
 
 
@@ -236,10 +248,10 @@ def release(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Free a worker id, so that a worker with another token may use it. Stop the worker that uses it now first.
+    """Release a worker id, so that a worker with another token can use it. Stop the worker that uses it first.
 
-    An id belongs to the token that used it first; with another token it is answered 403. Freed, it belongs to the next
-    token that uses it. Tasks that its worker holds and results that it delivered stay as they are.
+    A worker id belongs to the first token that used it; other tokens get 403. Once released, it belongs to the next
+    token that uses it. Its leased tasks and delivered results do not change.
     """
     import asyncio
 
@@ -247,17 +259,17 @@ def release(
     if token is None:
         raise InvalidInput(f"no token uses worker id {worker_id!r}", hint="see 'parcelpost gateway workers'")
     if is_alive:
-        note = f"note: worker {worker_id!r} was alive in the last five minutes; stop it, or it takes its id again"
+        note = f"note: worker {worker_id!r} was active in the last five minutes; stop it, or it will claim its id again"
         print(printable(note), file=sys.stderr)
     if as_json:
         print_json({"worker_id": worker_id, "token": token})
     else:
-        owner = f"token {token!r}" if token else "the tokens without a name"
-        print(printable(f"{worker_id} no longer belongs to {owner}: the next token that uses it has it."))
+        owner = f"token {token!r}" if token else "an unnamed token"
+        print(printable(f"Released {worker_id} from {owner}. It will belong to the next token that uses it."))
 
 
 async def _release(worker_id: str, settings: Settings) -> tuple[str | None, bool]:
-    """The name of the token that it belonged to, and whether its worker is alive."""
+    """Returns the name of the token that it belonged to, and whether its worker is alive."""
     from parcelpost.cli.context import CLOCK, connect_ledger
 
     async with connect_ledger(settings.server) as opened:
@@ -266,13 +278,13 @@ async def _release(worker_id: str, settings: Settings) -> tuple[str | None, bool
     return token, any(row.beat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)
 
 
-ORDER_EXAMPLES = """
+COMMAND_EXAMPLES = """
 Examples:
 
 \b
-  parcelpost gateway order pause --worker hartford-1
-  parcelpost gateway order resume --all
-  parcelpost gateway order platforms:vgsi,beacon --worker hartford-1
+  parcelpost gateway command pause --worker hartford-1
+  parcelpost gateway command resume --all
+  parcelpost gateway command platforms:vgsi,beacon --worker hartford-1
 """
 
 _WORKER_COMMANDS = ("pause", "resume", "drain", "stop", "sync-now")
@@ -283,33 +295,33 @@ def send_command(
     command: Annotated[
         str, typer.Argument(metavar="COMMAND", help="pause, resume, drain, stop, sync-now or platforms:A,B.")
     ],
-    worker: Annotated[str, typer.Option("--worker", metavar="ID", help="This worker.")] = "",
-    all_: Annotated[bool, typer.Option("--all", help="All workers that are alive.")] = False,
+    worker: Annotated[str, typer.Option("--worker", metavar="ID", help="Send it to this worker.")] = "",
+    all_: Annotated[bool, typer.Option("--all", help="Send it to all active workers.")] = False,
     database: Database = None,
     config: ConfigOption = None,
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give workers an order. Each hears it with its next heartbeat, and once."""
+    """Send a command to workers. Each receives it once, with its next heartbeat."""
     import asyncio
 
     if command not in _WORKER_COMMANDS and not _PLATFORMS.fullmatch(command):
-        raise InvalidInput(
-            f"{command!r} is no order", hint=f"give one of {', '.join(_WORKER_COMMANDS)} or platforms:A,B"
-        )
+        raise InvalidInput(f"unknown command: {command!r}", hint=f"use {', '.join(_WORKER_COMMANDS)} or platforms:A,B")
     if bool(worker) == all_:
-        raise InvalidInput("which workers?", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them")
-    told, unknown = asyncio.run(_send_command(command, worker, _load_settings(database, config, set_)))
+        raise InvalidInput(
+            "no worker was selected", hint="add --worker ID or --all; 'parcelpost gateway workers' lists them"
+        )
+    workers, unknown = asyncio.run(_send_command(command, worker, _load_settings(database, config, set_)))
     for platform in unknown:
-        print(printable(f"note: no worker that is alive works on {platform!r}; is that its name?"), file=sys.stderr)
+        print(printable(f"note: no active worker handles platform {platform!r}; check the name"), file=sys.stderr)
     if as_json:
-        print_json({"command": command, "workers": told})
+        print_json({"command": command, "workers": workers})
     else:
-        print(printable(f"{command}: {count(told, 'worker')} will hear it with the next heartbeat."))
+        print(printable(f"Sent {command} to {count(workers, 'worker')}; received with the next heartbeat."))
 
 
 async def _send_command(command: str, worker: str, settings: Settings) -> tuple[int, list[str]]:
-    """How many workers will hear it, and the platforms it names that none of those alive has told of."""
+    """Returns how many workers will receive it, and the platforms it names that no active worker has reported."""
     from parcelpost.cli.context import CLOCK, connect_ledger
 
     now = CLOCK.now()
@@ -323,19 +335,19 @@ async def _send_command(command: str, worker: str, settings: Settings) -> tuple[
 
 
 def _refuse_stopped(worker: str, known: Sequence[WorkerRow], now: datetime) -> None:
-    found = next((row for row in known if row.beat.worker_id == worker), None)
-    if found is None:
-        raise InvalidInput(f"no worker {worker!r} has called here", hint="see 'parcelpost gateway workers'")
-    if not found.is_alive(now):
-        state = "has stopped" if found.beat.leaving else "is away"
-        raise InvalidInput(f"worker {worker!r} {state}", hint="an order is for workers that are alive")
+    row = next((row for row in known if row.beat.worker_id == worker), None)
+    if row is None:
+        raise InvalidInput(f"no such worker: {worker!r}", hint="see 'parcelpost gateway workers'")
+    if not row.is_alive(now):
+        state = "stopped" if row.beat.leaving else "offline"
+        raise InvalidInput(f"worker {worker!r} is {state}", hint="only active workers receive commands")
 
 
 def _unknown_platforms(command: str, known: Sequence[WorkerRow], now: datetime) -> list[str]:
-    """A worker tells what it works on now: one that was told less before may know them all the same."""
-    told = {name for row in known if row.is_alive(now) for name in row.beat.platforms}
+    """A worker reports the platforms it works on now; after a platforms: command it may know more."""
+    reported = {name for row in known if row.is_alive(now) for name in row.beat.platforms}
     named = command.partition(":")[2].split(",")
-    return [name for name in named if name and name not in told] if told else []
+    return [name for name in named if name and name not in reported] if reported else []
 
 
 REQUEUE_EXAMPLES = """
@@ -359,7 +371,7 @@ def requeue(
         list[RequeueState] | None,
         typer.Option(
             "--state",
-            help="failed: workers gave up; dead: none came back; not_found: the site had no such parcel. Repeatable.",
+            help="failed: workers gave up; dead: all leases expired; not_found: no such parcel. Repeatable.",
         ),
     ] = None,
     platform: Platform = None,
@@ -369,18 +381,18 @@ def requeue(
     set_: SetOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue tasks again that have failed, are dead or were not found, with their attempts forgotten. Asks first."""
+    """Queue failed, dead or not found tasks again, with their attempts reset. Asks first."""
     import asyncio
 
     if not states:
-        raise InvalidInput("which tasks?", hint="add --state failed or --state dead")
+        raise InvalidInput("no state was given", hint="add --state failed or --state dead")
     names = [state.value for state in dict.fromkeys(states)]
     settings = _load_settings(database, config, set_)
-    found = asyncio.run(_count_requeued(names, platform, settings))
-    if found and not yes:
-        confirm(f"Requeue {count(found, 'task')} ({', '.join(names)})?")
-    changed = asyncio.run(_requeue(names, platform, settings)) if found else 0
-    print_json({"requeued": changed}) if as_json else print(f"{count(changed, 'task')} queued again.")
+    tasks = asyncio.run(_count_requeued(names, platform, settings))
+    if tasks and not yes:
+        confirm(f"Requeue {count(tasks, 'task')} ({', '.join(names)})?")
+    changed = asyncio.run(_requeue(names, platform, settings)) if tasks else 0
+    print_json({"requeued": changed}) if as_json else print(f"{count(changed, 'task')} requeued.")
 
 
 async def _count_requeued(states: list[str], platform: str | None, settings: Settings) -> int:
@@ -410,15 +422,15 @@ Examples:
 _TOKEN_BYTES = 32
 _USAGE = """
 How to use it:
-  for workers   add it to the file that server.worker_tokens_file names, one a line, or to
-                PARCELPOST_WORKER_TOKENS; give the worker the same as PARCELPOST_GATEWAY_TOKEN
-  for people    server.admin_tokens_file or PARCELPOST_ADMIN_TOKENS: orders, and all that readers may
+  for workers   add it to the file named by server.worker_tokens_file, one per line, or to
+                PARCELPOST_WORKER_TOKENS; give the worker the same token as PARCELPOST_GATEWAY_TOKEN
+  for people    server.admin_tokens_file or PARCELPOST_ADMIN_TOKENS: commands, and everything readers can do
                 server.read_tokens_file or PARCELPOST_READ_TOKENS: dashboard, parcels, exports
-The gateway sees a changed file within a second. Take a line out, and that token is no longer good."""
+The gateway rereads a changed file within a second. Removing a line revokes its token."""
 
 
 def token() -> None:
-    """Print a fresh random token, and on stderr how to use it. Nothing is stored."""
+    """Print a new random token, and how to use it on stderr. Nothing is stored."""
     import secrets
 
     print(secrets.token_urlsafe(_TOKEN_BYTES), flush=True)
@@ -426,7 +438,7 @@ def token() -> None:
 
 
 app = typer.Typer(
-    help="Serve a gateway, fill its queue, and look after its workers.",
+    help="Run a gateway, fill its queue and manage its workers.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="""
@@ -443,6 +455,6 @@ app.command("add", epilog=ADD_EXAMPLES)(add)
 app.command("status", epilog=STATUS_EXAMPLES)(status)
 app.command("workers", epilog=WORKERS_EXAMPLES)(workers)
 app.command("release", epilog=RELEASE_EXAMPLES)(release)
-app.command("order", epilog=ORDER_EXAMPLES)(send_command)
+app.command("command", epilog=COMMAND_EXAMPLES)(send_command)
 app.command("requeue", epilog=REQUEUE_EXAMPLES)(requeue)
 app.command("token", epilog=TOKEN_EXAMPLES)(token)

@@ -42,7 +42,7 @@ Examples:
 
 _SWITCH_SECONDS = 0.00001  # for how long the ledger waits for the event loop between two statements: by default 5 ms
 
-_LAST_SECONDS = 5.0  # after the grace period, to close the ledger; after a second signal, for everything
+_LAST_SECONDS = 5.0  # to close the ledger after the grace period, or for everything after a second signal
 
 _PLAIN_HTTP = (
     "other machines can reach this gateway over plain HTTP, which exposes tokens and records to the network. "
@@ -54,24 +54,29 @@ Text = str | None
 
 def serve(
     host: Annotated[
-        Text, typer.Option("--host", metavar="ADDRESS", help="Listen here; loopback unless told, others need tokens.")
+        Text,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen on; others than loopback need tokens. [default: 127.0.0.1]",
+        ),
     ] = None,
-    port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Listen on this port; 8700 unless told.")] = None,
+    port: Annotated[Text, typer.Option("--port", metavar="PORT", help="Port to listen on. [default: 8700]")] = None,
     database: Database = None,
     raw: Annotated[
-        Text, typer.Option("--raw", metavar="WHERE", help="Raw files go here: a folder or s3://bucket/prefix.")
+        Text, typer.Option("--raw", metavar="WHERE", help="Where raw files go: a folder or s3://bucket/prefix.")
     ] = None,
     open_read: Annotated[
-        bool, typer.Option("--open-read", help="Reading needs no token although workers and admins do.")
+        bool, typer.Option("--open-read", help="Allow reading without a token, even if workers and admins need one.")
     ] = False,
     config: ConfigOption = None,
     set_: SetOption = None,
 ) -> None:
-    """Serve a gateway: tasks for workers, a place for their results and raw files, and a dashboard for people.
+    """Run a gateway: it hands out tasks, stores results and raw files, and serves a dashboard.
 
-    Without options it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM ends it
-    once running requests are answered, after half a minute at the latest; a second one ends it at once. What was
-    answered is safe either way.
+    By default it listens on this machine only and keeps everything in gateway_data. Ctrl-C or SIGTERM stops it after
+    running requests are answered, within 30 seconds; a second one stops it at once. Everything it has acknowledged
+    is safe either way.
     """
     import asyncio
 
@@ -144,7 +149,7 @@ async def _serve_until_stopped(
     def interrupt() -> None:
         if stop.is_set():
             serving.cancel()
-        service.leave("stopping: what was begun is answered", GRACE_SECONDS)
+        service.leave("stopping: finishing running requests", GRACE_SECONDS)
         stop.set()
 
     def received(*_: object) -> None:
@@ -164,11 +169,11 @@ async def _serve_until_stopped(
 
 
 def _exit_after(seconds: float) -> None:
-    """Ends the process then, if it still runs: a thread that does not return would keep it for ever."""
+    """Ends the process then if it still runs: a thread that does not return would keep it alive."""
     import threading
 
     def end() -> None:
-        print("error: stopped without an answer to what was still running", file=sys.stderr, flush=True)
+        print("error: stopped with requests still running", file=sys.stderr, flush=True)
         os._exit(1)
 
     timer = threading.Timer(seconds, end)
@@ -194,7 +199,10 @@ def _announce(settings: Settings, address: str) -> None:
                 ("dashboard", f"{address}/"),
                 ("ledger", without_password(server.database)),
                 ("raw files", server.raw),
-                ("tokens", f"needed by {', '.join(needed)}" if needed else "not needed: it serves this machine only"),
+                (
+                    "tokens",
+                    f"required for {', '.join(needed)}" if needed else "not required: only this machine can connect",
+                ),
             ]
         )
     )
@@ -203,6 +211,6 @@ def _announce(settings: Settings, address: str) -> None:
         missing = [kind for kind in missing if kind != "readers"]  # an admin's token reads, too
     for kind in missing:
         if kind in needed:
-            print(f"note: no tokens are set for {kind}, and others are: nobody is let in there", file=sys.stderr)
+            print(f"note: no tokens are set for {kind}, so {kind} cannot connect", file=sys.stderr)
     if not is_loopback(server.host):
         print(f"note: {_PLAIN_HTTP}", file=sys.stderr)

@@ -87,7 +87,7 @@ def _problems(totals: Counter[str], workers: Sequence[WorkerSummary]) -> Iterato
         what = f"{count(totals[TaskState.QUEUED], 'task')} to do and no worker is alive"
         yield Problem(what, "start one with 'parcelpost run --gateway URL'")
     elif totals[TaskState.QUEUED] and all(one.paused for one in alive):
-        yield Problem("every worker is paused", "run 'parcelpost gateway order resume --all'")
+        yield Problem("every worker is paused", "run 'parcelpost gateway command resume --all'")
     for state, why in ((TaskState.DEAD, "no worker came back with"), (TaskState.FAILED, "workers gave up")):
         if totals[state]:
             what = f"{why} {count(totals[state], 'task')}"

@@ -333,9 +333,9 @@ def _worker_pause_problems(statuses: list[WorkerStatus]) -> list[Problem]:
         Problem(
             f"the gateway has paused worker {one.worker_id}, {age((CLOCK.now() - since).total_seconds())} ago: it"
             " starts no task, and delivers what there is",
-            f"where the gateway runs, 'parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}' or its"
+            f"where the gateway runs, 'parcelpost gateway command resume --worker {shlex.quote(one.worker_id)}' or its"
             " dashboard; a worker that is started anew is not paused",
-            command=f"parcelpost gateway order resume --worker {shlex.quote(one.worker_id)}",
+            command=f"parcelpost gateway command resume --worker {shlex.quote(one.worker_id)}",
             warning=True,
         )
         # its processes are one worker there
