@@ -47,7 +47,7 @@ UNTIL_TOLD = {
 ASK = r"parcelpost (gateway requeue|store restore|(tasks|results) (retry|reject|delete)|config|export -).*"
 MAY_FAIL = {
     r"parcelpost (doctor|config check).*": "may find that no worker is running",
-    r"parcelpost gateway (order pause --worker|release) hartford-1": "there is no such worker",
+    r"parcelpost gateway (command pause --worker|release) hartford-1": "there is no such worker",
     r"parcelpost browser delete lee": "there is no such profile",
     r"parcelpost (tasks|results) (show|retry|reject|delete) 7f3a9c.*": "there is no such task",
     r"parcelpost store restore --latest": "a worker has the store open; tests/cli/test_backup.py",
