@@ -14,6 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import psutil
+
 from bench.browser.site import site
 from bench.report import Report, Table, Target, at_least, at_most, progress
 from bench.store.disk import fresh_folder, machine, scratch
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 CALLERS = 2
 POOL, FRESH, SHARED = "the pool", "a fresh browser per page", "one shared context"
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
 """The site is on this machine, and the others go there straight, too."""
 
@@ -56,8 +58,8 @@ async def pooled(folder: Path, site: str) -> AsyncIterator[Have]:
     async with opened_pool(folder) as (_, pool):
 
         async def have(number: int) -> None:
-            async with pool.lend(f"t{number}", patience=_PATIENCE, proxy=PAST_THE_GUARD) as lent:
-                await lent.alive(read_page(lent.page, site, number))
+            async with pool.lease(f"t{number}", timeout=_TIMEOUT, proxy=PAST_THE_GUARD) as leased:
+                await leased.call(read_page(leased.page, site, number))
 
         yield have
 
@@ -148,8 +150,8 @@ async def measure_growth(folder: Path, site: str, pages: int) -> Growth:
         async def work() -> None:
             nonlocal had
             for number in todo:
-                async with pool.lend(f"t{number}", patience=120.0, proxy=PAST_THE_GUARD) as lent:
-                    await lent.alive(read_page(lent.page, site, number))
+                async with pool.lease(f"t{number}", timeout=120.0, proxy=PAST_THE_GUARD) as leased:
+                    await leased.call(read_page(leased.page, site, number))
                 had += 1
                 if had % _EVERY == 0:
                     bytes_at[had] = await _everything(lpm)
@@ -163,9 +165,12 @@ async def measure_growth(folder: Path, site: str, pages: int) -> Growth:
 async def _everything(lpm: LocalPersistenceManager) -> int:
     """While pages are open, as it is in life."""
     rows = await lpm.browsers.all()
-    browsers = [one for row in rows if row.pid for one in processes.group_of(row.pid, row.started, row.executable)]
-    others = {pid for row in rows if (pid := row.driver_pid)} | {os.getpid()}
-    return processes.memory([*browsers, *(one for pid in others if (one := processes.find_process(pid)))])
+    browsers = {pid for row in rows if row.pid for pid in processes.members(row.pid)}
+    return processes.memory(browsers | _drivers() | {os.getpid()})
+
+
+def _drivers() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if "run-driver" in processes.command_line(child.pid)}
 
 
 NAME = "browser"

@@ -382,15 +382,8 @@ class BrowserState(Struct, frozen=True, kw_only=True):
     memory_mb: int | None = None
     restarted_at: datetime | None = None
     owner: str = ""
-    """The process that has the pool. With what follows, others find the browser's processes if that one is killed."""
-    boot: str = ""
-    """The boot of the machine, or container, in which the process ids are valid."""
+    """The process that has the pool. With what follows, others find the browser if that one is killed."""
     marker: str = ""
     """Unique text in the browser's command line."""
-    started: str = ""
-    """When `pid` started, as the system reports it."""
-    executable: str = ""
     profile: str = ""
     """The profile folder that Playwright created."""
-    driver_pid: int | None = None
-    driver_started: str = ""

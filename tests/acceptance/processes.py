@@ -37,6 +37,7 @@ class WorkerProcess:
         self._news = asyncio.Condition()
         self.kill = process.kill
         self.send_signal = process.send_signal
+        self.pid = process.pid
 
     @property
     def returncode(self) -> int | None:

@@ -32,7 +32,7 @@ async def test_what_a_script_writes_is_scraped_what_fails_leaves_a_picture_and_w
         check_evidence(tmp_path, found[bad["parcel_id"]])
         await add(tmp_path, [later])
         error, said = await without_browser(tmp_path, county)
-    assert "there is no program /no/chromium" in error
+    assert "no such program: /no/chromium" in error
     assert f"Attention: tasks of qpublic wait for a browser: {error}. What to do: " in said
 
 

@@ -1,4 +1,4 @@
-"""Pools with a real store and real browsers, and a look at what really runs."""
+"""Browser pools with a real store and real browsers, and what really runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pytest
 
 from parcelpost.clock import SystemClock
@@ -21,25 +23,24 @@ from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.base import BrowserOptions
 from parcelpost.scrapers.browser.chromium import ChromiumMissing, find
 from parcelpost.scrapers.browser.pool import BrowserPool
-from parcelpost.scrapers.browser.processes import MARKER_SWITCH, Process
 from parcelpost.storage import LocalPersistenceManager
 
 T = TypeVar("T")
 
-PATIENCE = 120.0
-LOOK_SECONDS = 0.05
-"""Between two looks at what runs: a look at all processes takes a while itself."""
+TIMEOUT = 120.0
+POLL_SECONDS = 0.05
 PAST_THE_GUARD = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
-"""For pages that are to see this machine's sites without the guard's proxy: without one they see nothing."""
-SCRIPT = Path(__file__).with_name("lender.py")
+"""For pages that load from this machine without the guard's proxy: without one they load nothing."""
+SCRIPT = Path(__file__).with_name("leaser.py")
 
 needs_chromium = pytest.mark.skipif(isinstance(find(), ChromiumMissing), reason="Chromium is not installed")
 
 
 class Stage:
-    """A pool on a store, and what both say."""
+    """A pool on a store, and what both report."""
 
     def __init__(self, lpm: LocalPersistenceManager, pool: BrowserPool, events: list[Event]) -> None:
+        self._other_drivers = drivers()
         self.lpm = lpm
         self.pool = pool
         self.events = events
@@ -56,43 +57,49 @@ class Stage:
         rows = await self.rows()
         running = {marker for row in rows for marker in markers(row.marker.split("-")[0])}
         if unknown := running - {row.marker for row in rows}:
-            return f"nobody wrote down {unknown}"
+            return f"{unknown} is not in the table"
         for row in rows:
-            alive = row.pid is not None and processes.is_running(row.pid, row.started)
-            if row.status in ("idle", "busy") and not (alive and row.marker in running):
+            if row.status in ("idle", "busy") and row.marker not in running:
                 return f"{row} does not run"
             if (row.status == "busy") != (row.current_task_id is not None):
                 return f"{row} has the wrong task"
         return ""
 
     async def agrees(self) -> None:
-        """The table and what runs agree, now or in a moment: a death is written down when it is seen."""
-        async with asyncio.timeout(PATIENCE):
+        """The table and what runs agree, now or soon: a crash is written down when it is noticed."""
+        async with asyncio.timeout(TIMEOUT):
             while await self.disagreement():
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def none_left(self) -> None:
-        """No browser is written down, now or in a moment: who waited is told before that is done."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while await self.rows():
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def until(self, is_so: Callable[[BrowserState], bool]) -> BrowserState:
-        """The only browser, once that is true of it."""
-        async with asyncio.timeout(PATIENCE):
+        """Returns the only browser, once that is true of it."""
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 rows = await self.rows()
                 if len(rows) == 1 and is_so(rows[0]):
                     return rows[0]
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
 
-    def told(self, kind: type[T]) -> list[T]:
+    async def use(self, task_id: str = "next") -> None:
+        async with self.pool.lease(task_id, timeout=TIMEOUT) as leased:
+            assert await leased.call(leased.page.evaluate("6 * 7")) == 42
+
+    def drivers(self) -> list[int]:
+        """The pool's own, not those of other tests in this process."""
+        return list(drivers() - self._other_drivers)
+
+    def emitted(self, kind: type[T]) -> list[T]:
         return [event for event in self.events if isinstance(event, kind)]
 
 
 @asynccontextmanager
 async def a_pool(store: Path, **options: Any) -> AsyncIterator[Stage]:
-    """At the end nothing is left of it, in the table or in the system."""
+    """At its end nothing is left of it, in the table or in the system."""
     events: list[Event] = []
     before = drivers()
     async with LocalPersistenceManager.open(store) as lpm:
@@ -111,64 +118,52 @@ async def a_pool(store: Path, **options: Any) -> AsyncIterator[Stage]:
         assert drivers() <= before
 
 
-def drivers() -> set[int]:
-    """Playwright's, of this process."""
-    return {one.pid for one in processes.all_processes() if one.parent == os.getpid() and "run-driver" in line(one)}
+def drivers(parent: int | None = None) -> set[int]:
+    """Playwright's, of a process; None: of this one."""
+    found = psutil.Process(parent or os.getpid()).children()
+    return {child.pid for child in found if "run-driver" in processes.command_line(child.pid)}
 
 
 def markers(token: str) -> set[str]:
-    """Of all browsers that run, of this pool."""
-    found = (
-        re.search(rf"{MARKER_SWITCH}({token}\S*)", line(one))
-        for one in processes.leaders_with(f"{MARKER_SWITCH}{token}")
-    )
+    """Of all browsers that run, of the pool with that token."""
+    pattern = re.compile(rf"{processes.MARKER_SWITCH}({token}\S*)")
+    found = (pattern.search(processes.command_line(pid)) for pid in processes.find_browsers(token))
     return {one[1] for one in found if one}
 
 
-def line(process: Process) -> str:
-    return processes.command_line(process.pid)
-
-
-def group(row: BrowserState) -> list[Process]:
+def members(row: BrowserState) -> list[int]:
     assert row.pid is not None
-    return processes.group_of(row.pid, row.started, row.executable)
+    return processes.members(row.pid)
 
 
-def renderers(row: BrowserState) -> list[Process]:
-    return [one for one in group(row) if "--type=renderer" in line(one)]
+def renderers(row: BrowserState) -> list[int]:
+    return [pid for pid in members(row) if "--type=renderer" in processes.command_line(pid)]
 
 
 def kill(pid: int | None) -> None:
+    """Unless another kill was first."""
     assert pid is not None
-    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
-def kill_if_there(pid: int | None) -> None:
-    try:
-        kill(pid)
-    except ProcessLookupError:
-        return  # another kill was first
-
-
-async def gone(some: Callable[[], list[Process]]) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def gone(some: Callable[[], list[int]]) -> None:
+    async with asyncio.timeout(TIMEOUT):
         while some():
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 @asynccontextmanager
-async def a_lender(store: Path, pages: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[BrowserState]]]:
-    """Another process with a pool that has lent so many pages, and what it wrote down."""
-    import sys
-
+async def a_leaser(store: Path, pages: int) -> AsyncIterator[tuple[asyncio.subprocess.Process, list[BrowserState]]]:
+    """Another process with a pool that has leased so many pages, and its rows."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, str(SCRIPT), str(store), str(pages), stdout=asyncio.subprocess.PIPE
     )
     try:
         assert child.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             owner = (await child.stdout.readline()).decode().strip()
-        assert owner, "the lender has ended"
+        assert owner, "the process has ended"
         async with LocalPersistenceManager.open(store) as lpm:
             yield child, [row for row in await lpm.browsers.all() if row.owner == owner]
     finally:
@@ -178,20 +173,18 @@ async def a_lender(store: Path, pages: int) -> AsyncIterator[tuple[asyncio.subpr
 
 
 @asynccontextmanager
-async def a_stranger(folder: Path) -> AsyncIterator[Process]:
-    """A Chromium of somebody else's, with a marker of its own."""
+async def a_stranger(folder: Path) -> AsyncIterator[int]:
+    """Somebody else's Chromium, with a marker of its own. Yields its process id."""
     found = find()
     assert not isinstance(found, ChromiumMissing)
-    words = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={folder}")
+    switches = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", f"--user-data-dir={folder}")
     child = await asyncio.create_subprocess_exec(
-        *(found.path, *words, f"{MARKER_SWITCH}of-a-stranger", "about:blank"),
+        *(found.path, *switches, f"{processes.MARKER_SWITCH}of-a-stranger", "about:blank"),
         stderr=asyncio.subprocess.DEVNULL,
         start_new_session=True,
     )
-    process = processes.find_process(child.pid)
-    assert process is not None
     try:
-        yield process
+        yield child.pid
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         await child.wait()

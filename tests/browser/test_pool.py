@@ -1,19 +1,36 @@
-"""Lending pages in real browsers."""
+"""Leasing pages in real browsers."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from parcelpost import events
+from parcelpost.clock import ManualClock
 from parcelpost.model import BrowserState
 from parcelpost.scrapers.browser import processes
+from parcelpost.scrapers.browser.base import BrowserOptions
+from parcelpost.scrapers.browser.pool import BrowserSlot, why_retire
 from parcelpost.scrapers.fetch.errors import BrowserUnavailable, HostBusy
-from tests.browser.pools import PAST_THE_GUARD, PATIENCE, a_pool, needs_chromium
+from parcelpost.storage import LocalPersistenceManager
+from tests.browser.pools import (
+    PAST_THE_GUARD,
+    TIMEOUT,
+    a_leaser,
+    a_pool,
+    a_stranger,
+    drivers,
+    gone,
+    kill,
+    members,
+    needs_chromium,
+)
 from tests.storage.factories import claim_one, the_task
 from tests.website import website
 
@@ -25,57 +42,88 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
 
 
-async def test_a_page_is_lent_in_a_fresh_context_and_the_table_says_so(store: Path) -> None:
-    async with a_pool(store) as stage, website() as site:
+async def test_a_page_is_leased_in_a_fresh_context_and_its_browser_retired_after_its_tasks(store: Path) -> None:
+    async with a_pool(store, most=1, tasks_per_browser=3) as stage, website() as site:
         site.page("/", b"<p>hello</p>", Set_Cookie="seen=yes")
         await claim_one(stage.lpm, "t1")
         assert (stage.pool.figures.browsers, stage.pool.opens_in()) == (0, 0.0)
         for number, task_id in enumerate(("t1", "t2", "t3")):
-            async with stage.pool.lend(task_id, patience=PATIENCE, locale="de-DE", proxy=PAST_THE_GUARD) as lent:
-                await lent.alive(lent.page.goto(f"{site.url}/"))
-                assert await lent.alive(lent.page.evaluate("navigator.language")) == "de-DE"
+            leasing = stage.pool.lease(task_id, timeout=TIMEOUT, agent="me/1", locale="de-DE", proxy=PAST_THE_GUARD)
+            async with leasing as leased:
+                await leased.call(leased.page.goto(f"{site.url}/"))
+                assert await leased.call(leased.page.evaluate("navigator.language")) == "de-DE"
                 row = await stage.row()
                 assert (row.status, row.current_task_id, row.tasks_completed) == ("busy", task_id, number)
-                assert row.browser_id == lent.browser_id == 1
+                assert row.browser_id == leased.browser_id == 1
                 assert (await the_task(stage.lpm)).assigned_browser == (1 if task_id == "t1" else None)
-                await stage.agrees()
+                assert await stage.disagreement() == ""
                 assert_nothing_is_enabled_again(row)
-            assert (await stage.row()).status == "idle"
-        assert [asked.headers.get("cookie") for asked in site.asked if asked.path == "/"] == [None] * 3
-        assert (await stage.row()).tasks_completed == 3
-        assert len(stage.told(events.BrowserStarted)) == 1
+        asked = [asked for asked in site.asked if asked.path == "/"]
+        assert [one.headers.get("cookie") for one in asked] == [None] * 3
+        assert re.fullmatch(r"Mozilla.* Chrome/.* me/1", asked[0].headers["user-agent"].replace("Headless", ""))
+        row = await stage.until(lambda row: row.launches == 2 and row.status == "idle")
+        assert (row.browser_id, row.tasks_completed) == (1, 3)
+        assert row.restarted_at is not None
+        assert [event.reason for event in stage.emitted(events.BrowserRetired)] == ["it has done 3 tasks"]
+        assert stage.pool.figures.restarts == 1
 
 
 def assert_nothing_is_enabled_again(row: BrowserState) -> None:
-    """Of what Playwright disables: Chromium takes only the last of several lists."""
+    """Of what Playwright disables: Chromium reads only the last of several lists."""
     lists = re.findall(r"--disable-features=(\S+)", processes.command_line(row.pid or 0))
     assert set(lists[0].split(",")) <= set(lists[-1].split(","))
 
 
-async def test_the_pool_grows_with_demand_and_shrinks_when_nobody_needs_it(store: Path) -> None:
-    async with a_pool(store, most=2, idle_seconds=0.5) as stage:
+def test_a_browser_is_retired_for_its_tasks_its_age_or_its_memory() -> None:
+    clock = ManualClock()
+    options = BrowserOptions(tasks_per_browser=3, max_age_seconds=60.0, max_browser_bytes=100 * 1024**2)
+    slot = BrowserSlot(None, "me", clock)  # type: ignore[arg-type]
+    slot.tasks, slot.memory = 2, 100 * 1024**2
+    slot.started_at = clock.monotonic()
+    clock.advance(60.0)
+    assert why_retire(slot, options, clock) == ""
+    slot.memory += 1
+    assert why_retire(slot, options, clock) == "it uses 100 MiB of memory"
+    clock.advance(1.0)
+    assert why_retire(slot, options, clock) == "it is older than 60 s"
+    slot.tasks = 3
+    assert why_retire(slot, options, clock) == "it has done 3 tasks"
+
+
+async def test_the_pool_grows_with_demand_and_shrinks_when_fewer_are_safe_or_nobody_needs_them(store: Path) -> None:
+    async with a_pool(store, most=2, idle_seconds=TIMEOUT) as stage:
         async with AsyncExitStack() as stack:
             for number in (1, 2):
-                await stack.enter_async_context(stage.pool.lend(f"t{number}", patience=PATIENCE))
+                await stack.enter_async_context(stage.pool.lease(f"t{number}", timeout=TIMEOUT))
             assert [row.browser_id for row in await stage.rows()] == [1, 2]
             assert stage.pool.opens_in() > 0
             with pytest.raises(HostBusy, match="2 of 2 browsers are busy"):
-                await stack.enter_async_context(stage.pool.lend("t3", patience=0.0))
+                await stack.enter_async_context(stage.pool.lease("t3", timeout=0.0))
             await stage.agrees()
+            stage.pool.allow(1)
+            assert len(await stage.rows()) == 2, "not under a task"
+        await stage.until(lambda row: row.status == "idle")
+        stage.pool.allow(0)
         await stage.none_left()
-        assert stage.pool.figures.browsers == 0
-        assert {event.reason for event in stage.told(events.BrowserRetired)} == {"nobody needed it"}
+        with pytest.raises(BrowserUnavailable, match="no memory for a browser"):
+            await stage.use()
+        assert stage.pool.opens_in() > 0
+        assert {event.reason for event in stage.emitted(events.BrowserRetired)} == {"fewer are safe now"}
+    async with a_pool(store, idle_seconds=0.1) as stage:
+        await stage.use()
+        await stage.none_left()
+        assert {event.reason for event in stage.emitted(events.BrowserRetired)} == {"nobody needed it"}
 
 
 async def test_who_waits_longest_is_served_first(store: Path) -> None:
     served: list[int] = []
 
     async def want(number: int) -> None:
-        async with stage.pool.lend(f"t{number}", patience=PATIENCE):
+        async with stage.pool.lease(f"t{number}", timeout=TIMEOUT):
             served.append(number)
 
     async with a_pool(store, most=1) as stage:
-        async with stage.pool.lend("first", patience=PATIENCE):
+        async with stage.pool.lease("first", timeout=TIMEOUT):
             waiting = [asyncio.create_task(want(number)) for number in range(3)]
             while stage.pool.figures.waiting < 3:
                 await asyncio.sleep(0)
@@ -84,52 +132,73 @@ async def test_who_waits_longest_is_served_first(store: Path) -> None:
         assert served == [0, 2]
 
 
-async def test_a_browser_is_retired_after_its_tasks_and_its_place_stays(store: Path) -> None:
-    async with a_pool(store, most=1, tasks_per_browser=2) as stage:
-        for number in range(4):
-            async with stage.pool.lend(f"t{number}", patience=PATIENCE):
-                pass
-        row = await stage.until(lambda row: row.launches == 3 and row.status == "idle")
-        assert (row.browser_id, row.tasks_completed) == (1, 4)
-        assert row.restarted_at is not None
-        assert [event.reason for event in stage.told(events.BrowserRetired)] == ["it has done 2 tasks"] * 2
-        assert stage.pool.figures.restarts == 2
-
-
 async def test_a_browser_that_grew_too_large_is_retired_but_not_under_a_task(store: Path) -> None:
     async with a_pool(store, most=1, max_browser_bytes=1024, idle_seconds=1.0) as stage:
-        async with stage.pool.lend("t1", patience=PATIENCE) as lent:
+        async with stage.pool.lease("t1", timeout=TIMEOUT) as leased:
             row = await stage.until(lambda row: bool(row.memory_mb))
             assert row.status == "busy"
             assert stage.pool.figures.pss_per_browser == stage.pool.figures.pss_bytes > 50 * 1024**2
-            assert await lent.alive(lent.page.evaluate("1 + 1")) == 2
-        await stage.until(lambda row: row.launches > 1)
-        assert "MiB of memory" in stage.told(events.BrowserRetired)[0].reason
+            assert await leased.call(leased.page.evaluate("1 + 1")) == 2
+        async with asyncio.timeout(TIMEOUT):
+            while not (retired := stage.emitted(events.BrowserRetired)):
+                await asyncio.sleep(0.01)
+        assert "MiB of memory" in retired[0].reason
 
 
-async def test_no_more_browsers_run_than_are_safe(store: Path) -> None:
-    async with a_pool(store, most=2) as stage:
-        async with AsyncExitStack() as stack:
-            for number in (1, 2):
-                await stack.enter_async_context(stage.pool.lend(f"t{number}", patience=PATIENCE))
-            stage.pool.allow(1)
-            assert len(await stage.rows()) == 2
-        await stage.until(lambda row: row.status == "idle")
-        stage.pool.allow(0)
-        await stage.none_left()
-        with pytest.raises(BrowserUnavailable, match="no memory for a browser"):
-            async with stage.pool.lend("t3"):
-                pass
-        assert stage.pool.opens_in() > 0
-
-
-async def test_a_chromium_that_cannot_start_is_told_with_its_reason_and_tried_again_later(store: Path) -> None:
+async def test_a_chromium_that_cannot_start_is_reported_with_its_reason_and_tried_again_later(store: Path) -> None:
     async with a_pool(store, executable="false") as stage:
         for _ in range(2):
             with pytest.raises(BrowserUnavailable, match="starting Chromium failed") as caught:
-                async with stage.pool.lend("t1", patience=PATIENCE):
-                    pass
+                await stage.use()
             assert caught.value.after_seconds > 0
         assert "starting Chromium failed" in stage.pool.figures.problem
-        assert len(stage.told(events.BrowsersUnavailable)) == 1
+        assert len(stage.emitted(events.BrowsersUnavailable)) == 1
         await stage.none_left()
+
+
+async def test_a_browser_that_dies_before_it_was_used_is_not_started_again_at_once(store: Path) -> None:
+    async with a_pool(store, most=1) as stage:
+        with pytest.raises(HostBusy):
+            async with stage.pool.lease("t1", timeout=0.0):
+                pass
+        kill((await stage.until(lambda row: row.status == "idle")).pid)
+        await stage.none_left()
+        assert stage.pool.opens_in() > 0.0
+        assert [event.reason for event in stage.emitted(events.BrowsersUnavailable)] == ["the browser died"]
+
+
+@pytest.mark.timeout(300)
+async def test_the_next_start_ends_what_killed_workers_left_and_nothing_else(store: Path, tmp_path: Path) -> None:
+    async with (
+        a_stranger(tmp_path / "strange") as stranger,
+        a_leaser(store, 1) as (_, peers),
+        a_leaser(store, 1) as (killed, left),
+    ):
+        (driver,) = drivers(killed.pid)
+        killed.send_signal(signal.SIGSTOP)  # or it would clean up after its driver
+        for row in left:
+            os.kill(row.pid or 0, signal.SIGSTOP)  # or it may end by itself when its driver does
+        kill(driver)
+        killed.kill()
+        await killed.wait()
+        async with a_pool(store) as stage:
+            assert [pid for row in left for pid in members(row)] == []
+            assert [row.browser_id for row in left if Path(row.profile).exists()] == []
+            assert [row.marker for row in await stage.lpm.browsers.all()] == [peers[0].marker]
+            (removed,) = stage.emitted(events.BrowserOrphansRemoved)
+            assert removed.owner == left[0].owner
+            assert removed.processes > 2
+        assert len(members(peers[0])) > 1
+        assert processes.is_running(stranger)
+    await gone(lambda: members(peers[0]))
+
+
+async def test_the_driver_of_a_killed_worker_ends_by_itself(store: Path) -> None:
+    async with a_leaser(store, 1) as (killed, left):
+        found = drivers(killed.pid)
+        assert len(found) == 1
+        killed.kill()
+        await killed.wait()
+        await gone(lambda: [pid for pid in found if processes.is_running(pid)])
+    async with LocalPersistenceManager.open(store) as lpm:
+        assert [row.marker for row in await lpm.browsers.orphans()] == [row.marker for row in left]

@@ -22,7 +22,7 @@ from parcelpost.simulator.parcels import World
 from parcelpost.simulator.server import CountyServer, serving
 from parcelpost.simulator.sites import SITES
 from parcelpost.storage import LocalPersistenceManager
-from tests.browser.lending import Renders, rendering
+from tests.browser.leasing import Renders, rendering
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("rendering")]
 
@@ -76,10 +76,10 @@ async def test_a_site_whose_pages_are_written_by_scripts_gives_the_same_records(
 ) -> None:
     async with a_county(guarded, platform, tmp_path) as county:
         plain = facts(await county.scrape(7))
-        assert county.renders.lending.ended_with == [], "plain first"
+        assert county.renders.leasing.count == 0, "plain first"
         county.faults.set("script", 1.0)
         assert facts(await county.scrape(8))["parcel_id"] == WORLD.at(8).parcel_id
-        assert county.renders.lending.ended_with != []
+        assert county.renders.leasing.count == 1
         before = county.requests
         assert facts(await county.scrape(8))["parcel_id"] == WORLD.at(8).parcel_id
         assert county.requests == before, "a page that is fresh is not asked for again"
@@ -104,10 +104,10 @@ async def test_where_all_browsers_are_busy_the_task_waits_and_its_site_is_passed
         availability = county.renders.fetcher.availability
         assert isinstance(await county.scrape(1), Done)
         county.faults.set("script", 1.0)
-        county.renders.lending.failure = HostBusy("4 of 4 browsers are busy", 3.0)
+        county.renders.leasing.failure = HostBusy("4 of 4 browsers are busy", 3.0)
         assert await county.scrape(2) == Busy("4 of 4 browsers are busy", 3.0)
         assert availability.closed().sites == frozenset()
-        county.renders.lending.closed_for = 3.0
+        county.renders.leasing.closed_for = 3.0
         assert {site.county for site in availability.closed().sites} == {WORLD.county}
         assert availability.closed().opens_in == [3.0]
         county.faults.set("script", 0.0)
@@ -133,8 +133,8 @@ async def _accept(county: County, file: Path) -> None:
     """As a person does it in a window."""
     page_of = SITES[county.platform].address.replace("{parcel}", "1")
     past = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
-    async with county.renders.lending.lend("", proxy=past) as lent:
-        await lent.page.goto(f"{county.address}/{county.platform}{page_of}")
-        await lent.page.click("#accept")
-        await lent.page.wait_for_url(f"**{page_of.partition('?')[0]}*")
-        await lent.context.storage_state(path=file)
+    async with county.renders.leasing.lease("", proxy=past) as leased:
+        await leased.page.goto(f"{county.address}/{county.platform}{page_of}")
+        await leased.page.click("#accept")
+        await leased.page.wait_for_url(f"**{page_of.partition('?')[0]}*")
+        await leased.context.storage_state(path=file)

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 
 from parcelpost.model import BrowserState
-from parcelpost.scrapers.browser import processes
-from parcelpost.scrapers.browser.processes import MARKER_SWITCH
 from parcelpost.simulator.parcels import World
 from parcelpost.storage.lpm import LocalPersistenceManager
 from tests.acceptance.counties import STANDALONE, add, data, is_worked_off, results, simulated
 from tests.acceptance.processes import WorkerProcess, eventually, worker
-from tests.browser.pools import kill_if_there, needs_chromium, renderers
+from tests.browser.pools import drivers, kill, markers, needs_chromium, renderers
 from tests.lengths import short_and_long
 from tests.simulator import facts
 from tests.simulator.asking import wrong
 
 pytestmark = needs_chromium
 
-KILL_EVERY = 10
+KILL_EVERY = 6
 """Tasks that end between two kills."""
 SETTINGS = {"browser.most": "2", "executor.slots": "3", "browser.idle_seconds": "600"}
 
@@ -30,8 +28,9 @@ SETTINGS = {"browser.most": "2", "executor.slots": "3", "browser.idle_seconds": 
 class Watched:
     """The worker's browsers: what its store says of them, and what really runs."""
 
-    def __init__(self, lpm: LocalPersistenceManager) -> None:
+    def __init__(self, lpm: LocalPersistenceManager, worker: int) -> None:
         self._lpm = lpm
+        self._worker = worker
         self.tokens: set[str] = set()
         """All pools whose browsers were ever seen, by what their markers begin with."""
 
@@ -42,13 +41,7 @@ class Watched:
 
     def running(self) -> set[str]:
         """The markers of all browsers that run."""
-        return {
-            word.removeprefix(MARKER_SWITCH)
-            for token in self.tokens
-            for one in processes.leaders_with(f"{MARKER_SWITCH}{token}")
-            for word in processes.command_line(one.pid).split()
-            if word.startswith(MARKER_SWITCH)
-        }
+        return {marker for token in self.tokens for marker in markers(token)}
 
     async def agree(self) -> bool:
         rows = await self.rows()
@@ -63,11 +56,11 @@ class Watched:
         row = chance.choice(found)
         match chance.choice(["browser", "browser", "renderer", "renderer", "driver"]):
             case "renderer" if pages := renderers(row):
-                kill_if_there(chance.choice(pages).pid)
-            case "driver":
-                kill_if_there(row.driver_pid)
+                kill(chance.choice(pages))
+            case "driver" if found_drivers := drivers(self._worker):
+                kill(found_drivers.pop())
             case _:
-                kill_if_there(row.pid)
+                kill(row.pid)
 
 
 async def _under_fire(running: WorkerProcess, lpm: LocalPersistenceManager, watched: Watched) -> int:
@@ -84,7 +77,7 @@ async def _under_fire(running: WorkerProcess, lpm: LocalPersistenceManager, watc
 
 
 @pytest.mark.timeout(600)
-@short_and_long("tasks", (40,), (200,))
+@short_and_long("tasks", (24,), (200,))
 async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Path, tasks: int) -> None:
     world = World(seed=1, county="invented", size=tasks)
     asked = ("--platform", "grizzly_gis", "--parcels", str(tasks), "--fault", "script=1")
@@ -94,7 +87,7 @@ async def test_every_task_ends_with_its_result_and_nothing_is_left(tmp_path: Pat
             LocalPersistenceManager.open(tmp_path / "store.db") as lpm,
             worker(*STANDALONE, "--until-empty", folder=tmp_path, settings={**county.settings, **SETTINGS}) as running,
         ):
-            watched = Watched(lpm)
+            watched = Watched(lpm, running.pid)
             kills = await asyncio.wait_for(_under_fire(running, lpm, watched), 500)
             assert await running.ended() == 0
             assert await watched.rows() == []

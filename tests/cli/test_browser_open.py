@@ -24,7 +24,7 @@ from tests.website import Asked, Reply, website
 pytestmark = pytest.mark.skipif(isinstance(chromium.find(), ChromiumMissing), reason="Chromium is not installed")
 
 TERMS = b"<title>Terms</title><script>localStorage.setItem('seen', (localStorage.getItem('seen') || '') + 'x')</script>"
-PATIENCE = 60
+PATIENCE = 120
 
 
 def test_the_doctor_loads_a_page(tmp_path: Path, run: Run) -> None:

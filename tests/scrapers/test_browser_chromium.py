@@ -57,7 +57,7 @@ def test_the_named_one_goes_first_then_playwrights_newest_then_the_systems(tmp_p
 def test_a_name_that_is_no_program_is_told() -> None:
     found = chromium.find(BrowserOptions(executable="/no/such/chromium"))
     assert isinstance(found, ChromiumMissing)
-    assert found.reason == "there is no program /no/such/chromium"
+    assert found.reason == "no such program: /no/such/chromium"
 
 
 async def test_the_version_is_what_the_program_says(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_sandbox_is_as_the_settings_say_and_root_has_none(tmp_path: Path) ->
     path = program(tmp_path / "bin" / "chromium")
     assert chromium.sandbox(BrowserOptions(sandbox="on"), path).is_on
     off = chromium.sandbox(BrowserOptions(sandbox="off"), path)
-    assert (off.is_on, off.reason) == (False, "the settings say so")
+    assert (off.is_on, off.reason) == (False, "browser.sandbox is off")
     by_itself = chromium.sandbox(BrowserOptions(), path)
     assert by_itself.is_on != bool(by_itself.reason)
     if os.geteuid() == 0:
@@ -90,7 +90,7 @@ async def test_without_playwright_the_pool_says_what_to_install(
                 with pytest.raises(
                     BrowserUnavailable, match=r"Playwright is not installed .*'\.\[browser\]'"
                 ) as caught:
-                    async with pool.lend("t1"):
+                    async with pool.lease("t1"):
                         pass
                 assert caught.value.after_seconds > 30
             assert "Playwright is not installed" in pool.figures.problem
@@ -106,7 +106,7 @@ async def test_a_pool_of_none_starts_none(tmp_path: Path) -> None:
         )
         async with opened as pool:
             with pytest.raises(BrowserUnavailable, match=r"browser\.most is 0"):
-                async with pool.lend("t1"):
+                async with pool.lease("t1"):
                     pass
             assert pool.figures.problem == "browser.most is 0"
 

@@ -10,8 +10,9 @@ import pytest
 
 from parcelpost.errors import InvalidSettings
 from parcelpost.model import Page, Site
+from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.base import BlockedKind, Fill
-from parcelpost.scrapers.browser.navigation import Navigation, PageLog, is_blocked, is_tracker
+from parcelpost.scrapers.browser.page import Navigation, PageLog, is_blocked, is_tracker
 from parcelpost.scrapers.browser.profiles import CookieJars, is_profile_name, load_profile
 from parcelpost.scrapers.browser.rendering import RenderRequest
 from parcelpost.scrapers.counties import parse_counties
@@ -75,13 +76,14 @@ def test_a_log_is_short_whatever_a_page_says() -> None:
     assert len(text) < 200_000
     assert "console: 1 x" in text
     assert "console: 9999 x" in text
-    assert "(9700 lines left out)" in text
+    assert "(9700 lines omitted)" in text
 
 
 def test_given_secrets_are_taken_out_wherever_they_stand() -> None:
     log = PageLog()
+    log.secrets += ["s3cretvalue", "ok", ""]
     log.add("console", "it is s3cretvalue, and ok")
-    assert log.text(["s3cretvalue", "ok", ""]) == "console: it is ***, and ok\n"
+    assert log.text() == "console: it is ***, and ok\n"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "a.json", "-a", "a\n", "ä", "a" * 65])
@@ -158,8 +160,8 @@ def test_a_shell_is_known_by_its_scripts_and_by_saying_nothing(body: bytes, shel
     assert is_shell(Page(body=body, content_type=HTML)) == shell
 
 
-def test_a_course_ends_where_it_leads_astray() -> None:
-    def course() -> Navigation:
+def test_a_navigation_ends_where_it_leads_astray() -> None:
+    def navigation() -> Navigation:
         allows = lambda url: "private" not in url.path  # noqa: E731 - short
         return Navigation(httpx2.URL("https://c.example.org/a"), Guard(), allows, 3)
 
@@ -169,31 +171,59 @@ def test_a_course_ends_where_it_leads_astray() -> None:
         ("http://10.0.0.1/", CannotFetch),
         ("https://c.example.org/SessionExpired", RetryLater),
     ):
-        one = course()
-        one.leads_to("https://c.example.org/a")
-        one.answered(200, {})
-        one.leads_to(place)
+        one = navigation()
+        one.request("https://c.example.org/a")
+        one.respond(200, {})
+        one.request(place)
         assert isinstance(one.failure, failure)
         assert one.is_over
-    one = course()
+    one = navigation()
     for number in range(4):
-        one.leads_to(f"https://c.example.org/{number}")
+        one.request(f"https://c.example.org/{number}")
     assert isinstance(one.failure, RetryLater)
 
 
 def test_what_is_of_a_page_s_site() -> None:
     one = Navigation(httpx2.URL("https://www.county.example.org/a"), Guard(), lambda _: True, 3)
-    assert one.is_of_the_site("https://www.county.example.org:8443/b")
-    assert one.is_of_the_site("https://maps.county.example.org/")
-    assert not one.is_of_the_site("https://elsewhere.example.org/")
-    assert not one.is_of_the_site("data:text/html,x")
+    assert one.is_same_site("https://www.county.example.org:8443/b")
+    assert one.is_same_site("https://maps.county.example.org/")
+    assert not one.is_same_site("https://elsewhere.example.org/")
+    assert not one.is_same_site("data:text/html,x")
 
 
 def test_after_an_error_nothing_counts() -> None:
     one = Navigation(httpx2.URL("https://c.example.org/a"), Guard(), lambda _: True, 3)
-    one.leads_to("https://c.example.org/a")
-    assert one.is_on_its_way("https://c.example.org/a#part")
-    assert not one.is_on_its_way("https://c.example.org/file")
-    one.answered(403, {"x": "1"})
-    one.answered(200, {})
+    one.request("https://c.example.org/a")
+    assert one.is_expected("https://c.example.org/a#part")
+    assert not one.is_expected("https://c.example.org/file")
+    one.respond(403, {"x": "1"})
+    one.respond(200, {})
     assert (one.status, one.headers, one.is_over) == (403, {"x": "1"}, True)
+
+
+def a_profile(tmp_path: Path, name: str, link: Path) -> Path:
+    profile = tmp_path / name
+    profile.mkdir()
+    (profile / "SingletonSocket").symlink_to(link / "SingletonSocket")
+    return profile
+
+
+def test_the_profile_and_chromiums_own_folder_are_removed(tmp_path: Path) -> None:
+    sockets = tmp_path / "org.chromium.Chromium.abc123"
+    sockets.mkdir()
+    profile = a_profile(tmp_path, "playwright_chromiumdev_profile-abc", sockets)
+    assert processes.profile_folders(str(profile)) == [profile, sockets]
+    processes.remove_folders(processes.profile_folders(str(profile)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nobody_elses_folder_is_meant(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    assert processes.profile_folders("") == []
+    assert processes.profile_folders(str(a_profile(tmp_path, "chromium", mine))) == []
+    link = tmp_path / "playwright_chromiumdev_profile-link"
+    link.symlink_to(mine)
+    assert processes.profile_folders(str(link)) == []
+    profile = a_profile(tmp_path, "playwright_chromiumdev_profile-abc", mine)
+    assert processes.profile_folders(str(profile)) == [profile]

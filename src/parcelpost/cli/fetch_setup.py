@@ -21,6 +21,9 @@ from parcelpost.settings import Settings
 from parcelpost.settings.secrets import PROXY_LOGIN_VARIABLE
 from parcelpost.storage.lpm import LocalPersistenceManager
 
+_START_SECONDS = 60.0
+"""A command with one task waits for a browser to start, on a busy machine too."""
+
 
 def fetch_options(settings: Settings, environment: Mapping[str, str]) -> FetchOptions:
     fetch = settings.fetch
@@ -52,7 +55,7 @@ async def browser_pool(
     async with BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=clock, emit=emit) as pool:
         yield (
             pool,
-            RenderContext(lender=pool, options=options, profiles=profiles_folder(lpm.path), artifacts=lpm.artifacts),
+            RenderContext(pool=pool, options=options, profiles=profiles_folder(lpm.path), artifacts=lpm.artifacts),
         )
 
 
@@ -60,12 +63,13 @@ async def browser_pool(
 async def browser_pool_without_store(settings: Settings, clock: Clock, emit: Emit) -> AsyncIterator[RenderContext]:
     """For a command that ends soon. Profiles are those of the store that the settings name."""
     options = browser_options(settings)
-    async with BrowserPool.open(options, _NullBrowserLedger(), owner="", clock=clock, emit=emit) as pool:
-        yield RenderContext(lender=pool, options=options, profiles=profiles_folder(Path(settings.storage.path)))
+    async with BrowserPool.open(options, _NullBrowserStore(), owner="", clock=clock, emit=emit) as pool:
+        profiles = profiles_folder(Path(settings.storage.path))
+        yield RenderContext(pool=pool, options=options, profiles=profiles, lease_seconds=_START_SECONDS)
 
 
-class _NullBrowserLedger:
-    """A BrowserLedger that nobody reads."""
+class _NullBrowserStore:
+    """A BrowserStore that forgets everything."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -82,10 +86,7 @@ class _NullBrowserLedger:
     async def orphans(self) -> list[BrowserState]:
         return []
 
-    async def remove(self, browser_id: int) -> bool:
-        return True
-
-    async def reap(self, state: BrowserState) -> bool:
+    async def remove(self, state: BrowserState) -> bool:
         return True
 
     async def assign(self, task_id: str, browser_id: int | None) -> None:

@@ -40,12 +40,9 @@ class Browsers:
         """Returns the browsers of crashed processes."""
         return [state for state in await self.all() if not locks.is_alive(self._live, state.owner)]
 
-    async def remove(self, browser_id: int) -> bool:
-        return await self._db.write_lossy(_remove, browser_id)
-
-    async def reap(self, state: BrowserState) -> bool:
-        """Deletes the state of a crashed process's browser, unless another one has taken its id since."""
-        return await self._db.write_lossy(_reap, state.browser_id, state.owner, state.marker)
+    async def remove(self, state: BrowserState) -> bool:
+        """Deletes the state of a browser, unless another one has taken its id since."""
+        return await self._db.write_lossy(_remove, state.browser_id, state.owner, state.marker)
 
     async def assign(self, task_id: str, browser_id: int | None) -> None:
         """Records which browser works on a task, if the task is still processing."""
@@ -84,11 +81,7 @@ def _state(row: tuple[Any, ...]) -> BrowserState:
     )
 
 
-def _remove(db: sqlite3.Connection, browser_id: int) -> bool:
-    return db.execute("DELETE FROM browser_pool_state WHERE browser_id = ?", (browser_id,)).rowcount == 1
-
-
-def _reap(db: sqlite3.Connection, browser_id: int, owner_id: str, marker: str) -> bool:
+def _remove(db: sqlite3.Connection, browser_id: int, owner_id: str, marker: str) -> bool:
     delete = "DELETE FROM browser_pool_state WHERE browser_id = ? AND owner = ? AND marker = ?"
     return db.execute(delete, (browser_id, owner_id, marker)).rowcount == 1
 

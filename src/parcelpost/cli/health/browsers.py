@@ -21,7 +21,7 @@ from parcelpost.cli.output import count, size
 from parcelpost.cli.progress import Meter
 from parcelpost.errors import StoreError
 from parcelpost.scrapers.browser import chromium
-from parcelpost.scrapers.browser.browser import BrowserCallFailed, LaunchOptions, PlaywrightDriver, bounded_call, launch
+from parcelpost.scrapers.browser.browser import BrowserCallFailed, PlaywrightDriver, bounded_call, launch
 from parcelpost.scrapers.browser.chromium import ChromiumFound, ChromiumMissing, SandboxCheck
 from parcelpost.settings import Settings
 from parcelpost.worker.resources import UNMEASURED_BROWSER_BYTES, fullest, memories, safe_browsers
@@ -223,16 +223,16 @@ async def diagnose_browser(store: StoreContext) -> BrowserDiagnosis:
 
 
 async def _try_browser(found: ChromiumFound, sandbox: SandboxCheck) -> _Trial:
-    """As a worker would. Raises NotDone, and leaves nothing behind."""
+    """As a worker would. Raises BrowserCallFailed, and leaves nothing behind."""
     began = CLOCK.monotonic()
     driver = await PlaywrightDriver.start(CLOCK)
     try:
-        how = LaunchOptions(executable=found.path, marker=f"doctor-{secrets.token_hex(8)}", sandbox=sandbox.is_on)
-        browser = await launch(driver, how, CLOCK)
+        marker = f"doctor-{secrets.token_hex(8)}"
+        browser = await launch(driver, found.path, marker, sandbox=sandbox.is_on, clock=CLOCK)
         try:
-            _, page = await browser.fresh_page()
-            await bounded_call(page.goto(_PAGE), _PAGE_SECONDS, "loading a page", browser.over)
-            title = await bounded_call(page.title(), _PAGE_SECONDS, "reading a page", browser.over)
+            _, page = await browser.new_page()
+            await bounded_call(page.goto(_PAGE), _PAGE_SECONDS, "loading a page", browser.ended)
+            title = await bounded_call(page.title(), _PAGE_SECONDS, "reading a page", browser.ended)
             if title != _TITLE:
                 raise BrowserCallFailed(f"a page has the title {title!a:.80}, not {_TITLE}")
             return _Trial(seconds=CLOCK.monotonic() - began, memory_bytes=browser.memory())

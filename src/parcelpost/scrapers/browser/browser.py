@@ -1,21 +1,18 @@
-"""One running Chromium, Playwright's driver behind it, and calls to both that always end in time."""
+"""One running Chromium, the Playwright driver behind it, and calls to both that always end in time."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+import psutil
 
 from parcelpost.clock import Clock
 from parcelpost.scrapers.browser import processes
 from parcelpost.scrapers.browser.chromium import SWITCHES, has_home
-from parcelpost.scrapers.browser.processes import MARKER_SWITCH, MarkedProcesses, Process, ProcessWatch
 from parcelpost.scrapers.fetch.errors import BrowserCrashed
 
 if TYPE_CHECKING:
@@ -24,291 +21,229 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LONGEST_REASON = 300
+_START_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
+_PAGE_SECONDS = 30.0
+_CLOSE_SECONDS = 5.0
+_POLL_SECONDS = 0.2
+_MAX_REASON_CHARS = 300
+_PAGE_CRASHED = re.compile(r"(Target|Page) crashed")
+_LOST = re.compile(r"has been closed|Connection closed")
 
 
 class BrowserCallFailed(Exception):
-    """A call of Playwright failed, took too long, or lost what it was made to."""
+    """A call to Playwright failed, took too long, or lost its browser."""
 
-    def __init__(self, reason: str, hint: str = "", *, is_late: bool = False) -> None:
+    def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
         self.hint = hint
-        """What a person can do, where it is known."""
-        self.is_late = is_late
+        """What the operator can do, if known."""
 
 
-async def bounded_call(work: Awaitable[T], seconds: float, what: str, over: asyncio.Future[str]) -> T:
-    """What it brings. Raises NotDone when it fails in any way, after `seconds`, or as soon as `over` says why."""
+async def bounded_call(work: Awaitable[T], seconds: float, action: str, ended: asyncio.Future[str] | None = None) -> T:
+    """Raises BrowserCallFailed when the call fails, after `seconds`, or as soon as `ended` has a reason."""
     task = asyncio.ensure_future(work)
-    either: set[asyncio.Future[Any]] = {task, over}
+    futures: set[asyncio.Future[Any]] = {task} if ended is None else {task, ended}
     try:
-        await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         if not task.done():
             abandon(task)
     if not task.done():
-        if over.done():
-            raise BrowserCallFailed(over.result())
-        raise BrowserCallFailed(f"{what} took longer than {seconds:g} s", is_late=True)
+        if ended is not None and ended.done():
+            raise BrowserCallFailed(ended.result())
+        raise BrowserCallFailed(f"{action} took longer than {seconds:g} s")
     if task.cancelled():
-        raise BrowserCallFailed(f"{what} was broken off")
+        raise BrowserCallFailed(f"{action} was cancelled")
     if error := task.exception():
-        raise BrowserCallFailed(f"{what} failed: {first_line(error)}") from error
+        raise BrowserCallFailed(f"{action} failed: {first_line(error)}") from error
     return task.result()
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more, and nobody wants its error."""
+    """Cancels it and ignores its error."""
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     task.cancel()
 
 
 def first_line(error: BaseException) -> str:
     text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:_LONGEST_REASON]
-
-
-_START_SECONDS = 60.0
-_STOP_SECONDS = 5.0
-_DRIVER_ARGUMENT = "run-driver"
+    return text.splitlines()[0][:_MAX_REASON_CHARS]
 
 
 class PlaywrightDriver:
-    """Started with `Driver.start`. When it dies its browsers run on and look connected: `died` says it at once."""
+    """The Node.js process that talks to browsers. When it dies, its browsers may run on and look connected."""
 
-    def __init__(self, playwright: Playwright, process: Process, clock: Clock) -> None:
+    def __init__(self, playwright: Playwright, pid: int, clock: Clock) -> None:
         self.playwright = playwright
-        self.process = process
+        self.pid = pid
         self.died: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why, once it has."""
-        self._watch = ProcessWatch(process, self._is_dead, clock)
+        """Has the reason once it has died."""
+        self._clock = clock
+        self._watch = asyncio.get_running_loop().create_task(self._watch_process())
 
     @classmethod
     async def start(cls, clock: Clock) -> PlaywrightDriver:
-        """Raises NotDone."""
+        """Raises BrowserCallFailed."""
         from playwright.async_api import async_playwright
 
         if not has_home():
             raise BrowserCallFailed("Playwright needs a home folder, and this user has none", "set HOME to any folder")
-        before = _drivers()
+        before = _driver_pids()
         manager = async_playwright()
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         try:
-            playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver", never)
-            silence_driver_errors(manager)
-            process = next((one for pid, one in _drivers().items() if pid not in before), None)
+            playwright = await bounded_call(manager.start(), _START_SECONDS, "starting Playwright's driver")
         except BaseException:
-            processes.kill(process for pid, process in _drivers().items() if pid not in before)
+            for pid in _driver_pids() - before:
+                _kill(pid)
             raise
-        if process is None:
-            raise BrowserCallFailed("Playwright's driver was gone as soon as it had started")
-        return cls(playwright, process, clock)
+        silence_driver_errors(manager)
+        started = _driver_pids() - before
+        if not started:
+            raise BrowserCallFailed("Playwright's driver exited as soon as it had started")
+        return cls(playwright, started.pop(), clock)
 
     @property
     def is_running(self) -> bool:
-        """Asked of the system, which knows before we have heard of it."""
-        return not self.died.done() and processes.is_running(self.process.pid, self.process.started)
+        return not self.died.done() and processes.is_running(self.pid)
 
     async def stop(self) -> None:
-        """Leaves no process, whatever state it is in."""
-        self._watch.stop()
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Leaves no process behind."""
+        self._watch.cancel()
         try:
-            with suppress(BrowserCallFailed):  # it is killed
-                await bounded_call(self.playwright.stop(), _STOP_SECONDS, "stopping Playwright's driver", never)
+            with suppress(BrowserCallFailed):
+                await bounded_call(self.playwright.stop(), _CLOSE_SECONDS, "stopping Playwright's driver")
         finally:
-            self.kill()
+            _kill(self.pid)
 
-    def kill(self) -> None:
-        if processes.is_running(self.process.pid, self.process.started):
-            processes.kill([self.process])
-
-    def _is_dead(self) -> None:
-        if not self.died.done():
-            self.died.set_result("Playwright's driver died")
+    async def _watch_process(self) -> None:
+        while processes.is_running(self.pid):
+            await self._clock.sleep(_POLL_SECONDS)
+        self.died.set_result("Playwright's driver died")
 
 
-def is_driver(process: Process) -> bool:
-    return _DRIVER_ARGUMENT in processes.command_line(process.pid)
+def _driver_pids() -> set[int]:
+    """Playwright does not tell which child process is its driver."""
+    return {child.pid for child in psutil.Process().children() if "run-driver" in processes.command_line(child.pid)}
 
 
-def _drivers() -> dict[int, Process]:
-    """Of this process: Playwright does not tell which is its own."""
-    children = (one for one in processes.all_processes() if one.parent == os.getpid())
-    return {one.pid: one for one in children if is_driver(one)}
+def _kill(pid: int) -> None:
+    with suppress(psutil.Error):
+        psutil.Process(pid).kill()
 
 
 def silence_driver_errors(manager: Any) -> None:
-    """Playwright leaves the error of a dead driver in a future that nobody asks, of which asyncio complains."""
+    """Playwright leaves a dead driver's error in a future that nobody awaits, and asyncio logs that."""
     transport = getattr(getattr(manager, "_client", None), "_transport", None)
     error = getattr(transport, "on_error_future", None)
     if isinstance(error, asyncio.Future):
         error.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-Cause = Literal["unknown", "ours", "page"]
-"""Of a browser's end: we wanted it for our own reasons, or because of what the page did."""
-
-_LAUNCH_SECONDS = 60.0
-_ANSWER_SECONDS = 10.0
-_PAGE_SECONDS = 30.0
-_CLOSE_SECONDS = 5.0
-_GONE_SECONDS = 10.0
-_LOOK_EVERY_SECONDS = 0.02
-
-
-class LaunchOptions(Struct, frozen=True, kw_only=True):
-    """How a browser is to be started."""
-
-    executable: str
-    marker: str
-    sandbox: bool
-
-
 class Chromium:
-    """Started with `launch`. `over` has the reason as soon as it is dead or unfit, from whatever side that is seen."""
+    """Started with `launch`. `ended` has the reason as soon as it has died or must not be used any more."""
 
     def __init__(
-        self,
-        handle: Browser,
-        session: CDPSession,
-        process: Process,
-        driver: PlaywrightDriver,
-        marker: str,
-        clock: Clock,
+        self, handle: Browser, session: CDPSession, user_agent: str, pid: int, driver: PlaywrightDriver, clock: Clock
     ) -> None:
-        self.process = process
-        self.marker = marker
-        self.driver = driver
+        self.pid = pid
         self.version = handle.version
-        self.executable = processes.executable(process.pid)
-        self.profile = processes.profile_of(process.pid)
+        self.user_agent = user_agent
+        self.profile = processes.profile_of(pid)
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._folders = processes.profile_folders(self.profile)
-        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.cause: Cause = "unknown"
         self._handle = handle
         self._session = session
+        self._driver = driver
         self._clock = clock
-        self._watch = ProcessWatch(process, lambda: self.end("the browser died"), clock)
         handle.on("disconnected", lambda _: self.end("the browser died"))
         driver.died.add_done_callback(self._lose_driver)
 
-    def end(self, reason: str, cause: Cause = "unknown") -> None:
-        """It is of no use any more; only the first reason counts."""
-        if not self.over.done():
-            self.cause = cause
-            self.over.set_result(reason)
+    def end(self, reason: str) -> None:
+        """It must not be used any more. The first reason counts."""
+        if not self.ended.done():
+            self.ended.set_result(reason)
 
-    @property
-    def is_running(self) -> bool:
-        """Asked of the system, which knows before we have heard of it."""
-        alive = processes.is_running(self.process.pid, self.process.started)
-        return alive and self.driver.is_running and not self.over.done()
-
-    async def fresh_page(self, **context_options: Any) -> tuple[BrowserContext, Page]:
-        """In a context of its own. Raises NotDone."""
+    async def new_page(self, agent: str = "", **context_options: Any) -> tuple[BrowserContext, Page]:
+        """A page in a context of its own. `agent` is added to the user agent. Raises BrowserCallFailed."""
+        if agent:
+            context_options["user_agent"] = f"{self.user_agent} {agent}"
         opening = self._handle.new_context(**context_options)
-        context = await bounded_call(opening, _PAGE_SECONDS, "opening a context", self.over)
-        return context, await bounded_call(context.new_page(), _PAGE_SECONDS, "opening a page", self.over)
+        context = await bounded_call(opening, _PAGE_SECONDS, "opening a context", self.ended)
+        return context, await bounded_call(context.new_page(), _PAGE_SECONDS, "opening a page", self.ended)
 
     async def close_pages(self) -> None:
-        """All of them, those that nobody waited for to open too. Raises NotDone."""
+        """Closes all contexts, those too that nobody waited for. Raises BrowserCallFailed."""
         for context in self._handle.contexts:
-            await bounded_call(context.close(), _ANSWER_SECONDS, "closing a page", self.over)
+            await bounded_call(context.close(), _ANSWER_SECONDS, "closing a page", self.ended)
 
-    async def answers(self) -> None:
-        """Raises NotDone where it does not."""
-        await bounded_call(self._session.send("Browser.getVersion"), _ANSWER_SECONDS, "a health check", self.over)
+    async def check(self) -> None:
+        """Raises BrowserCallFailed if the browser does not answer."""
+        await bounded_call(self._session.send("Browser.getVersion"), _ANSWER_SECONDS, "a health check", self.ended)
 
     def memory(self) -> int:
-        return processes.memory(self.processes())
-
-    def processes(self) -> list[Process]:
-        return processes.group_of(self.process.pid, self.process.started, self.executable)
+        return processes.memory(processes.members(self.pid))
 
     def kill(self) -> None:
-        """All its processes, at once."""
-        processes.kill(self.processes())
+        processes.kill(self.pid)
 
-    async def close(self, *, kindly: bool) -> bool:
-        """By force where it does not listen. Whether nothing is left of it."""
+    async def close(self, *, kindly: bool) -> None:
+        """Leaves neither processes nor folders. `kindly`: Chromium is asked to quit before it is killed."""
         self.end("the browser was closed")
-        self._watch.stop()
-        self.driver.died.remove_done_callback(self._lose_driver)
-        if kindly and self.driver.is_running:
-            never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            with suppress(BrowserCallFailed):  # it is killed
-                await bounded_call(self._handle.close(), _CLOSE_SECONDS, "closing a browser", never)
-        return await ensure_gone(self.processes, self._folders, self._clock)
+        self._driver.died.remove_done_callback(self._lose_driver)
+        if kindly and self._driver.is_running:
+            with suppress(BrowserCallFailed):
+                await bounded_call(self._handle.close(), _CLOSE_SECONDS, "closing a browser")
+        await processes.kill_and_wait(self.pid, self._clock)
+        await asyncio.to_thread(processes.remove_folders, self._folders)
 
     def _lose_driver(self, died: asyncio.Future[str]) -> None:
         self.end(died.result())
         self.kill()
 
 
-async def launch(driver: PlaywrightDriver, how: LaunchOptions, clock: Clock) -> Chromium:
-    """Raises NotDone, and leaves nothing behind then."""
+async def launch(driver: PlaywrightDriver, executable: str, marker: str, *, sandbox: bool, clock: Clock) -> Chromium:
+    """Raises BrowserCallFailed, and leaves nothing behind then."""
     try:
         starting = driver.playwright.chromium.launch(
-            executable_path=how.executable,
-            args=[*SWITCHES, f"{MARKER_SWITCH}{how.marker}"],
-            chromium_sandbox=how.sandbox,
-            handle_sigint=False,  # the worker says when a browser ends
+            executable_path=executable,
+            args=[*SWITCHES, f"{processes.MARKER_SWITCH}{marker}"],
+            chromium_sandbox=sandbox,
+            handle_sigint=False,  # the worker decides when a browser ends
             handle_sigterm=False,
             handle_sighup=False,
-            timeout=_LAUNCH_SECONDS * 1000,
+            timeout=_START_SECONDS * 1000,
         )
-        handle = await bounded_call(starting, _LAUNCH_SECONDS + 5, "starting Chromium", driver.died)
+        handle = await bounded_call(starting, _START_SECONDS + 5, "starting Chromium", driver.died)
         opening = handle.new_browser_cdp_session()
-        session = await bounded_call(opening, _ANSWER_SECONDS, "asking Chromium", driver.died)
-        asking = session.send("SystemInfo.getProcessInfo")
-        process = _process(await bounded_call(asking, _ANSWER_SECONDS, "asking Chromium for its process", driver.died))
-    except BrowserCallFailed as error:
-        processes.kill(MarkedProcesses(how.marker).left())
-        raise _explained(error) from error
-    except BaseException:
-        processes.kill(MarkedProcesses(how.marker).left())
+        session = await bounded_call(opening, _START_SECONDS, "connecting to Chromium", driver.died)
+        asking = session.send("Browser.getVersion")
+        about = await bounded_call(asking, _START_SECONDS, "asking Chromium for its version", driver.died)
+        pids = processes.find_browsers(marker)
+        if not pids:
+            raise BrowserCallFailed("Chromium exited as soon as it had started")
+    except BaseException as error:
+        for pid in processes.find_browsers(marker):
+            processes.kill(pid)
+        if isinstance(error, BrowserCallFailed):
+            raise _explained(error) from error
         raise
-    return Chromium(handle, session, process, driver, how.marker, clock)
-
-
-async def ensure_gone(left: Callable[[], list[Process]], its_folders: Sequence[Path], clock: Clock) -> bool:
-    """Kills what is left until nothing is, then removes its folders. Whether nothing is."""
-    give_up_at = clock.monotonic() + _GONE_SECONDS
-    while found := left():
-        if clock.monotonic() > give_up_at:
-            return False
-        processes.kill(found)
-        processes.reap(found)
-        await clock.sleep(_LOOK_EVERY_SECONDS)
-    await asyncio.to_thread(processes.remove_folders, its_folders)
-    return True
+    return Chromium(handle, session, about["userAgent"], pids[0], driver, clock)
 
 
 def _explained(error: BrowserCallFailed) -> BrowserCallFailed:
-    """What Chromium said itself, which Playwright has in its long text."""
+    """With what Chromium itself wrote, which Playwright has somewhere in its long message."""
     text = str(error.__cause__ or "")
     if "sandboxing failed" in text or "No usable sandbox" in text:
         return BrowserCallFailed(
             "Chromium cannot start: its sandbox does not work here", "set browser.sandbox to auto or off"
         )
-    said = re.findall(r"\[err\] (.+)", text)
-    return BrowserCallFailed(f"Chromium cannot start: {said[-1][:300]}") if said else error
-
-
-def _process(answer: Any) -> Process:
-    pids = [int(one["id"]) for one in answer["processInfo"] if one["type"] == "browser"]
-    found = processes.find_process(pids[0]) if pids else None
-    if found is None:
-        raise BrowserCallFailed("Chromium was gone as soon as it had started")
-    return found
-
-
-_CRASHED = re.compile(r"(Target|Page) crashed")
+    lines = re.findall(r"\[err\] (.+)", text)
+    return BrowserCallFailed(f"Chromium cannot start: {lines[-1][:_MAX_REASON_CHARS]}") if lines else error
 
 
 class ChromiumPage:
-    """Belongs to the pool's event loop. Everything that is asked of page or context is asked through `alive`."""
+    """A leased page. Belongs to the pool's event loop; every call to page or context goes through `call`."""
 
     def __init__(self, browser_id: int, chromium: Chromium, context: BrowserContext, page: Page) -> None:
         self.browser_id = browser_id
@@ -319,38 +254,34 @@ class ChromiumPage:
         page.on("crash", lambda _: self._crash())
 
     @property
-    def death(self) -> str:
-        """Why the page is lost; '': it is not, as far as can be known."""
-        if not self._chromium.is_running:
-            over = self._chromium.over
-            return over.result() if over.done() else "the browser died"
-        return self._crashed.result() if self._crashed.done() else ""
+    def has_crashed(self) -> bool:
+        return self._crashed.done()
 
-    async def alive(self, work: Awaitable[T]) -> T:
-        """What it brings, or raises. Raises BrowserDied the moment the browser, the page or the driver is gone."""
+    async def call(self, work: Awaitable[T]) -> T:
+        """Returns or raises what `work` does. Raises BrowserCrashed the moment browser, page or driver is gone."""
         task = asyncio.ensure_future(work)
-        ends = (self._chromium.over, self._crashed)
-        either: set[asyncio.Future[Any]] = {task, *ends}
+        ends = (self._chromium.ended, self._crashed)
+        futures: set[asyncio.Future[Any]] = {task, *ends}
         try:
             if not any(end.done() for end in ends):
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if not task.done():
                 abandon(task)
-        if task.done() and not task.cancelled():
-            error = task.exception()
-            if error is None:
-                return task.result()
-            if _CRASHED.search(str(error)):
-                self._crash()  # before anybody listened
-        if death := self.death:
-            abandon(task)
-            raise BrowserCrashed(death)
-        return await task  # whatever else went wrong
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            if _PAGE_CRASHED.search(str(error)):
+                self._crash()
+            elif _LOST.search(str(error)) and not any(end.done() for end in ends):
+                raise BrowserCrashed(f"the browser was lost: {first_line(error)}") from error
+        for end in ends:
+            if end.done():
+                abandon(task)
+                raise BrowserCrashed(end.result())
+        return await task
 
     def stop(self, reason: str) -> None:
-        """Ends its browser at once, for what the page does: closing it would take its turn behind that."""
-        self._chromium.end(reason, "page")
+        """Ends its browser at once for what the page does; to close the page could take as long as that lasts."""
+        self._chromium.end(reason)
         self._chromium.kill()
 
     def _crash(self) -> None:

@@ -12,21 +12,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 from msgspec import Struct
 
 from parcelpost.errors import extra_hint
 from parcelpost.scrapers.browser.base import BrowserOptions
 
-GUARD_SWITCHES: tuple[str, ...] = (
-    # A page's context has our proxy; what belongs to no page (updates, experiments, reports) goes to nobody.
+_GUARD_SWITCHES = (
+    # Contexts use our proxy; requests that belong to no page (updates, experiments, reports) lead nowhere.
     "--proxy-server=http://127.0.0.1:9",
     "--proxy-bypass-list=<-loopback>",
-    # Names are resolved by our proxy only: not for a prefetch, and not to connect ahead of time.
+    # Names are resolved by our proxy only, not for prefetching or preconnecting.
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--dns-prefetch-disable",
-    # What would go by UDP does not go.
+    # No UDP.
     "--disable-quic",
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--force-webrtc-ip-handling-policy",
@@ -37,12 +36,9 @@ GUARD_SWITCHES: tuple[str, ...] = (
     "--no-pings",
     "--no-first-run",
 )
-"""To be given to every Chromium that is lent."""
-
-
-_NOT_NEEDED = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup")
-"""Pages of Chromium's own that nobody sees: two renderers for each of ours."""
-_OF_PLAYWRIGHT = (
+_UNUSED_FEATURES = ("WebUIOmniboxPopup", "WebUIOmniboxAimPopup")
+"""Chromium's own pages for the address bar: two more renderers for each of our pages."""
+_PLAYWRIGHT_FEATURES = (
     *("AcceptCHFrame", "AimEnabled", "AutoDeElevate", "AvoidCorsURLLoaderRestartOnRedirect"),
     *("AvoidUnnecessaryBeforeUnloadCheckSync", "DestroyProfileOnBrowserClose", "DialMediaRouteProvider"),
     *("GlobalMediaControls", "HttpsFirstBalancedModeAutoEnable", "HttpsUpgrades", "ImprovedCookieControls"),
@@ -51,11 +47,10 @@ _OF_PLAYWRIGHT = (
     *("ThirdPartyStoragePartitioning", "Translate", "msEdgeUpdateLaunchServicesPreferredVersion"),
     "msForceBrowserSignIn",
 )
-"""Chromium takes only the last of several lists: what Playwright disables is said again."""
+"""Disabled by Playwright. Repeated, as Chromium reads only the last of several lists."""
 
-LEAN_SWITCHES = ("--disable-features=" + ",".join((*_NOT_NEEDED, *_OF_PLAYWRIGHT)), "--disable-gpu")
-SWITCHES = (*LEAN_SWITCHES, *GUARD_SWITCHES)
-
+LEAN_SWITCHES = ("--disable-features=" + ",".join((*_UNUSED_FEATURES, *_PLAYWRIGHT_FEATURES)), "--disable-gpu")
+SWITCHES = (*LEAN_SWITCHES, *_GUARD_SWITCHES)
 
 _NAMES = (
     *("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
@@ -66,20 +61,21 @@ _APPLICATIONS = (
     "Google Chrome.app/Contents/MacOS/Google Chrome",
     "Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
 )
-_PLAYWRIGHTS_OWN = (
+_PLAYWRIGHT_PATHS = (
     "chromium_headless_shell-*/chrom*/*headless?shell",
     "chromium-*/chrome-*/chrome",
     "chromium-*/chrome-*/*.app/Contents/MacOS/*",
 )
 NOT_FOUND = "no Chromium was found"
-_VERSION_SECONDS = 20.0
-_TRIAL_SECONDS = 20.0
+_APPARMOR = Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
+_PROGRAM_SECONDS = 20.0
 _NEW_USER_NAMESPACE = "import ctypes, sys; sys.exit(ctypes.CDLL(None).unshare(0x10000000) != 0)"
 
 
 class ChromiumFound(Struct, frozen=True, kw_only=True):
     path: str
-    source: Literal["settings", "playwright", "system"]
+    source: str
+    """settings, playwright or system."""
 
 
 class ChromiumMissing(Struct, frozen=True, kw_only=True):
@@ -94,29 +90,28 @@ class SandboxCheck(Struct, frozen=True, kw_only=True):
 
 
 def find(options: BrowserOptions = BrowserOptions(), *, with_window: bool = False) -> ChromiumFound | ChromiumMissing:
-    """The one that the settings name, else Playwright's own, else the system's. Starts nothing.
+    """Returns the one that the settings name, else Playwright's, else the system's. Starts nothing.
 
-    `with_window`: one that people can use.
+    `with_window`: not a headless one.
     """
     if importlib.util.find_spec("playwright") is None:
         return ChromiumMissing(reason="Playwright is not installed", hint=extra_hint("browser"))
     if options.executable:
         path = shutil.which(options.executable)
         if path is None:
-            hint = "browser.executable names it; leave it empty to take the first that is found"
-            return ChromiumMissing(reason=f"there is no program {options.executable}", hint=hint)
+            hint = "correct browser.executable, or leave it empty to use the first browser that is found"
+            return ChromiumMissing(reason=f"no such program: {options.executable}", hint=hint)
         return ChromiumFound(path=path, source="settings")
-    for found in _all():
-        if not with_window or "headless" not in Path(found.path).name:
-            return found
-    hint = (
-        "install Chromium (the system's package, or `playwright install chromium`), or name one in browser.executable"
-    )
+    for source, paths in (("playwright", _playwright_paths()), ("system", _system_paths())):
+        for path in paths:
+            if not with_window or "headless" not in Path(path).name:
+                return ChromiumFound(path=path, source=source)
+    hint = "install Chromium (system package, or `playwright install chromium`), or name one in browser.executable"
     return ChromiumMissing(reason=NOT_FOUND, hint=hint)
 
 
 def search_places(options: BrowserOptions = BrowserOptions()) -> list[str]:
-    """Where `find` looks, in words."""
+    """Returns where `find` looks, for the operator."""
     if options.executable:
         return [f"browser.executable: {options.executable}"]
     applications = ["/Applications", "~/Applications"] if sys.platform == "darwin" else []
@@ -124,7 +119,7 @@ def search_places(options: BrowserOptions = BrowserOptions()) -> list[str]:
 
 
 def has_home() -> bool:
-    """Many containers run as a user that has none."""
+    """Many containers run as a user without one."""
     try:
         Path.home()
     except RuntimeError:
@@ -133,49 +128,44 @@ def has_home() -> bool:
 
 
 async def version(path: str) -> str:
-    """As the program itself says, such as `Chromium 140.0.7339.80`; '' where it does not."""
+    """Returns what the program says, such as `Chromium 140.0.7339.80`, or ''."""
     try:
-        asked = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             path, "--version", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
         )
     except OSError:
         return ""
     try:
-        async with asyncio.timeout(_VERSION_SECONDS):
-            answer, _ = await asked.communicate()
+        async with asyncio.timeout(_PROGRAM_SECONDS):
+            output, _ = await process.communicate()
     except TimeoutError:
-        asked.kill()
-        await asked.wait()
+        process.kill()
+        await process.wait()
         return ""
-    lines = answer.decode("utf-8", "replace").strip().splitlines()
+    lines = output.decode("utf-8", "replace").strip().splitlines()
     return lines[-1].strip() if lines else ""
 
 
 def sandbox(options: BrowserOptions, path: str) -> SandboxCheck:
-    """Chromium's own walls around pages. "auto": on where they can be built. Takes a moment."""
+    """Whether Chromium's sandbox is used; with "auto", where the system allows it. Takes a moment."""
     if options.sandbox == "on":
         return SandboxCheck(is_on=True)
     if options.sandbox == "off":
-        return SandboxCheck(is_on=False, reason="the settings say so")
+        return SandboxCheck(is_on=False, reason="browser.sandbox is off")
     if os.geteuid() == 0:
-        return SandboxCheck(is_on=False, reason="Chromium has none for root")
+        return SandboxCheck(is_on=False, reason="Chromium has no sandbox for root")
     if sys.platform != "linux" or _has_setuid_sandbox(path):
         return SandboxCheck(is_on=True)
-    if _file_says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"):
-        return SandboxCheck(is_on=False, reason="AppArmor allows programs no user namespaces")
+    if _APPARMOR.exists() and _APPARMOR.read_text(encoding="ascii").strip() == "1":
+        return SandboxCheck(is_on=False, reason="AppArmor restricts user namespaces")
     if not _can_make_user_namespace():
-        return SandboxCheck(is_on=False, reason="the system allows no user namespaces")
+        return SandboxCheck(is_on=False, reason="the system does not allow user namespaces")
     return SandboxCheck(is_on=True)
 
 
-def _all() -> Iterator[ChromiumFound]:
-    yield from (ChromiumFound(path=path, source="playwright") for path in _of_playwright())
-    yield from (ChromiumFound(path=path, source="system") for path in _of_the_system())
-
-
-def _of_playwright() -> Iterator[str]:
-    """The newest first, where Playwright's installer puts them."""
-    for pattern in _PLAYWRIGHTS_OWN:
+def _playwright_paths() -> Iterator[str]:
+    """The newest first."""
+    for pattern in _PLAYWRIGHT_PATHS:
         found = [path for folder in _folders() for path in folder.glob(pattern) if os.access(path, os.X_OK)]
         yield from (str(path) for path in sorted(found, key=_revision, reverse=True))
 
@@ -184,8 +174,8 @@ def _folders() -> Iterator[Path]:
     named = os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "")
     if named == "0":
         spec = importlib.util.find_spec("playwright")
-        for place in (spec.submodule_search_locations or []) if spec else []:
-            yield Path(place) / "driver" / "package" / ".local-browsers"
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            yield Path(folder) / "driver" / "package" / ".local-browsers"
     elif named:
         yield Path(named)
     else:
@@ -203,7 +193,7 @@ def _revision(path: Path) -> int:
     return int(numbers[-1]) if numbers else 0
 
 
-def _of_the_system() -> Iterator[str]:
+def _system_paths() -> Iterator[str]:
     for name in _NAMES:
         if path := shutil.which(name):
             yield path
@@ -214,7 +204,7 @@ def _of_the_system() -> Iterator[str]:
 
 def _has_setuid_sandbox(path: str) -> bool:
     program = Path(path).resolve()
-    for folder in (program.parent, Path("/usr/lib") / program.name):  # the second: what is found is a script
+    for folder in (program.parent, Path("/usr/lib") / program.name):  # /usr/bin/chromium may be a script
         try:
             found = (folder / "chrome-sandbox").stat()
         except OSError:
@@ -224,17 +214,10 @@ def _has_setuid_sandbox(path: str) -> bool:
     return False
 
 
-def _file_says(file: str, word: str) -> bool:
-    try:
-        return Path(file).read_text(encoding="ascii").strip() == word
-    except OSError:
-        return False
-
-
 def _can_make_user_namespace() -> bool:
-    """Tried in a process of its own: what containers forbid is written in no file."""
+    """Tried in a process of its own, as no file says what containers forbid."""
     command = [sys.executable, "-I", "-S", "-c", _NEW_USER_NAMESPACE]
     try:
-        return subprocess.run(command, timeout=_TRIAL_SECONDS, check=False).returncode == 0  # noqa: S603 - our own words
+        return subprocess.run(command, timeout=_PROGRAM_SECONDS, check=False).returncode == 0  # noqa: S603 - a constant
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -1,394 +1,591 @@
-"""A leased page during an attempt: watched, kept within message limits, and returned when the attempt ends."""
+"""A leased page during an attempt: what it may load, what it logs, and how it is returned when the attempt ends."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import base64
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import httpx2
 from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.scrapers.browser.base import BrowserOptions, LeasedPage, RenderContext, playwright_error
-from parcelpost.scrapers.browser.navigation import NO_SCRIPTS, DocumentGate, Navigation, PageLog, host_of, is_blocked
+from parcelpost.model import Page as FetchedPage
+from parcelpost.scrapers.browser.base import ArtifactSink, BlockedKind, LeasedPage, RenderContext, playwright_error
 from parcelpost.scrapers.browser.profiles import unusable_profile
 from parcelpost.scrapers.browser.proxy import GuardProxy, ProxyLease
-from parcelpost.scrapers.fetch.errors import FAILURES, BrowserCrashed, CannotFetch, FetchFailed, RetryLater
+from parcelpost.scrapers.fetch.errors import (
+    FAILURES,
+    SCANNED_BYTES,
+    BrowserCrashed,
+    CannotFetch,
+    FetchFailed,
+    RetryLater,
+    SiteBlocked,
+    find_challenge,
+)
+from parcelpost.scrapers.fetch.exchange import REDIRECTS, redirect_problem
+from parcelpost.scrapers.fetch.guard import Guard
 
 if TYPE_CHECKING:
     from playwright.async_api import (
+        CDPSession,
         ConsoleMessage,
         Dialog,
         Download,
+        Frame,
         Page,
         Request,
         Response,
         Route,
         WebError,
-        WebSocket,
     )
 
 
-MessageKind = Literal["words", "errors", "dialogs", "windows", "frames", "workers", "requests", "messages"]
+_MAX_LINES = 300
+_MAX_LINE_CHARS = 500
+_MAX_RAW_CHARS = 4_000
+_MIN_SECRET_CHARS = 6
+_HIDDEN = "***"
+_SECRETS = (  # each in linear time, whatever a page writes
+    re.compile(
+        r"(?i)((?:token|secret|passw|pwd|auth|session|sid|api[_-]?key|signature|\bsig|\bcode|jwt)[\w.-]{0,40}"
+        r"[\"']?\s?[=:]\s?[\"']?)[^&\s\"',;}]+"
+    ),
+    re.compile(r"(?i)((?:set-)?cookie\s?:\s?)\S.*"),
+    re.compile(r"(?i)((?:proxy-)?authorization\s?:\s?)\S.*"),
+    re.compile(r"(?i)(\b(?:bearer|basic)\s)[\w.~+/=-]{8,}"),
+    re.compile(r"()\beyJ[\w-]{8,}\.[\w-]{4,}\.[\w-]*"),
+    re.compile(r"(//)[^/\s@]{1,200}(?=@)"),
+)
 
-_MOST: dict[MessageKind, int] = {
-    "words": 1_000,
-    "errors": 1_000,
-    "dialogs": 1_000,
-    "windows": 100,
-    "frames": 1_000,
-    "workers": 200,
-    "requests": 2_000,
-    "messages": 10_000,
+
+class PageLog:
+    """Keeps at most 300 lines, the first and the last ones."""
+
+    def __init__(self) -> None:
+        self._first: list[str] = []
+        self._last: list[str] = []
+        self._omitted = 0
+        self.secrets: list[str] = []
+        """What must not be in it, such as the values of cookies."""
+
+    def add(self, kind: str, text: str) -> None:
+        line = f"{kind}: {' '.join(text[:_MAX_RAW_CHARS].split())}"
+        if len(self._first) < _MAX_LINES // 2:
+            self._first.append(line)
+            return
+        self._last.append(line)
+        if len(self._last) > _MAX_LINES // 2:
+            del self._last[0]
+            self._omitted += 1
+
+    def text(self) -> str:
+        omitted = [f"({self._omitted} lines omitted)"] if self._omitted else []
+        text = "\n".join([*self._first, *omitted, *self._last, ""])
+        for secret in sorted(set(self.secrets), key=len, reverse=True):
+            if len(secret) >= _MIN_SECRET_CHARS:
+                text = text.replace(secret, _HIDDEN)
+        return "\n".join(map(_without_secrets, text.split("\n")))
+
+
+def _without_secrets(line: str) -> str:
+    for pattern in _SECRETS:
+        line = pattern.sub(rf"\g<1>{_HIDDEN}", line)
+    return line[:_MAX_LINE_CHARS]
+
+
+_KINDS: dict[str, BlockedKind] = {
+    "image": "image",
+    "imageset": "image",
+    "font": "font",
+    "media": "media",
+    "texttrack": "media",
 }
-_IN_WORDS: dict[MessageKind, str] = {
-    "words": "lines on its console",
-    "errors": "script errors",
-    "workers": "workers and connections",
-    "messages": "messages of its connections",
-}
+"""Playwright's resource types -> the kinds of `browser.block`."""
 
 
-class MessageLimit:
-    """Calls `drown` once, with what it is too much of."""
-
-    def __init__(self, drown: Callable[[str], None]) -> None:
-        self._drown = drown
-        self._told: Counter[MessageKind] = Counter()
-        self._is_over = False
-
-    def rises(self, kind: MessageKind, by: int = 1) -> bool:
-        """Whether it is too much by now, of whatever kind."""
-        self._told[kind] += max(1, by)
-        if not self._is_over and self._told[kind] > _MOST[kind]:
-            self._is_over = True
-            self._drown(f"more than {_MOST[kind]:,} {_IN_WORDS.get(kind, kind)}")
-        return self._is_over
-
-    def listener(self, kind: MessageKind) -> Callable[[object], None]:
-        def told(_: object) -> None:
-            self.rises(kind)
-
-        return told
+def is_blocked(url: str, resource_type: str, page_host: str, kinds: Collection[BlockedKind]) -> bool:
+    """`page_host`: its own scripts are not trackers, whatever the list says."""
+    if _KINDS.get(resource_type) in kinds:
+        return True
+    host = host_of(url)
+    return "tracker" in kinds and host != page_host and is_tracker(host)
 
 
-_MOST_REQUESTS = 1_000
-_MOST_WINDOWS = 20
-_CHARS_OF_A_LINE = 10_000
-_NEVER_ENDING = ("eventsource", "websocket", "ping")
+def is_tracker(host: str) -> bool:
+    """Whether the host or a domain above it is on the list."""
+    labels = host.split(".")
+    return any(".".join(labels[start:]) in _trackers() for start in range(len(labels) - 1))
+
+
+def host_of(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+@cache
+def _trackers() -> frozenset[str]:
+    text = (files("parcelpost.scrapers.browser") / "trackers.txt").read_text("utf-8")
+    return frozenset(line for line in text.splitlines() if line and not line.startswith("#"))
+
+
+class Navigation:
+    """The documents of the main frame while one page is rendered, and why it has to end."""
+
+    def __init__(
+        self, url: httpx2.URL, guard: Guard, is_allowed: Callable[[httpx2.URL], bool], max_documents: int
+    ) -> None:
+        """`is_allowed`: by the site's robots.txt, as far as it is known."""
+        self.url = url
+        self._guard = guard
+        self._is_allowed = is_allowed
+        self._max_documents = max_documents
+        self.documents: list[httpx2.URL] = []
+        """All documents of the main frame, redirects included."""
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.net_error = ""
+        """Why the last document did not arrive."""
+        self.failure: FetchFailed | None = None
+        self.is_over = False
+        """Nothing more is loaded."""
+
+    @property
+    def last(self) -> httpx2.URL:
+        return self.documents[-1] if self.documents else self.url
+
+    def is_expected(self, text: str) -> bool:
+        """Whether it is the document that the main frame has requested last."""
+        try:
+            return bool(self.documents) and not self.is_over and self._guard.url(text) == self.documents[-1]
+        except CannotFetch:
+            return False
+
+    def is_same_site(self, text: str) -> bool:
+        """Whether its host is the document's, or one below or above it."""
+        one, other = (host.removeprefix("www.") for host in (host_of(text), self.last.host))
+        return one == other or one.endswith(f".{other}") or other.endswith(f".{one}")
+
+    def request(self, text: str) -> None:
+        """The main frame requests a document."""
+        if not text.startswith(("http:", "https:")):
+            return
+        self.net_error = ""
+        try:
+            url = self._guard.url(text)
+        except CannotFetch as failure:
+            self.fail(failure)
+            return
+        previous = self.last
+        self.documents.append(url)
+        if len(self.documents) > self._max_documents:
+            self.fail(RetryLater(f"{url.host} leads on to other pages more than {self._max_documents} times"))
+        elif problem := redirect_problem(previous, url):
+            self.fail(problem)
+        elif not self._is_allowed(url):
+            self.fail(CannotFetch(f"robots.txt of {url.host} does not allow {url}"[:500]))
+
+    def respond(self, status: int, headers: Mapping[str, str]) -> None:
+        """A document has arrived. After an error nothing else counts, whatever its scripts do."""
+        if not self.is_over:
+            self.status, self.headers = status, headers
+            self.is_over = status >= 400
+
+    def fail(self, failure: FetchFailed) -> None:
+        self.failure = self.failure or failure
+        self.is_over = True
+
+
+_MAX_MESSAGES = 5_000
+_REQUEST_WEIGHT, _WINDOW_WEIGHT = 5, 100
+_CHARS_PER_MESSAGE = 10_000
+_ENDLESS = ("eventsource", "websocket", "ping")
+_LOOK_CHARS = 4 * (SCANNED_BYTES // 3 + 1)
+"""In base64, and a little more, so that a larger document is known to be larger."""
+_PAUSE_AT = [
+    {"urlPattern": "*", "resourceType": kind, "requestStage": "Response"} for kind in ("Document", "XHR", "Fetch")
+]
+_NOT_A_PAGE = re.compile(r"(image|audio|video|font)/|application/(?!xhtml|xml|unknown)", re.IGNORECASE)
+_NO_SCRIPTS = "script-src 'none'"
+
+PausedResponse = dict[str, Any]
+"""Chromium has it, the page does not yet."""
 
 
 class PageWatch:
-    """Between two renderings, and after the last, the page is given nothing."""
+    """Decides what a page may load, and logs what it does. Between two renderings it may load nothing.
 
-    def __init__(self, lent: LeasedPage, options: BrowserOptions, log: PageLog, clock: Clock) -> None:
-        self._lent = lent
-        self._options = options
+    Documents are paused by Chromium's own protocol, as Playwright's routes see neither redirects nor responses: a robot
+    check is shown without its scripts, which could pass it.
+    """
+
+    def __init__(self, leased: LeasedPage, block: Collection[BlockedKind], log: PageLog, clock: Clock) -> None:
+        self._leased = leased
+        self._block = block
         self._log = log
         self._clock = clock
         self._error = playwright_error()
         self._in_flight: set[Request] = set()
-        self._last_news = clock.monotonic()
-        self._requests = self._windows = 0
-        self._flood = MessageLimit(self._drown)
-        self._gate = DocumentGate(lent, log)
-        self.course: Navigation | None = None
+        self._active_at = clock.monotonic()
+        self._messages = 0
+        self._main_frame = ""
+        self._navigation: Navigation | None = None
 
     async def begin(self) -> None:
-        context = self._lent.context
-        context.on("request", self._asks)
-        context.on("response", self._came)
-        context.on("requestfinished", self._is_done)
-        context.on("requestfailed", self._failed)
-        context.on("console", self._said)
-        context.on("weberror", self._broke)
-        context.on("dialog", self._dismiss)
-        context.on("page", self._close)
-        page = self._lent.page
-        page.on("download", self._refuse)
-        page.on("frameattached", self._flood.listener("frames"))
-        page.on("framenavigated", self._flood.listener("frames"))
-        page.on("worker", self._flood.listener("workers"))
-        page.on("websocket", self._connects)
-        await context.route("**/*", self._route)
-        await self._gate.begin()
+        context, page = self._leased.context, self._leased.page
+        context.on("request", self._on_request)
+        context.on("response", self._on_response)
+        context.on("requestfinished", self._on_finished)
+        context.on("requestfailed", self._on_failed)
+        context.on("console", self._on_console)
+        context.on("weberror", self._on_script_error)
+        context.on("dialog", self._on_dialog)
+        context.on("page", self._on_window)
+        page.on("download", self._on_download)
+        page.on("frameattached", self._on_frame)
+        page.on("framenavigated", self._on_frame)
+        await context.route("**/*", self._on_route)
+        session = await context.new_cdp_session(page)
+        self._main_frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
 
-    def follow(self, course: Navigation) -> None:
-        self.course = self._gate.course = course
+        async def paused(event: PausedResponse) -> None:
+            with suppress(self._error, BrowserCrashed):
+                await self._leased.call(self._on_paused(session, event))
+
+        session.on("Fetch.requestPaused", paused)
+        await session.send("Fetch.enable", {"patterns": _PAUSE_AT})
+
+    def follow(self, navigation: Navigation) -> None:
+        self._navigation = navigation
         self._in_flight.clear()
-        self._last_news = self._clock.monotonic()
+        self._active_at = self._clock.monotonic()
 
     def is_quiet(self, seconds: float) -> bool:
         """Nothing is being loaded, and nothing was for so long."""
-        return not self._in_flight and self._clock.monotonic() - self._last_news >= seconds
+        return not self._in_flight and self._clock.monotonic() - self._active_at >= seconds
 
-    def _asks(self, request: Request) -> None:
-        self._news()
-        self._flood.rises("requests")
-        self._requests += 1
-        if self._requests > _MOST_REQUESTS:
-            self._stop(f"asks for more than {_MOST_REQUESTS:,} things")
-        if request.resource_type not in _NEVER_ENDING:
+    # Events
+
+    def _on_request(self, request: Request) -> None:
+        self._active_at = self._clock.monotonic()
+        self._count(_REQUEST_WEIGHT)
+        if request.resource_type not in _ENDLESS:
             self._in_flight.add(request)
-        if self.course is not None and self._is_document(request):
-            self._log.add("goes to", request.url)
-            if request.redirected_from is None:  # the gate has seen those
-                self.course.leads_to(request.url)
+        if self._navigation is not None and self._is_document(request):
+            self._log.add("document", request.url)
+            if request.redirected_from is None:  # `_on_paused` has seen those
+                self._navigation.request(request.url)
 
-    def _came(self, response: Response) -> None:
+    def _on_response(self, response: Response) -> None:
         if response.status >= 400 and not self._is_document(response.request):
-            self._log.add("answer", f"{response.status} {response.url}")
+            self._log.add("response", f"{response.status} {response.url}")
 
-    def _is_done(self, request: Request) -> None:
-        self._news()
+    def _on_finished(self, request: Request) -> None:
+        self._active_at = self._clock.monotonic()
         self._in_flight.discard(request)
 
-    def _failed(self, request: Request) -> None:
-        self._is_done(request)
-        why = request.failure or "failed"
-        if "ERR_BLOCKED_BY_CLIENT" not in why:
-            self._log.add("not loaded", f"{request.url}: {why}")
-        if self.course is not None and self._is_document(request):
-            self.course.net_error = why
+    def _on_failed(self, request: Request) -> None:
+        self._on_finished(request)
+        reason = request.failure or "failed"
+        if "ERR_BLOCKED_BY_CLIENT" not in reason:
+            self._log.add("not loaded", f"{request.url}: {reason}")
+        if self._navigation is not None and self._is_document(request):
+            self._navigation.net_error = reason
 
-    def _said(self, message: ConsoleMessage) -> None:
-        if self._flood.rises("words", max(len(message.args), len(message.text) // _CHARS_OF_A_LINE)):
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if self._count(max(1, len(message.args), len(message.text) // _CHARS_PER_MESSAGE)):
             return
-        if NO_SCRIPTS not in message.text or self.course is None or not self.course.is_over:  # else it is our own doing
+        is_ours = _NO_SCRIPTS in message.text and self._navigation is not None and self._navigation.is_over
+        if not is_ours:
             self._log.add(f"console {message.type}", message.text)
 
-    def _broke(self, error: WebError) -> None:
-        if not self._flood.rises("errors"):
+    def _on_script_error(self, error: WebError) -> None:
+        if not self._count():
             self._log.add("script error", str(error.error))
 
-    def _connects(self, socket: WebSocket) -> None:
-        self._flood.rises("workers")
-        socket.on("framereceived", self._flood.listener("messages"))
-        socket.on("framesent", self._flood.listener("messages"))
+    def _on_frame(self, _: Frame) -> None:
+        self._count()
 
-    async def _dismiss(self, dialog: Dialog) -> None:
-        self._flood.rises("dialogs")
+    async def _on_dialog(self, dialog: Dialog) -> None:
+        self._count()
         self._log.add(f"dialog {dialog.type}, dismissed", dialog.message)
-        with contextlib.suppress(self._error):
+        with suppress(self._error):
             await dialog.dismiss()
 
-    async def _close(self, page: Page) -> None:
-        if page is self._lent.page:
+    async def _on_window(self, page: Page) -> None:
+        if page is self._leased.page:
             return
-        self._flood.rises("windows")
-        self._windows += 1
-        if self._windows > _MOST_WINDOWS:
-            self._stop(f"opens more than {_MOST_WINDOWS} windows")
+        self._count(_WINDOW_WEIGHT)
         self._log.add("window, closed", page.url)
-        with contextlib.suppress(self._error):
+        with suppress(self._error):
             await page.close()
 
-    async def _refuse(self, download: Download) -> None:
+    async def _on_download(self, download: Download) -> None:
         self._log.add("download, refused", download.url)
-        with contextlib.suppress(self._error):
+        with suppress(self._error):
             await download.cancel()
 
-    async def _route(self, route: Route, request: Request) -> None:
-        with contextlib.suppress(self._error):
-            if self._is_unwanted(request):
-                await route.abort("blockedbyclient")
-            else:
-                await route.continue_()
+    async def _on_route(self, route: Route, request: Request) -> None:
+        with suppress(self._error):
+            await (route.abort("blockedbyclient") if self._is_unwanted(request) else route.continue_())
 
     def _is_unwanted(self, request: Request) -> bool:
-        if self.course is None or self.course.is_over or self._is_elsewhere(request):
+        navigation = self._navigation
+        if navigation is None or navigation.is_over or self._is_of_another_window(request):
             return True
         if self._is_document(request):
             return False
-        return is_blocked(request.url, request.resource_type, host_of(str(self.course.last)), self._options.block)
+        return is_blocked(request.url, request.resource_type, host_of(str(navigation.last)), self._block)
 
     def _is_document(self, request: Request) -> bool:
         try:
-            return request.is_navigation_request() and request.frame == self._lent.page.main_frame
+            return request.is_navigation_request() and request.frame == self._leased.page.main_frame
         except self._error:  # of a window that is not there yet
             return False
 
-    def _is_elsewhere(self, request: Request) -> bool:
+    def _is_of_another_window(self, request: Request) -> bool:
         try:
-            return request.frame.page is not self._lent.page
+            return request.frame.page is not self._leased.page
         except self._error:
             return request.is_navigation_request()
 
-    def _drown(self, what: str) -> None:
-        """Ends the browser, and not only the page, which would be closed behind all that it has still to say."""
-        reason = f"the page floods us with {what}"
-        self._log.add("stopped", reason)
-        if self.course is not None:
-            self.course.fail(RetryLater(f"{self.course.last.host}: {reason}"))
-        self._lent.context.remove_listener("console", self._said)  # the driver keeps what it has of it to itself
-        self._lent.stop(reason)
+    def _count(self, weight: int = 1) -> bool:
+        """Returns whether the message limit is exceeded. Then the browser is stopped, as closing the page would wait
+        behind all that it has still to say."""
+        was_exceeded = self._messages > _MAX_MESSAGES
+        self._messages += weight
+        if self._messages > _MAX_MESSAGES and not was_exceeded:
+            reason = f"the page sends too many messages (limit: {_MAX_MESSAGES:,})"
+            self._log.add("stopped", reason)
+            if self._navigation is not None:
+                self._navigation.fail(RetryLater(f"{self._navigation.last.host}: {reason}"))
+            self._leased.context.remove_listener("console", self._on_console)  # the driver keeps them to itself then
+            self._leased.stop(reason)
+        return self._messages > _MAX_MESSAGES
 
-    def _stop(self, what: str) -> None:
-        if self.course is not None:
-            self.course.fail(CannotFetch(f"{self.course.last.host}: the page {what}"))
+    # Responses
 
-    def _news(self) -> None:
-        self._last_news = self._clock.monotonic()
+    async def _on_paused(self, session: CDPSession, event: PausedResponse) -> None:
+        navigation = self._navigation
+        if navigation is None or "responseStatusCode" not in event:
+            await _continue(session, event)
+        elif event["resourceType"] == "Document" and event.get("frameId") == self._main_frame:
+            await self._check_document(session, event, navigation)
+        else:
+            await self._check_part(session, event, navigation)
+
+    async def _check_document(self, session: CDPSession, event: PausedResponse, navigation: Navigation) -> None:
+        url, status, headers = event["request"]["url"], event["responseStatusCode"], _headers(event)
+        if not navigation.is_expected(url):  # it is late, or a download
+            await _refuse(session, event)
+            return
+        self._log.add("response", f"{status} {url}")
+        if status in REDIRECTS and headers.get("location"):
+            navigation.request(_joined(url, headers["location"]))
+            await (_refuse if navigation.is_over else _continue)(session, event)
+            return
+        body = "" if _NOT_A_PAGE.match(headers.get("content-type", "")) else await self._body(session, event)
+        if not navigation.is_expected(url):
+            await _refuse(session, event)
+            return
+        navigation.respond(status, headers)
+        _check_challenge(body, navigation)
+        if navigation.is_over and body:
+            await _show_without_scripts(session, event, body)
+        else:
+            await _continue(session, event)
+
+    async def _check_part(self, session: CDPSession, event: PausedResponse, navigation: Navigation) -> None:
+        """What a script or a frame requested from the same site may be a robot check that the page would show."""
+        is_html = "html" in _headers(event).get("content-type", "text/html").lower()
+        if is_html and navigation.is_same_site(event["request"]["url"]):
+            _check_challenge(await self._body(session, event), navigation)
+        await (_refuse if navigation.is_over else _continue)(session, event)
+
+    async def _body(self, session: CDPSession, event: PausedResponse) -> str:
+        """Returns it in base64; '' if there is none, or it is a download."""
+        if _headers(event).get("content-disposition", "").startswith("attachment"):
+            return ""
+        try:
+            found = await session.send("Fetch.getResponseBody", _id(event))
+        except self._error:
+            return ""
+        text: str = found["body"]
+        return text if found["base64Encoded"] else base64.b64encode(text.encode()).decode()
+
+
+def _check_challenge(body: str, navigation: Navigation) -> None:
+    if challenge := find_challenge(FetchedPage(body=base64.b64decode(body[:_LOOK_CHARS]))):
+        navigation.fail(SiteBlocked(challenge.reason))
+
+
+def _id(event: PausedResponse) -> PausedResponse:
+    return {"requestId": event["requestId"]}
+
+
+async def _continue(session: CDPSession, event: PausedResponse) -> None:
+    await session.send("Fetch.continueRequest", _id(event))
+
+
+async def _refuse(session: CDPSession, event: PausedResponse) -> None:
+    await session.send("Fetch.failRequest", {**_id(event), "errorReason": "BlockedByClient"})
+
+
+async def _show_without_scripts(session: CDPSession, event: PausedResponse, body: str) -> None:
+    """For the screenshot."""
+    headers = [*event["responseHeaders"], {"name": "Content-Security-Policy", "value": _NO_SCRIPTS}]
+    response = {"responseCode": event["responseStatusCode"], "responseHeaders": headers, "body": body}
+    await session.send("Fetch.fulfillRequest", {**_id(event), **response})
+
+
+def _headers(event: PausedResponse) -> httpx2.Headers:
+    return httpx2.Headers([(one["name"], one["value"]) for one in event.get("responseHeaders", ())])
+
+
+def _joined(url: str, location: str) -> str:
+    try:
+        return str(httpx2.URL(url).join(location))
+    except (httpx2.InvalidURL, UnicodeError, ValueError):
+        return f"http://{location[:100]}"  # the guard refuses it
 
 
 _ARTIFACT_SECONDS = 5.0
-_MOST_SCREENSHOT_BYTES = 4 * 1024**2
 
 
-class HeldPage(Struct, frozen=True):
-    lent: LeasedPage
-    lease: ProxyLease
+class OpenPage(Struct, frozen=True):
+    leased: LeasedPage
+    proxy: ProxyLease
     watch: PageWatch
 
 
 class PageLease:
-    """Belongs to the worker's loop. A task of its own holds the page: who asked for it may be cancelled, or hang."""
+    """An attempt's page. A task of its own holds it, as the attempt may be cancelled, or hang."""
 
     def __init__(
         self,
         task_id: str,
-        browsing: RenderContext,
+        context: RenderContext,
         proxy: GuardProxy,
         clock: Clock,
-        profile: str = "",
-        cookies: Sequence[Any] = (),
+        profile: str,
+        cookies: Sequence[Any],
     ) -> None:
-        self._profile = profile
-        self._cookies = cookies
-        """With which it begins, those of the profile among them."""
         self._task_id = task_id
-        self._browsing = browsing
+        self._context = context
         self._proxy = proxy
         self._clock = clock
-        self._ready: asyncio.Future[HeldPage] = asyncio.get_running_loop().create_future()
+        self._profile = profile
+        self._cookies = cookies
+        """Of the profile and of earlier tasks."""
+        self._opened: asyncio.Future[OpenPage] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
-        self._is_told = asyncio.Event()
-        """What the page looked like is stored, or nobody wants to know."""
+        self._has_artifacts = asyncio.Event()
+        """They are stored, or not wanted."""
         self._failed = True
-        self._death: BrowserCrashed | None = None
-        self._holding: asyncio.Task[None] | None = None
         self._users = 0
-        self._last_use = clock.monotonic()
+        self._used_at = clock.monotonic()
         self.log = PageLog()
-        self.secrets = [str(one.get("value", "")) for one in cookies]
-        """What must not be in the log."""
+        self.log.secrets += [str(cookie.get("value", "")) for cookie in cookies]
 
     @property
     def is_over(self) -> bool:
         return self._ended.is_set()
 
-    def begin(self, **context_options: Any) -> asyncio.Task[None]:
-        """Answers what will hold the page, which is to be waited for at the end."""
-        self._holding = asyncio.create_task(self._hold(context_options))
-        self._holding.add_done_callback(lambda task: task.cancelled() or task.exception())  # who waits is told
-        return self._holding
-
-    async def ready(self, holding: asyncio.Task[None]) -> None:
-        """Raises NoBrowser, BrowserDied and NoTurn."""
+    async def open(self, holders: set[asyncio.Task[None]], **context_options: Any) -> None:
+        """`holders`: whoever owns it awaits them at the end. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        holder = asyncio.create_task(self._hold(context_options))
+        holders.add(holder)
+        holder.add_done_callback(holders.discard)
+        holder.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            await asyncio.wait([holding, self._ready], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+            await asyncio.wait([holder, self._opened], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         except BaseException:
-            holding.cancel()
+            holder.cancel()
             raise
-        if not self._ready.done():
-            holding.result()
+        if not self._opened.done():
+            holder.result()
 
     @contextmanager
-    def in_use(self) -> Iterator[HeldPage]:
+    def in_use(self) -> Iterator[OpenPage]:
         self._users += 1
         try:
-            yield self._ready.result()
+            yield self._opened.result()
         finally:
             self._users -= 1
-            self._last_use = self._clock.monotonic()
+            self._used_at = self._clock.monotonic()
 
     async def end(self, *, failed: bool) -> None:
-        """The page goes back. Of an attempt that failed it is kept first what it looked like."""
+        """Returns the page; of a failed attempt, once its artifacts are stored."""
         self._failed = failed
         self._ended.set()
         if failed:
-            await self._is_told.wait()
-
-    async def died(self, death: BrowserCrashed) -> FetchFailed:
-        """What the death counts as: the lender knows how often this task was there at one.
-
-        Where the page was stopped for what it did, that is what counts, and its log is kept at the attempt's end.
-        """
-        course = self._ready.result().watch.course
-        if course is not None and course.failure is not None:
-            return course.failure
-        self._death = death
-        self._ended.set()
-        if self._holding is None:
-            return death
-        await asyncio.wait([self._holding])
-        failure = None if self._holding.cancelled() else self._holding.exception()
-        return failure if isinstance(failure, FetchFailed) else death
+            await self._has_artifacts.wait()
 
     async def _hold(self, context_options: dict[str, Any]) -> None:
+        context = self._context
         try:
-            with self._proxy.lease(self._browsing.options.max_page_bytes) as lease:
-                proxy = {"server": lease.address, "username": lease.user, "password": lease.password}
-                async with self._browsing.lender.lend(self._task_id, proxy=proxy, **context_options) as lent:
-                    watch = PageWatch(lent, self._browsing.options, self.log, self._clock)
-                    await self._begin(lent, watch)
-                    self._ready.set_result(HeldPage(lent, lease, watch))
-                    await self._until_ended()
-                    if self._death is not None:
-                        raise self._death
-                    if self._failed and self._task_id:
-                        await self._tell(lent)
-                    self._is_told.set()
+            with self._proxy.lease(context.options.max_page_bytes) as lease:
+                context_options["proxy"] = {"server": lease.address, "username": lease.user, "password": lease.password}
+                leasing = context.pool.lease(self._task_id, timeout=context.lease_seconds, **context_options)
+                async with leasing as leased:
+                    watch = PageWatch(leased, context.options.block, self.log, self._clock)
+                    await self._prepare(leased, watch)
+                    self._opened.set_result(OpenPage(leased, lease, watch))
+                    await self._wait_for_end()
+                    if self._failed and self._task_id and context.artifacts is not None:
+                        await self._store_artifacts(leased, context.artifacts)
+                    self._has_artifacts.set()
         except FAILURES:
-            if not self._ready.done() or self._death is not None:
+            if not self._opened.done():
                 raise
         finally:
             self._ended.set()
-            self._is_told.set()
+            self._has_artifacts.set()
 
-    async def _begin(self, lent: LeasedPage, watch: PageWatch) -> None:
+    async def _prepare(self, leased: LeasedPage, watch: PageWatch) -> None:
         try:
-            await lent.alive(watch.begin())
+            await leased.call(watch.begin())
         except playwright_error() as error:
-            raise BrowserCrashed(f"the browser does not take what it is told: {error}"[:300]) from None
-        if self._cookies:
-            await self._take_cookies(lent)
-
-    async def _take_cookies(self, lent: LeasedPage) -> None:
+            raise BrowserCrashed(f"the page cannot be prepared: {error}"[:300]) from None
+        if not self._cookies:
+            return
         try:
-            await lent.alive(lent.context.add_cookies(self._cookies))
+            await leased.call(leased.context.add_cookies(self._cookies))
         except playwright_error() as error:
-            why = f"the browser does not take its cookies: {error.message.partition(chr(10))[0]}"[:200]
-            raise unusable_profile(self._profile, why) if self._profile else BrowserCrashed(why) from None
+            reason = f"the browser rejects its cookies: {error.message.partition(chr(10))[0]}"[:200]
+            raise unusable_profile(self._profile, reason) if self._profile else BrowserCrashed(reason) from None
 
-    async def _until_ended(self) -> None:
-        """Also where nobody says so: platform code may hang with a page that others could use."""
-        limit = self._browsing.idle_seconds
+    async def _wait_for_end(self) -> None:
+        """Platform code may hang with a page that others could use: an idle one is taken back."""
+        limit = self._context.idle_seconds
         while not await self._clock.wait(self._ended, limit):
-            if not self._users and self._clock.monotonic() - self._last_use >= limit:
+            if not self._users and self._clock.monotonic() - self._used_at >= limit:
                 self._ended.set()
-                self.log.add("taken back", f"nothing was done with the page for {limit:g} s")
+                self.log.add("taken back", f"the page was not used for {limit:g} s")
                 return
 
-    async def _tell(self, lent: LeasedPage) -> None:
-        """An aid: what cannot be had or stored of it is no failure."""
+    async def _store_artifacts(self, leased: LeasedPage, artifacts: ArtifactSink) -> None:
+        """They help the operator; that they cannot be had or stored is not a failure."""
         screenshot = None
         try:
             async with asyncio.timeout(_ARTIFACT_SECONDS):
-                cookies = await lent.alive(lent.context.cookies())
-                self.secrets += [one.get("value", "") for one in cookies]
-                session = await lent.alive(lent.context.new_cdp_session(lent.page))
-                await lent.alive(session.send("Page.stopLoading"))  # a picture would wait for what is still to come
-                screenshot = await lent.alive(lent.page.screenshot(type="png", timeout=0))
+                cookies = await leased.call(leased.context.cookies())
+                self.log.secrets += [cookie.get("value", "") for cookie in cookies]
+                session = await leased.call(leased.context.new_cdp_session(leased.page))
+                await leased.call(session.send("Page.stopLoading"))  # or the screenshot would wait for what still loads
+                screenshot = await leased.call(leased.page.screenshot(type="png", timeout=0))
         except (TimeoutError, BrowserCrashed, playwright_error()) as error:
-            self.log.add("no screenshot", str(error) or "the page does not answer")
-        if screenshot is not None and len(screenshot) > _MOST_SCREENSHOT_BYTES:
-            self.log.add("no screenshot", f"it has {len(screenshot):,} bytes")
-            screenshot = None
+            self.log.add("no screenshot", str(error) or "the page does not respond")
         with suppress(StoreError, OSError, TimeoutError):
             async with asyncio.timeout(_ARTIFACT_SECONDS):
-                await self._browsing.artifacts.put(self._task_id, screenshot, self.log.text(self.secrets))
+                await artifacts.put(self._task_id, screenshot, self.log.text())

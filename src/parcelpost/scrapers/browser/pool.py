@@ -3,248 +3,212 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+import random
+import secrets
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from parcelpost.clock import Clock
 from parcelpost.errors import StoreError
-from parcelpost.events import BrowserDied, BrowserRetired, Emit, LoopFailed
-from parcelpost.scrapers.browser import slots
+from parcelpost.events import (
+    BrowserDied,
+    BrowserOrphansRemoved,
+    BrowserRetired,
+    BrowserStarted,
+    BrowsersUnavailable,
+    Emit,
+    LoopFailed,
+)
+from parcelpost.model import BrowserState
+from parcelpost.scrapers.browser import chromium, processes
 from parcelpost.scrapers.browser.base import BrowserOptions, BrowserStore
-from parcelpost.scrapers.browser.browser import BrowserCallFailed, Chromium, ChromiumPage
-from parcelpost.scrapers.browser.slots import BrowserSlot, HealthChecks, Launcher, WaitQueue
+from parcelpost.scrapers.browser.browser import BrowserCallFailed, Chromium, ChromiumPage, PlaywrightDriver, launch
+from parcelpost.scrapers.browser.chromium import ChromiumMissing, SandboxCheck
 from parcelpost.scrapers.fetch.errors import BrowserCrashed, BrowserUnavailable, HostBusy, RetryLater
 
-_MOST_CRASHES = 5
-_MOST_TASKS = 10_000
+_MAX_CRASHES = 5
+_POLL_SECONDS = 0.5
+_NOT_ALLOWED_SECONDS = 5.0
+_MIN_BACKOFF_SECONDS = 0.5
+_MAX_BACKOFF_SECONDS = 60.0
+_HEALTH_SECONDS = 2.0
+_CHECK_SECONDS = 10.0
 
 
-class CrashCounts:
-    """A death costs the task nothing, unless its page is the cause, or it is there at one death after the other."""
+class BrowserSlot:
+    """Runs one browser after another, and records their state in the store."""
 
-    def __init__(self) -> None:
-        self._of: OrderedDict[str, int] = OrderedDict()
+    def __init__(self, store: BrowserStore, owner: str, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        now = clock.now()
+        self.state = BrowserState(
+            browser_id=0, status="restarting", last_health_check=now, created_at=now, launches=0, owner=owner
+        )
+        self.chromium: Chromium | None = None
+        self.is_leased = False
+        self.is_retiring = False
+        """The browser ends although nothing is wrong with it."""
+        self.is_closing = False
+        """No other browser is started here."""
+        self.idle_since = self.started_at = self.checked_at = 0.0
+        self.tasks = 0
+        """Done by the current browser."""
+        self.has_opened_page = False
+        self.memory = 0
+        """Bytes of the current browser, as last measured; 0: not yet."""
 
-    @contextmanager
-    def counted(self, task_id: str, chromium: Chromium) -> Iterator[None]:
-        """Raises TryLater in the place of a BrowserDied that the page has caused, and of the sixth in a row."""
-        try:
-            yield
-        except BrowserCrashed as error:
-            if chromium.cause == "page":
-                raise RetryLater(str(error)) from error
-            if self._is_too_often(task_id, chromium):
-                raise RetryLater(f"{error}, as {_MOST_CRASHES} times before with this task") from error
-            raise
-        self._of.pop(task_id, None)
+    @property
+    def browser_id(self) -> int:
+        return self.state.browser_id
 
-    def _is_too_often(self, task_id: str, chromium: Chromium) -> bool:
-        if chromium.cause == "ours" or not chromium.driver.is_running:
-            return False  # no page can help that; the driver dies under all of them at once
-        count = self._of.pop(task_id, 0) + 1
-        if count > _MOST_CRASHES:
-            return True
-        self._of[task_id] = count
-        while len(self._of) > _MOST_TASKS:
-            self._of.popitem(last=False)
-        return False
+    @property
+    def is_starting(self) -> bool:
+        """A browser is being started here, or will be as soon as the last one is gone."""
+        return not self.is_closing and (self.chromium is None or self.chromium.ended.done())
+
+    @property
+    def is_idle(self) -> bool:
+        return self.chromium is not None and not self.is_leased and not self.chromium.ended.done()
+
+    async def announce(self, marker: str) -> None:
+        """Before a browser starts, so that it is found if we are killed meanwhile. Raises a StoreError."""
+        self.state = replace(
+            self.state,
+            status="restarting",
+            current_task_id=None,
+            launches=self.state.launches + 1,
+            restarted_at=self._clock.now() if self.state.launches else None,
+            memory_mb=None,
+            pid=None,
+            profile="",
+            marker=marker,
+        )
+        if self.browser_id:
+            await self._store.put(self.state)
+        else:
+            self.state = replace(self.state, browser_id=await self._store.add(self.state))
+
+    async def begin(self, started: Chromium) -> None:
+        self.chromium = started
+        self.is_leased = self.is_retiring = self.has_opened_page = False
+        self.tasks = self.memory = 0
+        self.started_at = self.idle_since = self.checked_at = self._clock.monotonic()
+        await self.record(status="idle", pid=started.pid, profile=started.profile, last_health_check=self._clock.now())
+
+    async def record(self, **changes: Any) -> None:
+        """What a full or busy store does not take now is part of the next change."""
+        self.state = replace(self.state, **changes)
+        with suppress(StoreError):
+            await self._store.put(self.state)
+
+    async def assign(self, task_id: str, *, is_working: bool) -> None:
+        with suppress(StoreError):
+            await self._store.assign(task_id, self.browser_id if is_working else None)
+
+    def retire(self, reason: str) -> None:
+        if self.chromium is not None:
+            self.is_retiring = True
+            self.chromium.end(reason)
 
 
-_LONGEST_PAUSE = 60.0
-_LONGEST_REASON = 300
+class Launcher:
+    """Starts browsers on one Playwright driver, and backs off while they do not start."""
 
-
-class BrowserSlots:
-    def __init__(
-        self, options: BrowserOptions, ledger: BrowserStore, owner: str, clock: Clock, emit: Emit, line: WaitQueue
-    ) -> None:
-        self.starting = Launcher(options, clock, emit)
-        self.allowed = options.most
-        self.restarts = 0
+    def __init__(self, options: BrowserOptions, clock: Clock, emit: Emit) -> None:
+        self.token = secrets.token_hex(16)
+        """The markers of all its browsers begin with it."""
+        self.problem = ""
+        """Why no browser can be started; '': it was not tried, or worked."""
         self._options = options
-        self._ledger = ledger
-        self._owner = owner
         self._clock = clock
         self._emit = emit
-        self._line = line
-        self._tending = HealthChecks(options, ledger, clock, emit)
-        self._places: list[BrowserSlot] = []
-        self._keepers: set[asyncio.Task[None]] = set()
-
-    def __iter__(self) -> Iterator[BrowserSlot]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
+        self._driver: PlaywrightDriver | None = None
+        self._driver_lock = asyncio.Lock()
+        self._executable = ""
+        self._sandbox = SandboxCheck(is_on=True)
+        self._failures = 0
+        self._retry_at = 0.0
 
     @property
-    def most(self) -> int:
-        return min(self._options.most, self.allowed)
+    def retry_in(self) -> float:
+        """Seconds until the next attempt makes sense; 0: now."""
+        return max(0.0, self._retry_at - self._clock.monotonic())
 
-    @property
-    def running(self) -> list[BrowserSlot]:
-        return [place for place in self._places if place.chromium is not None]
+    async def launch(self, slot: BrowserSlot) -> Chromium:
+        """Raises BrowserCallFailed, or a StoreError if the browser cannot be announced."""
+        began = self._clock.monotonic()
+        await self._find()
+        driver = await self._get_driver()
+        marker = f"{self.token}-{secrets.token_hex(4)}"
+        await slot.announce(marker)
+        started = await launch(driver, self._executable, marker, sandbox=self._sandbox.is_on, clock=self._clock)
+        await slot.begin(started)
+        self._emit(
+            BrowserStarted(
+                browser_id=slot.browser_id,
+                pid=started.pid,
+                version=started.version,
+                launches=slot.state.launches,
+                seconds=self._clock.monotonic() - began,
+                no_sandbox=self._sandbox.reason,
+            )
+        )
+        return started
 
-    @property
-    def _too_many(self) -> int:
-        return sum(not place.is_given_up for place in self._places) - self.most
+    def failed(self, reason: str, hint: str = "") -> None:
+        """With a hint, the operator must do something, and the next attempt is a minute away."""
+        self._executable = ""  # it may have been removed or replaced
+        if not self.retry_in:  # several that fail at once fail for one reason
+            self._failures += 1
+        longest = min(_MAX_BACKOFF_SECONDS, _MIN_BACKOFF_SECONDS * 2 ** min(self._failures, 30))
+        seconds = _MAX_BACKOFF_SECONDS if hint else random.uniform(longest / 2, longest)  # noqa: S311 - jitter
+        self._retry_at = max(self._retry_at, self._clock.monotonic() + seconds)
+        problem = f"{reason} ({hint})" if hint else reason
+        if problem != self.problem:
+            self._emit(BrowsersUnavailable(reason=reason, hint=hint, retry_in_seconds=self.retry_in))
+        self.problem = problem
 
-    @property
-    def memory_per_browser(self) -> int | None:
-        return self._tending.memory_per_browser
+    def worked(self) -> None:
+        self.problem, self._failures, self._retry_at = "", 0, 0.0
 
-    def open(self) -> None:
-        self._keepers.add(asyncio.get_running_loop().create_task(self._tend()))
-
-    async def close(self) -> None:
-        """No process is left, whatever happens."""
-        self.allowed = 0
-        for keeper in self._keepers:
-            keeper.cancel()
+    async def stop(self) -> None:
+        """Leaves no process of any browser that it has ever started."""
         try:
-            await asyncio.gather(*self._keepers, return_exceptions=True)
+            if self._driver is not None:
+                await self._driver.stop()
         finally:
-            await self.starting.stop()
-            with suppress(StoreError):
-                await slots.delete_states(self._ledger, self.starting.token)
+            for pid in processes.find_browsers(self.token):
+                await processes.kill_and_wait(pid, self._clock)
 
-    def grow(self) -> None:
-        """For those in the line who have no browser coming."""
-        if self.starting.again_in:
-            return
-        coming = sum(place.is_coming for place in self._places)
-        for _ in range(min(len(self._line) - coming, self.most - len(self._places))):
-            place = BrowserSlot(self._ledger, self._owner, self._clock)
-            self._places.append(place)
-            keeper = asyncio.get_running_loop().create_task(self._keep(place))
-            self._keepers.add(keeper)
-            keeper.add_done_callback(self._keepers.discard)
+    async def _find(self) -> None:
+        if not self._executable:
+            found = chromium.find(self._options)
+            if isinstance(found, ChromiumMissing):
+                raise BrowserCallFailed(found.reason, found.hint)
+            self._sandbox = await asyncio.to_thread(chromium.sandbox, self._options, found.path)
+            self._executable = found.path
 
-    def shrink(self) -> None:
-        """Idle ones that are too many, that nobody needed for long, or whose time is over."""
-        idle = sorted((place for place in self._places if place.is_idle), key=lambda one: one.idle_since)
-        for place in idle[: max(0, self._too_many)]:
-            _give_up(place, "fewer are safe now")
-        for place in self._places:
-            if place.is_idle and (reason := self._tending.why_retire(place)):
-                _retire(place, reason)
-            elif place.is_idle and self._tending.is_idle_for_long(place):
-                _give_up(place, "nobody needed it")
-
-    def free(self, place: BrowserSlot) -> None:
-        """A page was given back: the browser is for the next in line, unless it is to end."""
-        if self._too_many > 0:
-            _give_up(place, "fewer are safe now")
-        elif reason := self._tending.why_retire(place):
-            _retire(place, reason)
-        else:
-            self._line.serve(place)
-
-    async def _keep(self, place: BrowserSlot) -> None:
-        """Has a browser run in the place, one after the other, for as long as the place is wanted."""
-        is_gone = True
-        try:
-            while await self._start(place):
-                is_gone = False
-                if place.chromium is not None:
-                    await asyncio.wait({place.chromium.over})
-                is_gone = await self._end(place)
-                if not is_gone or place.is_given_up or self._too_many > 0 or self.starting.again_in:
-                    break
-                self.restarts += 1
-        except Exception as error:  # noqa: BLE001 - who waits is told, and it is tried again
-            self._fail(f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
-        finally:
-            await self._leave(place, is_gone=is_gone)
-
-    async def _leave(self, place: BrowserSlot, *, is_gone: bool) -> None:
-        try:
-            if place.chromium is not None:
-                is_gone = await place.chromium.close(kindly=True)
-        finally:
-            self._places.remove(place)
-        if is_gone:  # else what is written down stays, for whoever comes after us
-            await place.forget()
-        self.grow()
-
-    async def _start(self, place: BrowserSlot) -> bool:
-        try:
-            await self.starting.start(place)
-        except (BrowserCallFailed, StoreError) as error:
-            self._fail(str(error), error.hint)
-            return False
-        self._line.serve(place)
-        return True
-
-    def _fail(self, reason: str, hint: str = "") -> None:
-        self.starting.failed(reason, hint)
-        if not self.running:
-            self._line.disappoint(self.starting.problem, self.starting.again_in)
-
-    async def _end(self, place: BrowserSlot) -> bool:
-        """Whether nothing is left of the browser."""
-        chromium = place.chromium
-        if chromium is None:
-            return True
-        reason = chromium.over.result()
-        if place.retiring:
-            self._emit(BrowserRetired(browser_id=place.browser_id, reason=reason, tasks=place.tasks))
-            await place.note(status="restarting", current_task_id=None)
-        else:
-            self._emit(BrowserDied(browser_id=place.browser_id, reason=reason, tasks=place.tasks))
-            await place.note(status="crashed", current_task_id=None)
-        is_gone = await chromium.close(kindly=bool(place.retiring))
-        place.chromium = None
-        if not (place.was_of_use or place.retiring or place.is_given_up):
-            self.starting.died_young(reason)
-        return is_gone
-
-    async def _tend(self) -> None:
-        failures, pause = 0, self._tending.seconds
-        while True:
-            await self._clock.sleep(pause)
-            try:
-                await self._look_after_all()
-            except Exception as error:  # noqa: BLE001 - reported, and done again
-                failures += 1
-                pause = min(_LONGEST_PAUSE, self._tending.seconds * 2 ** min(failures, 10))
-                message = f"{type(error).__name__}: {error}"
-                self._emit(LoopFailed(loop="browsers", error=message, in_a_row=failures, next_in_seconds=pause))
-            else:
-                failures, pause = 0, self._tending.seconds
-
-    async def _look_after_all(self) -> None:
-        self.shrink()
-        self.grow()
-        if await self._tending.look_after(self.running):
-            self.starting.worked()
-
-
-def _retire(place: BrowserSlot, reason: str) -> None:
-    if place.chromium is not None:
-        place.retiring = reason
-        place.chromium.end(reason)
-
-
-def _give_up(place: BrowserSlot, reason: str) -> None:
-    place.is_given_up = True
-    _retire(place, reason)
-
-
-_SOONEST_LOOK_SECONDS = 0.1
-_NOT_ALLOWED_SECONDS = 5.0
-_NEWS = 0.2
+    async def _get_driver(self) -> PlaywrightDriver:
+        async with self._driver_lock:
+            if self._driver is not None and not self._driver.is_running:
+                await self._driver.stop()
+                self._driver = None
+            if self._driver is None:
+                self._driver = await PlaywrightDriver.start(self._clock)
+            return self._driver
 
 
 class PoolFigures(Struct, frozen=True, kw_only=True):
     browsers: int
     busy: int
     waiting: int
-    """Who wants a page and has none yet."""
+    """Callers that wait for a page."""
     restarts: int
     """Of browsers that died or were retired."""
     pss_bytes: int
@@ -256,97 +220,203 @@ class PoolFigures(Struct, frozen=True, kw_only=True):
 
 
 class BrowserPool:
-    """Belongs to one event loop. Every browser has one page at a time, in a context that nobody had before."""
+    """Belongs to one event loop. Every browser has one page at a time, in a fresh context."""
 
-    def __init__(self, options: BrowserOptions, ledger: BrowserStore, owner: str, clock: Clock, emit: Emit) -> None:
+    def __init__(self, options: BrowserOptions, store: BrowserStore, owner: str, clock: Clock, emit: Emit) -> None:
         self._options = options
+        self._store = store
+        self._owner = owner
         self._clock = clock
-        self._line = WaitQueue()
-        self._places = BrowserSlots(options, ledger, owner, clock, emit, self._line)
-        self._deaths = CrashCounts()
+        self._emit = emit
+        self._launcher = Launcher(options, clock, emit)
+        self._allowed = options.most
+        self._slots: list[BrowserSlot] = []
+        self._wait_queue: deque[asyncio.Future[BrowserSlot]] = deque()
+        self._crash_counts: Counter[str] = Counter()
+        self._restarts = 0
+        self._memory_per_browser: int | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._returns: set[asyncio.Task[None]] = set()
-        self._takes = 0.0
-        """How long a page is lent, lately."""
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, options: BrowserOptions, ledger: BrowserStore, *, owner: str, clock: Clock, emit: Emit
+        cls, options: BrowserOptions, store: BrowserStore, *, owner: str, clock: Clock, emit: Emit
     ) -> AsyncIterator[BrowserPool]:
-        """Ends what dead predecessors left, and starts nothing yet. On leaving, no process of ours is left.
-
-        May raise a StoreError.
-        """
-        await slots.remove_orphans(ledger, clock, emit)
-        pool = cls(options, ledger, owner, clock, emit)
+        """Ends the browsers of crashed processes; starts none yet. At its end none is left. May raise a StoreError."""
+        await remove_orphans(store, clock, emit)
+        pool = cls(options, store, owner, clock, emit)
         try:
-            pool._places.open()
+            _spawn(pool._tasks, pool._check_health())
             yield pool
         finally:
-            await pool._places.close()
-            await asyncio.gather(*pool._returns)
+            await pool._close()
+
+    async def _close(self) -> None:
+        self._allowed = 0
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*self._tasks, *self._returns, return_exceptions=True)
+        finally:
+            await self._launcher.stop()
+        with suppress(StoreError):  # those too whose start was interrupted
+            for state in await self._store.all():
+                if state.marker.startswith(self._launcher.token):
+                    await self._store.remove(state)
+
+    # Leases
 
     @asynccontextmanager
-    async def lend(self, task_id: str, *, patience: float = 5.0, **context_options: Any) -> AsyncIterator[ChromiumPage]:
-        """A page in a fresh context, for one task.
+    async def lease(
+        self, task_id: str, *, timeout: float = 5.0, agent: str = "", **context_options: Any
+    ) -> AsyncIterator[ChromiumPage]:
+        """A page in a fresh context, for one task. `agent` is added to Chromium's user agent.
 
-        Raises NoTurn if all browsers are busy for longer than `patience` seconds, NoBrowser if none can be had,
-        BrowserDied if it died, and TryLater where the page is the cause or has lost one browser after the other.
+        Raises HostBusy if all browsers are busy for longer than `timeout` seconds, BrowserUnavailable if none can be
+        had, BrowserCrashed if it dies, and RetryLater if it has died five times in a row with this task.
         """
-        place = await self._turn(patience)
-        chromium, lent = place.chromium, None
-        if chromium is None or chromium.over.done():
+        if self._crash_counts[task_id] >= _MAX_CRASHES:  # an attempt that counts, or it would go on for ever
+            del self._crash_counts[task_id]
+            raise RetryLater(f"the browser crashed {_MAX_CRASHES} times in a row with this task")
+        slot = await self._wait_for_slot(timeout)
+        leased, page = slot.chromium, None
+        if leased is None or leased.ended.done():
             raise BrowserCrashed("the browser died before it could be used")
-        began = self._clock.monotonic()
         try:
-            await place.lend(task_id)
-            with self._deaths.counted(task_id, chromium):
-                lent = await self._open_page(place, chromium, context_options)
-                yield lent
+            await slot.record(status="busy", current_task_id=task_id)
+            await slot.assign(task_id, is_working=True)
+            page = await self._open_page(slot, leased, agent, context_options)
+            yield page
+        finally:  # goes on to its end even if the caller is cancelled again
+            await asyncio.shield(_spawn(self._returns, self._take_back(slot, leased, task_id, page)))
+
+    async def _wait_for_slot(self, timeout: float) -> BrowserSlot:
+        self._check_available(timeout)
+        if idle := [slot for slot in self._slots if slot.is_idle]:
+            slot = max(idle, key=lambda one: one.idle_since)  # the others may become idle enough to be stopped
+            slot.is_leased = True
+            return slot
+        waiter: asyncio.Future[BrowserSlot] = asyncio.get_running_loop().create_future()
+        self._wait_queue.append(waiter)
+        self._start_browsers()
+        try:
+            await asyncio.wait({waiter}, timeout=timeout)
+        except BaseException:
+            if waiter.done() and waiter.exception() is None:
+                self._release(waiter.result())
+            raise
         finally:
-            self._takes += _NEWS * (self._clock.monotonic() - began - self._takes)
-            await self._give_back(place, chromium, task_id, lent)
+            with suppress(ValueError):
+                self._wait_queue.remove(waiter)
+        if waiter.done():
+            return waiter.result()
+        self._check_available(0.0)
+        busy = sum(slot.is_leased for slot in self._slots)
+        raise HostBusy(f"{busy} of {len(self._slots)} browsers are busy", max(_POLL_SECONDS, self.opens_in()))
+
+    def _check_available(self, timeout: float) -> None:
+        """Raises BrowserUnavailable if there will be no browser within that time."""
+        if not self._limit:
+            remedy = "" if self._options.most else "set browser.most to 1 or more"
+            raise BrowserUnavailable(self._problem, _NOT_ALLOWED_SECONDS, remedy)
+        if not self._slots and self._launcher.retry_in > timeout:
+            raise BrowserUnavailable(self._problem, self._launcher.retry_in)
+
+    async def _open_page(
+        self, slot: BrowserSlot, leased: Chromium, agent: str, context_options: dict[str, Any]
+    ) -> ChromiumPage:
+        try:
+            context, page = await leased.new_page(agent, **context_options)
+        except BrowserCallFailed as error:
+            leased.end(str(error))
+            raise BrowserCrashed(str(error)) from error
+        self._launcher.worked()
+        slot.has_opened_page = True
+        return ChromiumPage(slot.browser_id, leased, context, page)
+
+    async def _take_back(self, slot: BrowserSlot, leased: Chromium, task_id: str, page: ChromiumPage | None) -> None:
+        await slot.assign(task_id, is_working=False)
+        try:
+            await leased.close_pages()
+        except BrowserCallFailed as error:
+            leased.end(str(error))
+        has_crashed = leased.ended.done() or (page is not None and page.has_crashed)
+        self._crash_counts[task_id] += 1
+        if not has_crashed:
+            del self._crash_counts[task_id]
+        if leased.ended.done() or slot.chromium is not leased:
+            return  # `_run` sees to it
+        slot.tasks += 1
+        completed = slot.state.tasks_completed + (page is not None and not has_crashed)
+        await slot.record(status="idle", current_task_id=None, tasks_completed=completed)
+        slot.idle_since = self._clock.monotonic()
+        self._release(slot)
+
+    def _release(self, slot: BrowserSlot) -> None:
+        slot.is_leased = False
+        self._retire_if_due(slot)
+        self._serve(slot)
+
+    def _serve(self, slot: BrowserSlot) -> None:
+        """Gives an idle browser to whoever has waited longest."""
+        while self._wait_queue and slot.is_idle:
+            waiter = self._wait_queue.popleft()
+            if not waiter.done():
+                slot.is_leased = True
+                waiter.set_result(slot)
+
+    # How many browsers run, and for how long
+
+    @property
+    def _limit(self) -> int:
+        return min(self._options.most, self._allowed)
+
+    @property
+    def _excess(self) -> int:
+        return sum(not slot.is_closing for slot in self._slots) - self._limit
+
+    @property
+    def _running(self) -> list[BrowserSlot]:
+        return [slot for slot in self._slots if slot.chromium is not None]
 
     def allow(self, most: int) -> None:
-        """How many browsers are safe now: none is started above it, and those above it end when they are idle."""
-        self._places.allowed = max(0, most)
-        self._places.shrink()
-        self._places.grow()
+        """How many browsers are safe now: no more are started, and those above it end when they are idle."""
+        self._allowed = max(0, most)
+        self._stop_idle_browsers()
+        self._start_browsers()
 
     async def stop_largest(self) -> bool:
-        """Memory is out: ends the browser that has most of it, in the middle of a task too. False: there is none."""
-        largest = max(self._places.running, key=lambda place: place.memory or 0, default=None)
+        """Memory is out: ends the largest browser, in the middle of a task too. Returns False if there is none."""
+        largest = max(self._running, key=lambda slot: slot.memory, default=None)
         if largest is None or largest.chromium is None:
             return False
-        largest.is_given_up = True
-        is_page = (largest.memory or 0) > self._options.max_browser_bytes  # or it would come back at no cost for ever
-        largest.chromium.end("the machine is out of memory", "page" if is_page else "ours")
+        largest.is_closing = True
+        largest.chromium.end("the machine is out of memory")
         largest.chromium.kill()
         return True
 
     def opens_in(self) -> float:
-        """0: a page would be lent at once, or as soon as a browser has started. Else seconds to the next look."""
-        if not self._places.most:
+        """0: a page would be leased now, or as soon as a browser has started. Else seconds until asking again."""
+        if not self._limit:
             return _NOT_ALLOWED_SECONDS
-        again_in = self._places.starting.again_in
-        if again_in and not len(self._places):
-            return again_in
-        can_start = 0 if again_in else self._places.most - len(self._places)
-        ready = sum(place.is_idle or place.is_coming for place in self._places)
-        if ready + can_start > len(self._line):
-            return 0.0
-        return max(_SOONEST_LOOK_SECONDS, self._takes / max(1, len(self._places)))
+        retry_in = self._launcher.retry_in
+        if retry_in and not self._slots:
+            return retry_in
+        startable = 0 if retry_in else self._limit - len(self._slots)
+        free = sum(slot.is_idle or slot.is_starting for slot in self._slots) + startable
+        return 0.0 if free > len(self._wait_queue) else _POLL_SECONDS
 
     @property
     def figures(self) -> PoolFigures:
-        running = self._places.running
+        running = self._running
         return PoolFigures(
             browsers=len(running),
-            busy=sum(place.is_lent for place in running),
-            waiting=len(self._line),
-            restarts=self._places.restarts,
-            pss_bytes=sum(place.memory or 0 for place in running),
-            pss_per_browser=self._places.memory_per_browser,
+            busy=sum(slot.is_leased for slot in running),
+            waiting=len(self._wait_queue),
+            restarts=self._restarts,
+            pss_bytes=sum(slot.memory for slot in running),
+            pss_per_browser=self._memory_per_browser,
             problem="" if running else self._problem,
         )
 
@@ -354,58 +424,143 @@ class BrowserPool:
     def _problem(self) -> str:
         if not self._options.most:
             return "browser.most is 0"
-        return self._places.starting.problem if self._places.allowed else "there is no memory for a browser"
+        return self._launcher.problem if self._allowed else "there is no memory for a browser"
 
-    async def _turn(self, patience: float) -> BrowserSlot:
-        self._refuse(patience)
-        idle = [place for place in self._places if place.is_idle]
-        if idle and not len(self._line):
-            place = max(idle, key=lambda one: one.idle_since)  # the others may become idle enough to be stopped
-            place.is_lent = True
-            return place
-        found = await self._line.stand(patience, self._places.grow)
-        if found is not None:
-            return found
-        self._refuse(0.0)
-        busy = sum(place.is_lent for place in self._places)
-        raise HostBusy(f"{busy} of {len(self._places)} browsers are busy", max(_SOONEST_LOOK_SECONDS, self.opens_in()))
+    def _start_browsers(self) -> None:
+        """For callers in the wait queue that no starting browser is meant for."""
+        if self._launcher.retry_in:
+            return
+        starting = sum(slot.is_starting for slot in self._slots)
+        for _ in range(min(len(self._wait_queue) - starting, self._limit - len(self._slots))):
+            slot = BrowserSlot(self._store, self._owner, self._clock)
+            self._slots.append(slot)
+            _spawn(self._tasks, self._run(slot))
 
-    def _refuse(self, patience: float) -> None:
-        """Raises NoBrowser where none will be had within that time."""
-        if not self._places.most:
-            remedy = "" if self._options.most else "set browser.most to 1 or more"
-            raise BrowserUnavailable(self._problem, _NOT_ALLOWED_SECONDS, remedy)
-        again_in = self._places.starting.again_in
-        if not len(self._places) and again_in > patience:
-            raise BrowserUnavailable(self._problem, again_in)
+    def _stop_idle_browsers(self) -> None:
+        for slot in sorted(self._slots, key=lambda one: one.idle_since):
+            self._retire_if_due(slot)
+            if slot.is_idle and self._clock.monotonic() - slot.idle_since > self._options.idle_seconds:
+                slot.is_closing = True
+                slot.retire("nobody needed it")
 
-    async def _open_page(self, place: BrowserSlot, chromium: Chromium, context_options: dict[str, Any]) -> ChromiumPage:
+    def _retire_if_due(self, slot: BrowserSlot) -> None:
+        if not slot.is_idle:
+            return
+        if self._excess > 0:
+            slot.is_closing = True
+            slot.retire("fewer are safe now")
+        elif reason := why_retire(slot, self._options, self._clock):
+            slot.retire(reason)
+
+    async def _run(self, slot: BrowserSlot) -> None:
+        """Runs one browser after another in the slot for as long as it is wanted."""
         try:
-            context, page = await chromium.fresh_page(**context_options)
-        except BrowserCallFailed as error:
-            if error.is_late or not chromium.is_running:
-                chromium.end(str(error))
-            raise BrowserCrashed(str(error)) from error
-        self._places.starting.worked()
-        if place.chromium is chromium:
-            place.was_of_use = True
-        return ChromiumPage(place.browser_id, chromium, context, page)
+            while True:
+                started = await self._launcher.launch(slot)
+                self._serve(slot)
+                await asyncio.wait({started.ended})
+                await self._finish(slot, started)
+                if slot.is_closing or self._excess > 0 or self._launcher.retry_in:
+                    break
+                self._restarts += 1
+        except (BrowserCallFailed, StoreError, OSError) as error:
+            self._fail(str(error), getattr(error, "hint", ""))
+        finally:
+            if slot.chromium is not None:
+                await slot.chromium.close(kindly=True)
+            self._slots.remove(slot)
+        with suppress(StoreError):
+            await self._store.remove(slot.state)
+        self._start_browsers()
 
-    async def _give_back(self, place: BrowserSlot, chromium: Chromium, task_id: str, lent: ChromiumPage | None) -> None:
-        """Goes on to its end even if the borrower is cancelled meanwhile."""
-        task = asyncio.get_running_loop().create_task(self._take_back(place, chromium, task_id, lent))
-        self._returns.add(task)
-        task.add_done_callback(self._returns.discard)
-        await asyncio.shield(task)
+    async def _finish(self, slot: BrowserSlot, ended: Chromium) -> None:
+        reason, kindly = ended.ended.result(), slot.is_retiring
+        event = BrowserRetired if kindly else BrowserDied
+        self._emit(event(browser_id=slot.browser_id, reason=reason, tasks=slot.tasks))
+        await slot.record(status="restarting" if kindly else "crashed", current_task_id=None)
+        await ended.close(kindly=kindly)
+        slot.chromium = None
+        if not (kindly or slot.is_closing or slot.has_opened_page):
+            self._fail(reason)  # or it would be started again and again
 
-    async def _take_back(self, place: BrowserSlot, chromium: Chromium, task_id: str, lent: ChromiumPage | None) -> None:
-        await place.unassign(task_id)
-        was_good = lent is not None and not lent.death
+    def _fail(self, reason: str, hint: str = "") -> None:
+        self._launcher.failed(reason, hint)
+        while self._wait_queue and not self._running:
+            waiter = self._wait_queue.popleft()
+            if not waiter.done():
+                waiter.set_exception(BrowserUnavailable(self._launcher.problem, self._launcher.retry_in))
+
+    # Health checks
+
+    async def _check_health(self) -> None:
+        seconds = min(_HEALTH_SECONDS, self._options.idle_seconds / 2, self._options.max_age_seconds / 2)
+        failures = 0
+        while True:
+            await self._clock.sleep(seconds)
+            try:
+                self._stop_idle_browsers()
+                self._start_browsers()
+                await self._measure()
+                await asyncio.gather(*(self._check(slot) for slot in self._slots))
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - reported, and done again
+                failures += 1
+                message = f"{type(error).__name__}: {error}"
+                self._emit(LoopFailed(loop="browsers", error=message, in_a_row=failures, next_in_seconds=seconds))
+
+    async def _measure(self) -> None:
+        for slot in self._running:
+            measured = slot.chromium
+            found = await asyncio.to_thread(measured.memory) if measured is not None else 0
+            if slot.chromium is measured and found:
+                slot.memory = found
+                await slot.record(memory_mb=found // 1024**2)
+        if known := [slot.memory for slot in self._running if slot.memory]:
+            self._memory_per_browser = sum(known) // len(known)
+
+    async def _check(self, slot: BrowserSlot) -> None:
+        now, checked = self._clock.monotonic(), slot.chromium
+        if checked is None or not slot.is_idle or now - slot.checked_at <= _CHECK_SECONDS:
+            return
+        slot.checked_at = now
         try:
-            await chromium.close_pages()
+            await checked.check()
         except BrowserCallFailed as error:
-            chromium.end(str(error))
-        if chromium.over.done() or place.chromium is not chromium:
-            return  # whoever keeps the place sees to it
-        await place.take_back(was_good=was_good)
-        self._places.free(place)
+            checked.end(str(error))
+            return
+        await slot.record(last_health_check=self._clock.now())
+
+
+def why_retire(slot: BrowserSlot, options: BrowserOptions, clock: Clock) -> str:
+    """Returns which limit the slot's browser has reached, or ''."""
+    if slot.tasks >= options.tasks_per_browser:
+        return f"it has done {slot.tasks} tasks"
+    if clock.monotonic() - slot.started_at > options.max_age_seconds:
+        return f"it is older than {options.max_age_seconds:g} s"
+    if slot.memory > options.max_browser_bytes:
+        return f"it uses {slot.memory / 1024**2:.0f} MiB of memory"
+    return ""
+
+
+async def remove_orphans(store: BrowserStore, clock: Clock, emit: Emit) -> None:
+    """Ends the browsers that killed workers have left. May raise a StoreError."""
+    removed: Counter[str] = Counter()
+    for state in await store.orphans():
+        pids = processes.find_browsers(state.marker) if state.marker else []
+        count = sum(len(processes.members(pid)) for pid in pids)
+        profile = state.profile or next(map(processes.profile_of, pids), "")
+        folders = processes.profile_folders(profile)
+        for pid in pids:
+            await processes.kill_and_wait(pid, clock)
+        await asyncio.to_thread(processes.remove_folders, folders)
+        if await store.remove(state):
+            removed[state.owner] += count
+    for owner, count in removed.items():
+        emit(BrowserOrphansRemoved(owner=owner, processes=count))
+
+
+def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+    return task

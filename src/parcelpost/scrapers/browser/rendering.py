@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 import httpx2
 import msgspec
@@ -14,10 +14,9 @@ from msgspec import Struct
 
 from parcelpost.clock import Clock
 from parcelpost.model import Page, Task
-from parcelpost.scrapers.browser import profiles
-from parcelpost.scrapers.browser.base import Fill, RenderContext, Step, perform_step, playwright_error
-from parcelpost.scrapers.browser.navigation import Allows, Navigation
-from parcelpost.scrapers.browser.page import HeldPage, PageLease
+from parcelpost.scrapers.browser.base import Choose, Click, Fill, RenderContext, Step, WaitFor, playwright_error
+from parcelpost.scrapers.browser.page import Navigation, OpenPage, PageLease
+from parcelpost.scrapers.browser.profiles import CookieJars, load_profile
 from parcelpost.scrapers.browser.proxy import GuardProxy
 from parcelpost.scrapers.fetch.errors import (
     FAILURES,
@@ -32,15 +31,17 @@ from parcelpost.scrapers.fetch.guard import Guard
 
 if TYPE_CHECKING:
     from playwright.async_api import Frame
+    from playwright.async_api import Page as BrowserPage
 
 
 HTML = "text/html; charset=utf-8"
-_LOOK_SECONDS = 0.05
-_SETTLED_SECONDS = 0.5
+_POLL_SECONDS = 0.05
+_SETTLE_SECONDS = 0.5
 _READ_SECONDS = 10.0
-_LEAST_READ_SECONDS = 1.0
+_MIN_READ_SECONDS = 1.0
 _STEP_SECONDS = 15.0
-_MOST_FRAMES = 20
+_RETRY_SECONDS = 0.5
+_MAX_FRAMES = 20
 _LENGTH = "document.documentElement ? document.documentElement.outerHTML.length : 0"
 _TEXT_LENGTH = "document.body ? document.body.innerText.length : 0"
 _SUPERSEDED = ("interrupted by another navigation", "ERR_ABORTED", "frame was detached")
@@ -51,154 +52,158 @@ class RenderRequest(Struct, frozen=True, kw_only=True):
 
     url: httpx2.URL
     until: str = ""
-    """CSS of what a complete page holds, in itself or in a frame of the same site."""
+    """CSS selector of what a complete page holds, itself or in a frame of the same site."""
     steps: tuple[Step, ...] = ()
     profile: str = ""
     keep_cookies: bool = False
 
     @property
     def key(self) -> str:
-        """Under which it is kept: not that of the same page as the site sends it."""
+        """Its key in the cache, which is not that of the page as the site sends it."""
         rest = msgspec.json.encode((self.until, self.steps, self.profile))
         return f"{self.url}#rendered-{hashlib.sha256(rest).hexdigest()[:16]}"
 
 
 class RenderedPage(Struct, frozen=True, kw_only=True):
-    answer: Response
+    response: Response
     documents: Sequence[httpx2.URL]
-    """All that stood in the page's main frame, the last of them the one that was read."""
+    """All documents of the page's main frame; the last one was read."""
     remark: str = ""
     """Why it may be incomplete."""
 
 
 class PageLoad:
+    """One page from its first request until its HTML is read."""
+
     def __init__(
         self,
-        held: HeldPage,
-        wanted: RenderRequest,
-        course: Navigation,
-        browsing: RenderContext,
+        opened: OpenPage,
+        request: RenderRequest,
+        navigation: Navigation,
+        context: RenderContext,
         max_page_bytes: int,
         clock: Clock,
     ) -> None:
-        self._held = held
-        self._wanted = wanted
-        self._course = course
-        self._seconds = browsing.options.page_seconds
-        self._quiet_seconds = browsing.quiet_seconds if wanted.until else _SETTLED_SECONDS
+        self._leased = opened.leased
+        self._proxy = opened.proxy
+        self._watch = opened.watch
+        self._request = request
+        self._navigation = navigation
+        self._seconds = context.options.page_seconds
+        self._quiet_seconds = context.quiet_seconds if request.until else _SETTLE_SECONDS
         self._max_page_bytes = max_page_bytes
         self._clock = clock
         self._began = clock.monotonic()
         self._error = playwright_error()
-        self._frame: Frame = held.lent.page.main_frame
+        self._frame: Frame = opened.leased.page.main_frame
         """What is read."""
         self._remark = ""
 
     async def run(self) -> RenderedPage:
-        """Raises a FetchFailed. A page whose `until` does not come is answered as it is."""
-        self._held.watch.follow(self._course)
+        """Raises a FetchFailed. A page whose `until` does not appear is returned as it is."""
+        self._watch.follow(self._navigation)
         try:
             await self._load()
         finally:
-            self._course.is_over = True
+            self._navigation.is_over = True
         body = await self._read()
-        if asked := find_challenge(Page(body=body), is_built=True):
-            raise SiteBlocked(asked.reason)
-        answer = Response(
-            url=self._course.last,
-            status=self._course.status,
-            headers=httpx2.Headers({**self._course.headers, "content-type": HTML}),
+        if challenge := find_challenge(Page(body=body), is_built=True):
+            raise SiteBlocked(challenge.reason)
+        response = Response(
+            url=self._navigation.last,
+            status=self._navigation.status,
+            headers=httpx2.Headers({**self._navigation.headers, "content-type": HTML}),
             body=body,
         )
-        return RenderedPage(answer=answer, documents=self._course.documents, remark=self._remark)
+        return RenderedPage(response=response, documents=self._navigation.documents, remark=self._remark)
 
     async def _load(self) -> None:
         try:
             async with asyncio.timeout(self._seconds):
-                await self._go()
+                await self._open_document()
                 if await self._take_steps():
                     await self._settle()
         except TimeoutError:
-            if not self._course.status:
-                raise RetryLater(f"{self._wanted.url.host}: no page within {self._seconds:g} s") from None
+            if not self._navigation.status:
+                raise RetryLater(f"{self._request.url.host}: no page within {self._seconds:g} s") from None
             self._remark = self._remark or f"it was not complete after {self._seconds:g} s"
         self._check()
 
-    async def _go(self) -> None:
-        lent = self._held.lent
+    async def _open_document(self) -> None:
+        going = self._leased.page.goto(str(self._request.url), wait_until="domcontentloaded", timeout=0)
         try:
-            await lent.alive(lent.page.goto(str(self._wanted.url), wait_until="domcontentloaded", timeout=0))
+            await self._leased.call(going)
         except self._error as error:
-            self._explain(error.message)
+            self._raise_for(error.message)
 
     async def _take_steps(self) -> bool:
-        """Whether all of them could be taken."""
-        for step in self._wanted.steps:
-            if self._course.is_over:
+        """Returns whether all of them worked."""
+        for step in self._request.steps:
+            if self._navigation.is_over:
                 return True
             try:
-                await self._held.lent.alive(perform_step(step, self._held.lent.page, _STEP_SECONDS * 1_000))
+                await self._leased.call(_perform(step, self._leased.page))
             except self._error as error:
-                why = error.message.partition("\n")[0]
-                self._remark = f"{type(step).__name__} {step.selector}: {why}"[:300]
+                reason = error.message.partition("\n")[0]
+                self._remark = f"{type(step).__name__} {step.selector}: {reason}"[:300]
                 return False
         return True
 
     async def _settle(self) -> None:
-        """Until what is waited for is there, nothing more comes, or it is known that it will not."""
-        while not self._course.is_over and not self._held.lease.is_exhausted:
-            if self._wanted.until and await self._is_there():
+        """Until what is waited for is there, or nothing more is loaded."""
+        while not self._navigation.is_over and not self._proxy.is_exhausted:
+            if self._request.until and await self._has_appeared():
                 return
-            if self._held.watch.is_quiet(self._quiet_seconds):
-                if self._wanted.until:
-                    self._remark = f"{self._wanted.until!r} did not appear"[:300]
+            if self._watch.is_quiet(self._quiet_seconds):
+                if self._request.until:
+                    self._remark = f"{self._request.until!r} did not appear"[:300]
                     await self._take_fullest_frame()
                 return
-            await self._clock.sleep(_LOOK_SECONDS)
+            await self._clock.sleep(_POLL_SECONDS)
 
-    async def _is_there(self) -> bool:
+    async def _has_appeared(self) -> bool:
         for frame in self._frames:
             try:
-                if await self._held.lent.alive(frame.locator(f"css={self._wanted.until}").count()):
+                if await self._leased.call(frame.locator(f"css={self._request.until}").count()):
                     self._frame = frame
                     return True
             except self._error as error:
                 if "selector" in error.message.lower():
-                    raise CannotFetch(f"{self._wanted.until!r:.200} is no CSS selector") from None
+                    raise CannotFetch(f"{self._request.until!r:.200} is not a CSS selector") from None
         return False
 
     async def _take_fullest_frame(self) -> None:
-        """What there is to say of what did not appear may stand in a frame as well."""
+        """What the site says instead may be in a frame as well."""
         most = -1
         for frame in self._frames:
             with suppress(self._error):
-                length: int = await self._held.lent.alive(frame.evaluate(_TEXT_LENGTH))
+                length: int = await self._leased.call(frame.evaluate(_TEXT_LENGTH))
                 if length > most:
                     self._frame, most = frame, length
 
     @property
     def _frames(self) -> list[Frame]:
-        """The main one first."""
-        page = self._held.lent.page
-        others = [one for one in page.frames if one is not page.main_frame and self._is_of_the_site(one)]
-        return [page.main_frame, *others[:_MOST_FRAMES]]
+        """The main one, then those of the same site."""
+        page = self._leased.page
+        others = [frame for frame in page.frames if frame is not page.main_frame and self._is_same_site(frame)]
+        return [page.main_frame, *others[:_MAX_FRAMES]]
 
-    def _is_of_the_site(self, frame: Frame) -> bool:
+    def _is_same_site(self, frame: Frame) -> bool:
         try:
-            return httpx2.URL(frame.url).netloc == self._course.last.netloc
+            return httpx2.URL(frame.url).netloc == self._navigation.last.netloc
         except httpx2.InvalidURL:
             return False
 
     async def _read(self) -> bytes:
-        host, lent = self._course.last.host, self._held.lent
+        host = self._navigation.last.host
         left = self._began + self._seconds - self._clock.monotonic()
         try:
-            async with asyncio.timeout(max(_LEAST_READ_SECONDS, min(_READ_SECONDS, left))):
-                length: int = await lent.alive(self._frame.evaluate(_LENGTH))
-                text = await lent.alive(self._frame.content()) if length <= self._max_page_bytes else ""
+            async with asyncio.timeout(max(_MIN_READ_SECONDS, min(_READ_SECONDS, left))):
+                length: int = await self._leased.call(self._frame.evaluate(_LENGTH))
+                text = await self._leased.call(self._frame.content()) if length <= self._max_page_bytes else ""
         except TimeoutError:
-            lent.stop("a page's scripts do not end")  # closing the page would leave them running
-            raise RetryLater(f"{host}: the page does not answer: its scripts do not end") from None
+            self._leased.stop("a page's scripts do not end")  # closing the page would leave them running
+            raise RetryLater(f"{host}: the page does not respond: its scripts do not end") from None
         except self._error as error:
             raise RetryLater(f"{host}: the page cannot be read: {error.message}"[:300]) from None
         body = text.encode("utf-8", "replace")
@@ -208,119 +213,122 @@ class PageLoad:
 
     def _check(self) -> None:
         """Raises what ended it early."""
-        if self._course.failure is not None:
-            raise self._course.failure
-        if self._held.lease.is_exhausted:
-            raise CannotFetch(
-                f"{self._course.last.host}: the page loads more than {self._held.lease.max_bytes:,} bytes"
-            )
-        if self._course.net_error and self._course.status < 400:
-            self._explain(self._course.net_error)
-        if not self._course.status:
-            raise RetryLater(f"{self._course.last.host} sent no page")
+        host = self._navigation.last.host
+        if self._navigation.failure is not None:
+            raise self._navigation.failure
+        if self._proxy.is_exhausted:
+            raise CannotFetch(f"{host}: the page loads more than {self._proxy.max_bytes:,} bytes")
+        if self._navigation.net_error and self._navigation.status < 400:
+            self._raise_for(self._navigation.net_error)
+        if not self._navigation.status:
+            raise RetryLater(f"{host} sent no page")
 
-    def _explain(self, message: str) -> None:
-        """Raises what it means that a document did not come, unless another has taken its place."""
-        host = self._course.last.host
-        if self._course.is_over or self._held.lease.is_exhausted:
+    def _raise_for(self, message: str) -> None:
+        """Raises why a document did not arrive, unless another one has taken its place."""
+        host = self._navigation.last.host
+        if self._navigation.is_over or self._proxy.is_exhausted:
             return
-        if refusal := self._held.lease.refusal_of(self._course.last):
+        if refusal := self._proxy.refusal_of(self._navigation.last):
             raise refusal
         if "Download is starting" in message:
-            raise CannotFetch(f"{host} sends a file to be saved, no page")
+            raise CannotFetch(f"{host} sends a file to download, not a page")
         if not any(sign in message for sign in _SUPERSEDED):
             raise RetryLater(f"{host}: {message.removeprefix('Page.goto: ').partition(' at http')[0]}"[:300])
 
 
-_RETRY_SECONDS = 0.5
+def _perform(step: Step, page: BrowserPage) -> Awaitable[object]:
+    element, milliseconds = page.locator(f"css={step.selector}").first, _STEP_SECONDS * 1_000
+    match step:
+        case Fill():
+            return element.fill(step.text, timeout=milliseconds)
+        case Click():
+            return element.click(timeout=milliseconds)
+        case Choose():
+            return element.select_option(step.value, timeout=milliseconds)
+        case WaitFor():
+            return element.wait_for(state="attached", timeout=milliseconds)
+        case _:
+            assert_never(step)
 
 
 class Renderer:
-    """Belongs to the worker's loop."""
+    """Belongs to the worker's event loop."""
 
     def __init__(
-        self, browsing: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+        self, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
     ) -> None:
-        self._browsing = browsing
+        self._context = context
         self._proxy = proxy
         self._guard = guard
         self._options = options
         self._clock = clock
-        self._agent = ""
-        self._stays: set[asyncio.Task[None]] = set()
-        self._cookies = profiles.CookieJars()
+        self._holders: set[asyncio.Task[None]] = set()
+        self._cookies = CookieJars()
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, browsing: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
+        cls, context: RenderContext, proxy: GuardProxy, guard: Guard, options: FetchOptions, clock: Clock
     ) -> AsyncIterator[Renderer]:
-        """All pages are given back at its end."""
-        rendering = cls(browsing, proxy, guard, options, clock)
+        """At its end all pages are returned."""
+        renderer = cls(context, proxy, guard, options, clock)
         try:
-            yield rendering
+            yield renderer
         finally:
-            for task in rendering._stays:
+            for task in renderer._holders:
                 task.cancel()
-            if rendering._stays:
-                await asyncio.wait(rendering._stays)
+            if renderer._holders:
+                await asyncio.wait(renderer._holders)
 
     def opens_in(self, before: int) -> float:
-        """0: one more task that needs a page may come, behind `before` on their way. Else the seconds until a look."""
-        lender = self._browsing.lender
-        if seconds := lender.opens_in():
+        """0: one more task that needs a page may start, after `before` others. Else seconds until asking again."""
+        pool = self._context.pool
+        if seconds := pool.opens_in():
             return seconds
-        is_full = lender.figures.busy + lender.figures.waiting + before >= self._browsing.options.most
+        is_full = pool.figures.busy + pool.figures.waiting + before >= self._context.options.most
         return _RETRY_SECONDS if is_full else 0.0
 
-    async def stay(self, task: Task | None, profile: str) -> PageLease:
-        """A page for an attempt. Raises NoBrowser, BrowserDied and NoTurn."""
-        state = await asyncio.to_thread(profiles.load_profile, self._browsing.profiles, profile) if profile else {}
+    async def lease(self, task: Task | None, profile: str) -> PageLease:
+        """A page for an attempt. Raises BrowserUnavailable, BrowserCrashed and HostBusy."""
+        state = await asyncio.to_thread(load_profile, self._context.profiles, profile) if profile else {}
         if task is not None:
             state = self._cookies.added_to(state, task.site)
         task_id = task.task_id if task is not None else ""
-        agent = await self._user_agent(task_id)
-        stay = PageLease(task_id, self._browsing, self._proxy, self._clock, profile, state.get("cookies", ()))
-        stored = {"origins": state.get("origins", ())}
-        holding = stay.begin(user_agent=agent, storage_state=stored, accept_downloads=False, service_workers="block")
-        self._stays.add(holding)
-        holding.add_done_callback(self._stays.discard)
-        await stay.ready(holding)
-        return stay
+        lease = PageLease(task_id, self._context, self._proxy, self._clock, profile, state.get("cookies", ()))
+        await lease.open(
+            self._holders,
+            agent=self._options.user_agent,
+            storage_state={"origins": state.get("origins", ())},
+            accept_downloads=False,
+            service_workers="block",
+        )
+        return lease
 
-    async def render(self, stay: PageLease, wanted: RenderRequest, allows: Allows) -> RenderedPage:
+    async def render(
+        self, lease: PageLease, request: RenderRequest, is_allowed: Callable[[httpx2.URL], bool]
+    ) -> RenderedPage:
         """Raises a FetchFailed."""
-        stay.secrets += [step.text for step in wanted.steps if isinstance(step, Fill)]
-        course = Navigation(wanted.url, self._guard, allows, self._browsing.options.max_navigations)
-        with stay.in_use() as held:
-            loading = PageLoad(held, wanted, course, self._browsing, self._options.max_page_bytes, self._clock)
+        lease.log.secrets += [step.text for step in request.steps if isinstance(step, Fill)]
+        navigation = Navigation(request.url, self._guard, is_allowed, self._context.options.max_navigations)
+        with lease.in_use() as opened:
+            load = PageLoad(opened, request, navigation, self._context, self._options.max_page_bytes, self._clock)
             try:
-                rendered = await loading.run()
-            except BrowserCrashed as death:
-                raise await stay.died(death) from None
+                rendered = await load.run()
+            except BrowserCrashed as crash:
+                raise navigation.failure or crash from None  # the page was stopped for what it did
             except FAILURES as failure:
-                stay.log.add("ended", str(failure))
+                lease.log.add("ended", str(failure))
                 raise
         if rendered.remark:
-            stay.log.add("incomplete", rendered.remark)
+            lease.log.add("incomplete", rendered.remark)
         return rendered
 
-    async def keep_cookies(self, stay: PageLease, task: Task) -> None:
+    async def keep_cookies(self, lease: PageLease, task: Task) -> None:
         """For the next task of its site."""
-        with stay.in_use() as held:
-            try:
-                self._cookies.keep(task.site, await held.lent.alive(held.lent.context.cookies()))
-            except BrowserCrashed as death:
-                raise await stay.died(death) from None
+        with lease.in_use() as opened:
+            self._cookies.keep(task.site, await opened.leased.call(opened.leased.context.cookies()))
 
     def forget_cookies(self, task: Task | None) -> None:
-        """The site turned us away with them."""
+        """The site has turned us away with them."""
         if task is not None:
             self._cookies.forget(task.site)
-
-    async def _user_agent(self, task_id: str) -> str:
-        """Chromium's own, and ours: a site sees who asks, and with what."""
-        if not self._agent:
-            async with self._browsing.lender.lend(task_id) as lent:
-                self._agent = await lent.alive(lent.page.evaluate("navigator.userAgent"))
-        return f"{self._agent} {self._options.user_agent}"

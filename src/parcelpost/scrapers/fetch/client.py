@@ -231,11 +231,11 @@ class PageFetcher:
         origin = origin_of(request.url)
         pace = await self._prepare(visit, request.url, obey_robots=self._options.obey_robots)
         async with self._throttle.request_slot(origin, pace, has_started=visit.has_started):
-            stay = visit.lease = await self._stay(renderer, visit)
+            lease = visit.lease = await self._lease(renderer, visit)
             visit.has_started = True
             started = self._clock.monotonic()
-            rendered = await renderer.render(stay, request, self._is_allowed)
-            response, visit.remark = rendered.answer, rendered.remark
+            rendered = await renderer.render(lease, request, self._is_allowed)
+            response, visit.remark = rendered.response, rendered.remark
             self._report("RENDER", request.url, response, self._clock.monotonic() - started)
         self._throttle.add_requests(origin, len(rendered.documents) - 1)
         if rest := cool_down_seconds(response, self._clock.now()):
@@ -246,17 +246,17 @@ class PageFetcher:
         if failure := response_problem(response, self._clock.now()):
             raise failure
         if request.keep_cookies and visit.task is not None:
-            await renderer.keep_cookies(stay, visit.task)
+            await renderer.keep_cookies(lease, visit.task)
         return response
 
-    async def _stay(self, renderer: Renderer, visit: Visit) -> PageLease:
+    async def _lease(self, renderer: Renderer, visit: Visit) -> PageLease:
         """Returns the browser page of the attempt."""
         if visit.lease is not None and not visit.lease.is_over:
             return visit.lease
         if (task := visit.task) is None:
-            return await renderer.stay(None, visit.profile)
+            return await renderer.lease(None, visit.profile)
         try:
-            found = await renderer.stay(task, visit.profile)
+            found = await renderer.lease(task, visit.profile)
         except HostBusy:
             self.availability.needs_browser(task.site)
             raise

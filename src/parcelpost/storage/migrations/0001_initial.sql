@@ -155,13 +155,8 @@ CREATE TABLE browser_pool_state (
     restarted_at      TEXT,
     -- Written before a browser starts, so that the browsers of a killed worker are found.
     owner             TEXT NOT NULL DEFAULT '',
-    boot              TEXT NOT NULL DEFAULT '',
     marker            TEXT NOT NULL DEFAULT '',
-    started           TEXT NOT NULL DEFAULT '',
-    executable        TEXT NOT NULL DEFAULT '',
-    profile           TEXT NOT NULL DEFAULT '',
-    driver_pid        INTEGER,
-    driver_started    TEXT NOT NULL DEFAULT ''
+    profile           TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE TABLE sync_log (

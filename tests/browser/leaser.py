@@ -1,4 +1,4 @@
-"""A worker's process that has lent pages and is ended by a signal, whichever. Says its owner id when it has."""
+"""A process that leases pages until it gets SIGTERM, or is killed. Prints its owner id once it has them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ async def main(store: str, pages: int) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with LocalPersistenceManager.open(store) as lpm, AsyncExitStack() as stack:
-        options = BrowserOptions(most=pages)  # or a further one may be starting when it has lent them
+        options = BrowserOptions(most=pages)  # or another one may be starting when it has them
         opened = BrowserPool.open(options, lpm.browsers, owner=lpm.owner_id, clock=SystemClock(), emit=ignore)
         pool = await stack.enter_async_context(opened)
         for number in range(pages):
-            await stack.enter_async_context(pool.lend(f"t{number}", patience=60.0))
+            await stack.enter_async_context(pool.lease(f"t{number}", timeout=60.0))
         print(lpm.owner_id, flush=True)  # noqa: T201 - the test reads it
         await ended.wait()
 

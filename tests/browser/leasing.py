@@ -1,4 +1,4 @@
-"""Who lends pages of the tests' Chromium, what is rendered with them, and what is kept of those that failed."""
+"""Leases pages of the tests' own Chromium, what is rendered with them, and the artifacts of failed attempts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from tests.scrapers.fetching import HERE
 T = TypeVar("T")
 
 
-class Lent(Struct):
+class Leased(Struct):
     context: BrowserContext
     page: Page
     browser_id: int = 1
     dies_at: str = ""
     """A call whose name has this in it finds the browser dead."""
 
-    async def alive(self, work: Awaitable[T]) -> T:
+    async def call(self, work: Awaitable[T]) -> T:
         if self.dies_at and self.dies_at in repr(work):
             getattr(work, "close", lambda: None)()
             raise BrowserCrashed("killed by the test")
@@ -46,8 +46,8 @@ class Load(Struct):
     waiting: int = 0
 
 
-class Lending:
-    """Lends any number of pages. `ended_with`: what each of them ended with."""
+class Leasing:
+    """Leases any number of pages. `count`: how many."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -55,23 +55,24 @@ class Lending:
         self.closed_for = 0.0
         self.failure: Exception | None = None
         self.dies_at = ""
-        self.ended_with: list[BaseException | None] = []
+        self.count = 0
 
     def opens_in(self) -> float:
         return self.closed_for
 
     @asynccontextmanager
-    async def lend(self, task_id: str, *, patience: float = 5.0, **context_options: Any) -> AsyncIterator[Lent]:
+    async def lease(
+        self, task_id: str, *, timeout: float = 5.0, agent: str = "", **context_options: Any
+    ) -> AsyncIterator[Leased]:
         if self.failure is not None:
             raise self.failure
+        self.count += 1
+        if agent:
+            context_options["user_agent"] = f"Chrome/{self._browser.version} {agent}"
         context = await self._browser.new_context(**context_options)
         self.figures.busy += 1
         try:
-            yield Lent(context, await context.new_page(), dies_at=self.dies_at)
-            self.ended_with.append(None)
-        except BaseException as error:
-            self.ended_with.append(error)
-            raise
+            yield Leased(context, await context.new_page(), dies_at=self.dies_at)
         finally:
             self.figures.busy -= 1
             await context.close()
@@ -90,7 +91,7 @@ class Artifacts(list[Kept]):
 
 class Renders(NamedTuple):
     fetcher: PageFetcher
-    lending: Lending
+    leasing: Leasing
     artifacts: Artifacts
     events: list[Event]
 
@@ -113,9 +114,9 @@ async def rendering(
 ) -> AsyncIterator[Renders]:
     """All pages are back at its end."""
     events: list[Event] = []
-    artifacts, lending = Artifacts(), Lending(browser)
+    artifacts, leasing = Artifacts(), Leasing(browser)
     browsing = RenderContext(
-        lender=lending,
+        pool=leasing,
         options=BrowserOptions(**options),
         profiles=profiles,
         artifacts=artifacts,
@@ -126,5 +127,5 @@ async def rendering(
     async with PageFetcher.open(
         replace(HERE, **(fetch or {})), cache=cache, clock=SystemClock(), emit=events.append, browsing=browsing, **more
     ) as fetcher:
-        yield Renders(fetcher, lending, artifacts, events)
-    assert lending.figures.busy == 0
+        yield Renders(fetcher, leasing, artifacts, events)
+    assert leasing.figures.busy == 0
