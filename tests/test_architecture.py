@@ -60,7 +60,6 @@ LIBRARIES_OF: dict[str, set[str]] = {"__init__": set(), "model": {"msgspec"}, "e
 ROOMS_OF: dict[str, set[str]] = {
     "aiosqlite": {"storage"},
     "asyncpg": {"gateway"},
-    "fastapi": {"gateway"},
     "google": {"upstream"},
     "grpc": {"upstream"},
     "httpcore2": {"scrapers"},

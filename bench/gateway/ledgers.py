@@ -121,7 +121,7 @@ async def _round(ledger: Ledger, now: datetime) -> list[float]:
         taken.append(time.perf_counter() - start)
         if len(granted) != TASKS:
             raise RuntimeError(f"{len(granted)} tasks were granted, not {TASKS}")
-    await ledger.bring_back(now + 1.5 * _LEASE, _MANY)
+    await ledger.expire_leases(now + 1.5 * _LEASE, _MANY)
     return taken[1:]  # a new connection's first call prepares its statements
 
 

@@ -177,13 +177,15 @@ def test_what_other_machines_reach_over_plain_http_is_told(tmp_path: Path) -> No
         assert gateway.announced()["tokens"] == "needed by workers, readers, admins"
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.ended() == 0
-    assert "note: other machines reach it over plain http" in gateway.errors
+    assert "note: other machines can reach this gateway over plain HTTP" in gateway.errors
 
 
 def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
-    (hidden / "fastapi.py").write_text("raise ModuleNotFoundError(\"No module named 'fastapi'\", name='fastapi')\n")
+    (hidden / "starlette.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'starlette'\", name='starlette')\n"
+    )
     ran = subprocess.run(
         command("gateway", "serve", "--port", "0", settings={}),
         cwd=tmp_path,
@@ -195,6 +197,6 @@ def test_missing_packages_are_named_with_how_to_get_them(tmp_path: Path) -> None
     )
     assert ran.returncode == 1
     assert ran.stderr.splitlines() == [
-        "error: the gateway needs the package fastapi, which is not installed",
+        "error: the gateway needs the package starlette, which is not installed",
         "hint: in the project's clone: pip install '.[gateway]'",
     ]

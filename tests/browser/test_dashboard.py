@@ -79,7 +79,7 @@ async def test_what_comes_in_appears_by_itself_and_keeps_the_focus(browser: Brow
             button = watched.page.get_by_role("button", name="Command for harlow-01")
             await button.focus()
             now = SystemClock().now()
-            await gateway.ledger.beat(a_beat("aaa-new", queue=None), now, now, now)
+            await gateway.ledger.record_heartbeat(a_beat("aaa-new", queue=None), now, now, now)
             await expect(watched.page.get_by_role("rowheader", name="aaa-new")).to_be_visible()
             await expect(button).to_be_focused()
 
@@ -157,7 +157,9 @@ async def test_markup_from_pages_and_workers_stays_text(browser: Browser, tmp_pa
     async with served(tmp_path) as gateway:
         now = SystemClock().now()
         await gateway.ledger.store([an_arrival(record, now, "t1")], SCRIPT, now)
-        await gateway.ledger.beat(a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(SCRIPT,)), now, now, now)
+        await gateway.ledger.record_heartbeat(
+            a_beat(SCRIPT, version=SCRIPT, platforms=(SCRIPT,), blocked=(SCRIPT,)), now, now, now
+        )
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
             await is_live(page)
@@ -212,7 +214,7 @@ async def test_platforms_without_work_are_folded_and_tasks_without_a_worker_mark
     async with served(tmp_path) as gateway:
         now = SystemClock().now()
         many = ("vgsi", "beacon", *(f"quiet_{number}" for number in range(13)))
-        await gateway.ledger.beat(a_beat("w1", platforms=many, blocked=("beacon",)), now, now, now)
+        await gateway.ledger.record_heartbeat(a_beat("w1", platforms=many, blocked=("beacon",)), now, now, now)
         await gateway.ledger.add_tasks([a_task(1, "vgsi"), a_task(2, "vgsii")], now)
         async with a_page(browser, gateway.address) as watched:
             page = watched.page
@@ -275,7 +277,7 @@ async def test_a_command_is_sent_after_it_was_confirmed(browser: Browser, tmp_pa
             await page.get_by_role("button", name="Queue failed again").click()
             await page.get_by_role("button", name="Queue again").click()
             await expect(page.get_by_role("button", name="Queue failed again")).to_be_hidden()
-    pending = {worker.beat.worker_id: worker.pending_commands for worker in await _workers(tmp_path)}
+    pending = {worker.heartbeat.worker_id: worker.pending_commands for worker in await _workers(tmp_path)}
     assert pending["harlow-01"] == ("pause",)
 
 

@@ -45,7 +45,7 @@ def file(tmp_path: Path, text: str = CSV) -> Path:
 
 async def beat(ledger: Ledger, worker_id: str, at: datetime) -> None:
     queue = {"pending": 3, "unsynced": 4}
-    await ledger.beat(
+    await ledger.record_heartbeat(
         WorkerHeartbeat(worker_id=worker_id, active_tasks=2, queue=queue, version="1.0"),
         at,
         at,
@@ -57,7 +57,7 @@ async def kill_a_task(ledger: Ledger) -> None:
     """It was the worker's last attempt."""
     await ledger.add_tasks([task("lost")], long_ago())
     await ledger.grant("gone", ["vgsi"], 1, long_ago(), long_ago() + timedelta(minutes=1))
-    await ledger.bring_back(SystemClock().now(), 10)
+    await ledger.expire_leases(SystemClock().now(), 10)
 
 
 def long_ago() -> datetime:
@@ -119,8 +119,10 @@ def test_tasks_of_a_platform_that_nobody_works_on_need_attention(ledger: str, ru
     async def fill(opened: Ledger) -> None:
         now = SystemClock().now()
         await opened.add_tasks([task("t1"), task("t2", platform="vgsii"), task("t3", platform="vgsii")], now)
-        await opened.beat(WorkerHeartbeat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now)
-        await opened.beat(WorkerHeartbeat(worker_id="gone", platforms=("vgsii",), leaving=True), now, now, now)
+        await opened.record_heartbeat(WorkerHeartbeat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now)
+        await opened.record_heartbeat(
+            WorkerHeartbeat(worker_id="gone", platforms=("vgsii",), leaving=True), now, now, now
+        )
 
     at(ledger, fill)
     told = "2 tasks of vgsii wait, and no worker that is alive works on that platform"
@@ -135,7 +137,7 @@ def test_workers_are_listed(ledger: str, run: Run) -> None:
     at(ledger, lambda one: beat(one, "old", long_ago()))
     now = SystemClock().now()
     at(ledger, lambda one: beat(one, "new", now))
-    at(ledger, lambda one: one.beat(WorkerHeartbeat(worker_id="ended", leaving=True), now, now, now))
+    at(ledger, lambda one: one.record_heartbeat(WorkerHeartbeat(worker_id="ended", leaving=True), now, now, now))
     lines = run("gateway", "workers", "--database", ledger).out.splitlines()
     states = {line.split()[0]: line.split()[1] for line in lines[1:]}
     assert states == {"old": "away", "new": "alive", "ended": "stopped"}
@@ -202,7 +204,10 @@ def test_a_gateway_whose_port_is_taken_leaves_nothing_behind(tmp_path: Path, led
 
 def test_an_order_for_a_platform_that_nobody_works_on_is_told(ledger: str, run: Run) -> None:
     now = SystemClock().now()
-    at(ledger, lambda one: one.beat(WorkerHeartbeat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now))
+    at(
+        ledger,
+        lambda one: one.record_heartbeat(WorkerHeartbeat(worker_id="w1", platforms=("vgsi", "beacon")), now, now, now),
+    )
     order = ("gateway", "command", "platforms:vgsi,nosuch", "--all", "--json", "--database", ledger)
     ran = run(*order)
     assert (ran.code, ran.document["workers"]) == (0, 1)

@@ -13,7 +13,7 @@ from parcelpost.cli.main import COMMANDS
 from tests.cli.support import Run, make_store
 
 HEAVY = (
-    "asyncpg", "fastapi", "google", "grpc", "httpcore2", "httpx2", "lxml", "obstore", "playwright", "prometheus_client",
+    "asyncpg", "google", "grpc", "httpcore2", "httpx2", "lxml", "obstore", "playwright", "prometheus_client",
     "protego", "psutil", "pygments", "rich", "pydantic", "scrapy", "starlette", "structlog", "twisted", "uvicorn",
 )  # fmt: skip
 LOOK = """

@@ -86,10 +86,10 @@ class GatewayStage:
 
     async def order(self, worker_id: str, command: str) -> None:
         now = _now()
-        assert await self._gateway.ledger.order(command, worker_id, now, now - OFFLINE_AFTER) == 1
+        assert await self._gateway.ledger.add_command(command, worker_id, now, now - OFFLINE_AFTER) == 1
 
     async def end_leases(self) -> None:
-        await self._gateway.ledger.bring_back(_now() + timedelta(days=2), 1_000)
+        await self._gateway.ledger.expire_leases(_now() + timedelta(days=2), 1_000)
 
 
 class FirestoreStage:

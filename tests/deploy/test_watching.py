@@ -25,7 +25,7 @@ from parcelpost.worker.runner import OndemandRunner
 from tests.acceptance.processes import FAST, eventually
 from tests.deploy.alert_cases import CASES, promtool_file
 from tests.deploy.files import DEPLOY, ROOT, documents
-from tests.gateway.stage import a_client, a_task, add_tasks, some_parts
+from tests.gateway.stage import a_client, a_task, add_tasks, some_context
 from tests.hostile import HostileGateway
 from tests.hostile import a_task as an_offer
 
@@ -102,12 +102,12 @@ async def page_of_a_worker(folder: Path) -> str:
 
 
 async def page_of_a_gateway(folder: Path) -> str:
-    async with some_parts(folder) as parts, a_client(parts) as client:
-        await add_tasks(parts, a_task("t1"), a_task("t2"))
+    async with some_context(folder) as context, a_client(context) as client:
+        await add_tasks(context, a_task("t1"), a_task("t2"))
         await client.get("/internal/work?platforms=echo")
         await client.post("/internal/heartbeat", json={})
         await client.get("/nowhere")
-        return (await metrics_page(parts)).decode()
+        return (await metrics_page(context)).decode()
 
 
 def expressions() -> dict[str, str]:

@@ -38,7 +38,7 @@ def arrival(
         task_id=task_id,
         parcel=key,
         data=body,
-        facts=facts_in(body),
+        search_fields=facts_in(body),
         scraped_at=scraped_at,
         parse_duration_ms=7,
         idempotency_key=f"{task_id}:{hash(body)}",

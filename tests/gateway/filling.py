@@ -95,7 +95,7 @@ def an_arrival(record: Mapping[str, Any], at: datetime, task_id: str, page: byte
         task_id=task_id,
         parcel=ParcelKey(record["platform"], record["state"], record["county"], record["parcel_id"]),
         data=data,
-        facts=facts_in(data),
+        search_fields=facts_in(data),
         scraped_at=at,
         parse_duration_ms=12,
         idempotency_key=f"{task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -178,8 +178,8 @@ async def _workers(ledger: Ledger, now: datetime) -> None:
     await ledger.claim_worker_id("harlow-01", "harlow", ["harlow"], 9, now, now)
     for beat, ago in beats:
         at = now - timedelta(seconds=ago)
-        await ledger.beat(beat, at, at + timedelta(minutes=15), at - timedelta(days=1))
-    await ledger.order("sync-now", "boat-17", now, now - timedelta(minutes=5))
+        await ledger.record_heartbeat(beat, at, at + timedelta(minutes=15), at - timedelta(days=1))
+    await ledger.add_command("sync-now", "boat-17", now, now - timedelta(minutes=5))
 
 
 async def _activity(ledger: Ledger, dice: random.Random, now: datetime) -> None:

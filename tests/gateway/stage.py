@@ -1,4 +1,4 @@
-"""A gateway's parts on a real ledger, and clients of its application."""
+"""A gateway's context on a real ledger, and clients of its application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER = {"X-Worker-ID": "w-1"}
 
 
 @asynccontextmanager
-async def some_parts(
+async def some_context(
     folder: Path,
     environment: Mapping[str, str] | None = None,
     clock: Clock | None = None,
@@ -47,17 +47,17 @@ async def some_parts(
             tokens=read_tokens(chosen, environment or {}, time, emit),
             clock=time,
             emit=emit,
-            tally=Counters(time),
+            counters=Counters(time),
             version="1.2.3",
             stopping=asyncio.Event(),
         )
 
 
 def a_client(
-    parts: Context, *, host: str = "127.0.0.1:8700", client: str = "127.0.0.1", headers: Mapping[str, str] = WORKER
+    context: Context, *, host: str = "127.0.0.1:8700", client: str = "127.0.0.1", headers: Mapping[str, str] = WORKER
 ) -> httpx2.AsyncClient:
     """Calls the application itself. An error of ours is its 500, not the test's."""
-    transport = httpx2.ASGITransport(app=make_app(parts), raise_app_exceptions=False, client=(client, 4_711))
+    transport = httpx2.ASGITransport(app=make_app(context), raise_app_exceptions=False, client=(client, 4_711))
     return httpx2.AsyncClient(transport=transport, base_url=f"http://{host}", headers=dict(headers))
 
 
@@ -66,8 +66,8 @@ def a_task(task_id: str = "t1", platform: str = "echo", **target: Any) -> Task:
     return Task(task_id=task_id, platform=platform, target=Target(**where))
 
 
-async def add_tasks(parts: Context, *tasks: Task) -> None:
-    await parts.ledger.add_tasks(tasks, parts.clock.now())
+async def add_tasks(context: Context, *tasks: Task) -> None:
+    await context.ledger.add_tasks(tasks, context.clock.now())
 
 
 def a_result(task_id: str = "t1", **changes: Any) -> dict[str, Any]:

@@ -12,16 +12,16 @@ from parcelpost.errors import InvalidSettings
 from parcelpost.events import AccessDenied, Event, TokensNotRead
 from parcelpost.gateway.auth import TokenBook, check_tokens, is_loopback, read_tokens
 from parcelpost.settings.schema import ServerSettings
-from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_parts
+from tests.gateway.stage import WORKER, a_client, a_result, a_task, add_tasks, kinds, some_context
 
 LONG = "a token of many characters".replace(" ", "-")
 WORK = "/internal/work?platforms=echo"
 
 
 async def test_on_loopback_without_tokens_this_machine_is_served(tmp_path: Path) -> None:
-    async with some_parts(tmp_path) as parts:
+    async with some_context(tmp_path) as context:
         for host in ("127.0.0.1:8700", "localhost:8700", "[::1]:8700"):
-            async with a_client(parts, host=host) as client:
+            async with a_client(context, host=host) as client:
                 assert (await client.get(WORK)).status_code == 200
                 assert (await client.get("/metrics")).status_code == 200
 
@@ -39,13 +39,13 @@ async def test_on_loopback_without_tokens_this_machine_is_served(tmp_path: Path)
     ],
 )
 async def test_without_tokens_other_sites_and_proxies_are_refused(tmp_path: Path, headers: dict[str, str]) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts, headers={**WORKER, **headers}) as client:
+    async with some_context(tmp_path) as context, a_client(context, headers={**WORKER, **headers}) as client:
         for path in (WORK, "/metrics"):
             assert (await client.get(path)).status_code == 403
 
 
 async def test_without_tokens_other_machines_are_refused(tmp_path: Path) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts, client="203.0.113.9") as client:
+    async with some_context(tmp_path) as context, a_client(context, client="203.0.113.9") as client:
         assert (await client.get(WORK)).status_code == 403
 
 
@@ -61,8 +61,8 @@ async def test_each_kind_of_token_opens_its_own_door(tmp_path: Path) -> None:
         return work.status_code, metrics.status_code
 
     async with (
-        some_parts(tmp_path, environment, host="0.0.0.0") as parts,
-        a_client(parts, host="gateway.example", client="203.0.113.9") as client,
+        some_context(tmp_path, environment, host="0.0.0.0") as context,
+        a_client(context, host="gateway.example", client="203.0.113.9") as client,
     ):
         assert await statuses(client, {}) == (401, 401)
         for token in ("w-one", "w-two"):
@@ -76,7 +76,7 @@ async def test_each_kind_of_token_opens_its_own_door(tmp_path: Path) -> None:
 
 async def test_where_any_token_is_set_every_door_needs_one(tmp_path: Path) -> None:
     for kind in ("WORKER", "READ", "ADMIN"):
-        async with some_parts(tmp_path, {f"PARCELPOST_{kind}_TOKENS": "one"}) as parts, a_client(parts) as client:
+        async with some_context(tmp_path, {f"PARCELPOST_{kind}_TOKENS": "one"}) as context, a_client(context) as client:
             answers = [
                 await client.get(WORK),
                 await client.get("/v1/overview"),
@@ -89,26 +89,26 @@ async def test_where_any_token_is_set_every_door_needs_one(tmp_path: Path) -> No
 
 
 async def test_the_api_document_says_where_no_token_is_needed(tmp_path: Path) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+    async with some_context(tmp_path) as context, a_client(context) as client:
         schemes = (await client.get("/openapi.json")).json()["components"]["securitySchemes"]
     told = {name: scheme["description"].partition("; ")[2] for name, scheme in schemes.items()}
-    no_tokens = "not needed on a loopback address where no tokens are set at all"
+    no_tokens = "not needed on a loopback address where no tokens are configured"
     read = f"{no_tokens}, or with server.open_read"
     assert told == {"workerToken": no_tokens, "readToken": read, "adminToken": no_tokens}
 
 
 async def test_reading_can_be_left_open(tmp_path: Path) -> None:
     tokens = {"PARCELPOST_WORKER_TOKENS": "w-one", "PARCELPOST_ADMIN_TOKENS": "a-one"}
-    async with some_parts(tmp_path, tokens, open_read=True) as parts:
-        async with a_client(parts) as client:
+    async with some_context(tmp_path, tokens, open_read=True) as context:
+        async with a_client(context) as client:
             assert (await client.get("/v1/overview")).status_code == 200
             assert (await client.get(WORK)).status_code == 401
             assert (await client.post("/v1/tasks", content=b"[]")).status_code == 401
-        async with a_client(parts, headers={"X-Forwarded-For": "203.0.113.9"}) as client:
+        async with a_client(context, headers={"X-Forwarded-For": "203.0.113.9"}) as client:
             assert (await client.get("/v1/overview")).status_code == 403
     async with (
-        some_parts(tmp_path, tokens, host="0.0.0.0", open_read=True) as parts,
-        a_client(parts, host="gateway.example", client="203.0.113.9") as client,
+        some_context(tmp_path, tokens, host="0.0.0.0", open_read=True) as context,
+        a_client(context, host="gateway.example", client="203.0.113.9") as client,
     ):
         assert (await client.get("/v1/overview")).status_code == 200
         assert (await client.post("/v1/tasks", content=b"[]")).status_code == 401
@@ -121,8 +121,8 @@ NAMED = {"PARCELPOST_WORKER_TOKENS": "ann: token-of-ann, bob: token-of-bob"}
 
 
 async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> None:
-    async with some_parts(tmp_path, NAMED) as parts, a_client(parts, headers={"X-Worker-ID": "w-1"}) as client:
-        await add_tasks(parts, a_task())
+    async with some_context(tmp_path, NAMED) as context, a_client(context, headers={"X-Worker-ID": "w-1"}) as client:
+        await add_tasks(context, a_task())
         assert len((await client.get(WORK, headers=ANN)).json()["tasks"]) == 1
         for path, body in (
             ("tasks/t1/fail", {"error": "no", "permanent": True}),
@@ -136,7 +136,7 @@ async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> Non
             assert answer.status_code == 403, path
             said = answer.json()["error"]["message"]
             assert "worker id w-1 was first used with another token; list the new token under the same name" in said
-        row = await parts.ledger.task("t1")
+        row = await context.ledger.task("t1")
         assert row is not None and row.state == "leased"
         failed = await client.post("/internal/tasks/t1/fail", headers={**BOB, "X-Worker-ID": "w-2"})
         assert failed.json()["success"] is False
@@ -146,7 +146,10 @@ async def test_no_worker_speaks_for_another_tokens_worker(tmp_path: Path) -> Non
 async def test_workers_that_share_a_token_and_a_new_token_of_the_same_name_are_let_in(tmp_path: Path) -> None:
     file, clock = tmp_path / "tokens", ManualClock()
     _write(file, "ann: old-token\nann: new-token\nbob: token-of-bob\n")
-    async with some_parts(tmp_path, clock=clock, worker_tokens_file=str(file)) as parts, a_client(parts) as client:
+    async with (
+        some_context(tmp_path, clock=clock, worker_tokens_file=str(file)) as context,
+        a_client(context) as client,
+    ):
         for token in ("old-token", "new-token"):
             for worker_id in ("w-1", "w-2"):
                 headers = {"X-Worker-Token": token, "X-Worker-ID": worker_id}
@@ -159,7 +162,7 @@ async def test_workers_that_share_a_token_and_a_new_token_of_the_same_name_are_l
 
 async def test_an_admin_frees_a_worker_id_for_the_next_token(tmp_path: Path) -> None:
     tokens = {**NAMED, "PARCELPOST_ADMIN_TOKENS": "ruling"}
-    async with some_parts(tmp_path, tokens) as parts, a_client(parts, headers={"X-Worker-ID": "w-1"}) as client:
+    async with some_context(tmp_path, tokens) as context, a_client(context, headers={"X-Worker-ID": "w-1"}) as client:
         assert (await client.get(WORK, headers=ANN)).status_code == 200
         assert "'parcelpost gateway release w-1'" in (await client.get(WORK, headers=BOB)).text
         freed = [
@@ -176,7 +179,7 @@ async def test_an_admin_frees_a_worker_id_for_the_next_token(tmp_path: Path) -> 
 
 async def test_tokens_without_names_may_use_each_others_ids_and_no_named_ones(tmp_path: Path) -> None:
     environment = {"PARCELPOST_WORKER_TOKENS": "plain-one, plain-two, ann: token-of-ann"}
-    async with some_parts(tmp_path, environment) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, environment) as context, a_client(context) as client:
         for token in ("plain-one", "plain-two"):
             assert (await client.get(WORK, headers={"X-Worker-Token": token})).status_code == 200
         assert (await client.get(WORK, headers=ANN)).status_code == 403
@@ -186,7 +189,7 @@ async def test_tokens_without_names_may_use_each_others_ids_and_no_named_ones(tm
 
 
 async def test_a_token_cannot_invent_workers_without_end(tmp_path: Path) -> None:
-    async with some_parts(tmp_path, NAMED, workers_per_token=3) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, NAMED, workers_per_token=3) as context, a_client(context) as client:
         beats = [
             await client.post("/internal/heartbeat", json={}, headers={**ANN, "X-Worker-ID": f"w-{number}"})
             for number in range(5)
@@ -196,28 +199,28 @@ async def test_a_token_cannot_invent_workers_without_end(tmp_path: Path) -> None
         assert (
             await client.post("/internal/heartbeat", json={}, headers=BOB | {"X-Worker-ID": "b"})
         ).status_code == 200
-        assert len(await parts.ledger.workers()) == 4
+        assert len(await context.ledger.workers()) == 4
 
 
 @pytest.mark.parametrize("worker_id", ["", "a b", "x" * 201, "tab\there"])
 async def test_an_id_that_is_none_is_refused(tmp_path: Path, worker_id: str) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts, headers={"X-Worker-ID": worker_id}) as client:
+    async with some_context(tmp_path) as context, a_client(context, headers={"X-Worker-ID": worker_id}) as client:
         assert (await client.get(WORK)).status_code == 400
 
 
 async def test_a_worker_without_an_id_is_unknown(tmp_path: Path) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts, headers={}) as client:
+    async with some_context(tmp_path) as context, a_client(context, headers={}) as client:
         await client.post("/internal/heartbeat", json={})
-        (worker,) = await parts.ledger.workers()
-        assert worker.beat.worker_id == "unknown"
+        (worker,) = await context.ledger.workers()
+        assert worker.heartbeat.worker_id == "unknown"
 
 
 async def test_denials_are_told_once_a_second_without_the_token(tmp_path: Path) -> None:
     events: list[Event] = []
     clock = ManualClock()
     async with (
-        some_parts(tmp_path, {"PARCELPOST_WORKER_TOKENS": "right"}, clock, events) as parts,
-        a_client(parts, headers={"X-Worker-Token": "guess-1234"}) as client,
+        some_context(tmp_path, {"PARCELPOST_WORKER_TOKENS": "right"}, clock, events) as context,
+        a_client(context, headers={"X-Worker-Token": "guess-1234"}) as client,
     ):
         for _ in range(3):
             assert (await client.get(WORK)).status_code == 401

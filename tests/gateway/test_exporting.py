@@ -1,4 +1,4 @@
-"""CSV and JSONL that spreadsheets and programs read back as they were."""
+"""Downloads are written by the exporter: CSV and JSONL that spreadsheets and programs read back as they were."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from parcelpost.export import Format
+from parcelpost.export.tables import TABLES
 from parcelpost.export.text_formats import escape_formula
-from parcelpost.gateway.downloads import LienCsv, LienJsonl, ParcelCsv, ParcelJsonl, format_dollars
+from parcelpost.gateway.downloads import TableWriter, exported_lien, exported_parcel
 from parcelpost.gateway.models import Lien, LienRow, ParcelKey, ParcelRecord, ParcelRow
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -51,31 +54,68 @@ def a_lien(json_text: bytes = b"{}", amount: int | None = 1_050) -> LienRow:
     return LienRow(parcel=key, position=0, owner="ANN", scraped_at=NOW, received_at=NOW, parcel_no=7, lien=lien)
 
 
+def file(form: Format, *rows: ParcelRecord | LienRow) -> bytes:
+    """What a download of these rows holds."""
+    name = "liens" if isinstance(rows[0], LienRow) else "parcels"
+    parcels = [exported_lien(row) if isinstance(row, LienRow) else exported_parcel(row) for row in rows]
+    return TableWriter(name, form).write(parcels)
+
+
 def read(text: bytes) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text.decode(), newline="")))
 
 
+def test_a_download_has_the_columns_and_lines_of_an_export() -> None:
+    for name, row in (("parcels", a_parcel()), ("liens", a_lien())):
+        header = file(Format.CSV, row).split(b"\r\n")[0].decode()
+        assert header.split(",") == [column.name for column in TABLES[name].columns]
+    (parcel,) = file(Format.JSONL, a_parcel()).splitlines()
+    assert list(json.loads(parcel)) == [
+        *("platform", "state", "county", "parcel_id", "status", "error", "scraped_at", "stored_at", "task_id", "record")
+    ]
+
+
 def test_every_cell_reads_back_and_lines_end_as_the_rfc_has_it() -> None:
-    text = ParcelCsv().head() + ParcelCsv().lines([a_parcel(owner=HOSTILE), a_parcel(delinquent=True, tax_due_cents=5)])
-    first, second = read(text)
-    assert first["owner"] == HOSTILE
-    assert (first["delinquent"], first["tax_due"]) == ("", "")
-    assert (second["delinquent"], second["tax_due"], second["parcel_id"]) == ("true", "0.05", "12/3 4")
-    assert text.split(b"\r\n")[0].startswith(b"platform,state,county,parcel_id,owner")
+    text = file(
+        Format.CSV,
+        a_parcel(json.dumps({"zoning": HOSTILE}).encode()),
+        a_parcel(b'{"tax_amount": 1234.50, "market_value": -7, "delinquent_years": [2023, 2024], "homestead": false}'),
+        a_parcel(b'{"tax_amount": {"a": 1}, "odd": "x"}'),
+    )
+    first, second, third = read(text)
+    assert first["zoning"] == HOSTILE.replace("\r\n", "\n")
+    assert (second["tax_amount"], second["market_value"], second["delinquent_years"]) == (
+        "1234.50",
+        "-7.00",
+        "2023; 2024",
+    )
+    assert (second["homestead"], second["zoning"], second["parcel_id"]) == ("false", "", "12/3 4")
+    assert (third["tax_amount"], json.loads(third["other"])) == ("", {"tax_amount": {"a": 1}, "odd": "x"})
     assert text.endswith(b"\r\n")
 
 
-def test_numbers_stay_as_they_were_written_and_lists_are_joined() -> None:
-    data = b'{"tax_amount": 1234.50, "market_value": -7, "delinquent_years": [2023, 2024], "homestead": false}'
-    (row,) = read(ParcelCsv().head() + ParcelCsv().lines([a_parcel(data)]))
-    assert (row["tax_amount"], row["market_value"], row["delinquent_years"]) == ("1234.50", "-7", "2023; 2024")
-    assert (row["homestead"], row["zoning"]) == ("false", "")
+def test_a_formula_in_any_text_column_is_guarded() -> None:
+    bad = "=1+1"
+    parcel = a_parcel(b'{"zoning": "=1+1", "mailing_lines": ["=1+1", "x"]}', parcel=ParcelKey(bad, bad, bad, bad))
+    (row,) = read(file(Format.CSV, parcel))
+    assert not [cell for cell in row.values() if cell.startswith("=")]
+    (lien,) = read(file(Format.CSV, a_lien(b'{"holder_name": "@x", "certificate_number": "-7"}')))
+    assert (lien["holder_name"], lien["certificate_number"]) == ("'@x", "-7")
 
 
-def test_fields_of_odd_kinds_are_written_as_json() -> None:
-    data = b'{"tax_amount": {"a": 1}, "mailing_lines": [{"a": 1}], "zoning": "-1+2"}'
-    (row,) = read(ParcelCsv().head() + ParcelCsv().lines([a_parcel(data)]))
-    assert (row["tax_amount"], row["mailing_lines"], row["zoning"]) == ('{"a": 1}', '[{"a": 1}]', "'-1+2")
+def test_a_line_of_jsonl_is_one_line_whatever_the_record_looks_like() -> None:
+    text = file(Format.JSONL, a_parcel(b'{\r\n "a": 1.10,\n "b": "x\\ny"\n}'), a_parcel())
+    assert text.count(b"\n") == 2
+    assert json.loads(text.splitlines()[0])["record"] == {"a": 1.10, "b": "x\ny"}
+
+
+def test_a_lien_keeps_its_position_and_its_exact_amount() -> None:
+    row = replace(a_lien(b'{"face_amount": 10.50}'), position=6)
+    (line,) = file(Format.JSONL, row).splitlines()
+    assert (json.loads(line)["position"], json.loads(line)["lien"]) == (7, {"face_amount": 10.50})
+    assert b"10.50" in line
+    (cells,) = read(file(Format.CSV, row))
+    assert (cells["position"], cells["face_amount"]) == ("7", "10.50")
 
 
 def test_what_a_spreadsheet_would_run_is_guarded(subtests: pytest.Subtests) -> None:
@@ -87,29 +127,3 @@ def test_what_a_spreadsheet_would_run_is_guarded(subtests: pytest.Subtests) -> N
 @pytest.mark.parametrize("text", ["", "-12", "+1.5", "-1e5", "A=1", "12-34", "'x", "O'Neil"])
 def test_what_is_harmless_stays_as_it_is(text: str) -> None:
     assert escape_formula(text) == text
-
-
-def test_a_formula_in_any_text_column_is_guarded() -> None:
-    bad = "=1+1"
-    parcel = a_parcel(b'{"zoning": "=1+1", "mailing_lines": ["=1+1", "x"]}', parcel=ParcelKey(bad, bad, bad, bad))
-    (row,) = read(ParcelCsv().head() + ParcelCsv().lines([parcel]))
-    assert not [cell for cell in row.values() if cell.startswith("=")]
-    (lien,) = read(LienCsv().head() + LienCsv().lines([a_lien(b'{"holder_name": "@x", "certificate_number": "-7"}')]))
-    assert (lien["holder_name"], lien["certificate_number"], lien["amount"]) == ("'@x", "-7", "10.50")
-
-
-MONEY = [(None, ""), (0, "0.00"), (5, "0.05"), (-150, "-1.50"), (123_456, "1234.56")]
-
-
-@pytest.mark.parametrize(("cents", "text"), MONEY)
-def test_money_is_exact(cents: int | None, text: str) -> None:
-    assert format_dollars(cents) == text
-
-
-def test_a_line_of_jsonl_is_one_line_whatever_the_record_looks_like() -> None:
-    text = ParcelJsonl().head() + ParcelJsonl().lines([a_parcel(b'{\r\n "a": 1.10,\n "b": "x\\ny"\n}'), a_parcel()])
-    assert text.count(b"\n") == 2
-    assert json.loads(text.splitlines()[0])["record"] == {"a": 1.10, "b": "x\ny"}
-    (lien,) = LienJsonl().lines([a_lien(b'{"face_amount": 10.50}')]).splitlines()
-    assert json.loads(lien)["lien"] == {"face_amount": 10.50}
-    assert b"10.50" in lien

@@ -24,29 +24,29 @@ from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelFilter
 from parcelpost.protocol.payloads import Completion
 from parcelpost.storage.results import child_id
-from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_parts
+from tests.gateway.stage import PAGE, a_client, a_form, a_result, a_task, add_tasks, some_context
 
 one_ledger = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 """For what happens before a ledger is asked, or without one."""
 
 
 @pytest.fixture
-async def parts(database: str, tmp_path: Path) -> AsyncIterator[Context]:
-    async with some_parts(tmp_path, database=database) as parts:
-        yield parts
+async def context(database: str, tmp_path: Path) -> AsyncIterator[Context]:
+    async with some_context(tmp_path, database=database) as context:
+        yield context
 
 
 @pytest.fixture
-async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
-    async with a_client(parts) as client:
+async def client(context: Context) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(context) as client:
         yield client
 
 
 # Work
 
 
-async def test_a_task_is_handed_out_under_a_lease(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task(url="https://county.example/1"))
+async def test_a_task_is_handed_out_under_a_lease(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task(url="https://county.example/1"))
     answer = (await client.get("/internal/work?capacity=5&platforms=echo&platforms=other")).json()
     (task,) = answer["tasks"]
     assert answer["retry_after"] == 5
@@ -61,8 +61,8 @@ async def test_a_task_is_handed_out_under_a_lease(parts: Context, client: httpx2
     assert (await client.get("/internal/work?capacity=5&platforms=echo")).json() == {"tasks": [], "retry_after": 30}
 
 
-async def test_capacity_is_taken_as_one_to_a_hundred(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, *(a_task(f"t{number}") for number in range(220)))
+async def test_capacity_is_taken_as_one_to_a_hundred(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, *(a_task(f"t{number}") for number in range(220)))
     for asked, given in (("0", 1), ("-5", 1), ("3", 3), ("100000000", 100), ("9" * 30, 100)):
         answer = await client.get(f"/internal/work?capacity={asked}&platforms=echo")
         assert len(answer.json()["tasks"]) == given, asked
@@ -86,7 +86,7 @@ async def test_a_wish_that_makes_no_sense_is_refused(subtests: pytest.Subtests, 
 # Results
 
 
-async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_every_entry_of_a_batch_has_its_own_receipt(context: Context, client: httpx2.AsyncClient) -> None:
     batch = [a_result("t1"), a_result("t2", data=[]), a_result("t3"), a_result("t1")]
     answer = (await client.post("/internal/results", json=batch)).json()
     assert (answer["inserted"], answer["updated"], answer["failed"]) == (2, 1, 1)
@@ -94,11 +94,11 @@ async def test_every_entry_of_a_batch_has_its_own_receipt(parts: Context, client
     assert answer["errors"] == ["parcel-t2: data is not an object"]
 
 
-async def test_what_is_rejected_is_counted_with_its_platform(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_what_is_rejected_is_counted_with_its_platform(context: Context, client: httpx2.AsyncClient) -> None:
     odd = [a_result("t4", platform=name) for name in ("", "x\0y", 7)]
     batch = [a_result("t1"), a_result("t2", data=[]), a_result("t3", scraped_at="now"), *odd, 7, a_result("t1")]
     assert (await client.post("/internal/results", json=batch)).json()["failed"] == 6
-    assert parts.tally.totals == {
+    assert context.counters.totals == {
         ("echo", "stored"): 1,
         ("echo", "done"): 1,
         ("echo", "duplicate"): 1,
@@ -108,11 +108,11 @@ async def test_what_is_rejected_is_counted_with_its_platform(parts: Context, cli
 
 
 async def test_the_further_records_of_a_page_are_records_and_no_tasks(
-    parts: Context, client: httpx2.AsyncClient
+    context: Context, client: httpx2.AsyncClient
 ) -> None:
     ids = ["t1", *(child_id("t1", f"/p-{number}") for number in range(4))]
     await client.post("/internal/results", json=[a_result(task_id) for task_id in ids])
-    assert parts.tally.totals == {("echo", "stored"): 5, ("echo", "done"): 1}
+    assert context.counters.totals == {("echo", "stored"): 5, ("echo", "done"): 1}
 
 
 async def test_the_same_batch_again_changes_nothing(client: httpx2.AsyncClient) -> None:
@@ -122,11 +122,11 @@ async def test_the_same_batch_again_changes_nothing(client: httpx2.AsyncClient) 
     assert again["receipts"] == [{"task_id": "t1", "status": "duplicate"}]
 
 
-async def test_a_result_completes_its_task(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
+async def test_a_result_completes_its_task(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/results", json=[a_result()])
-    row = await parts.ledger.task("t1")
+    row = await context.ledger.task("t1")
     assert row is not None and row.state == "done"
 
 
@@ -161,7 +161,7 @@ async def test_a_body_packed_in_another_way_is_refused_with_what_is_taken(client
 
 async def test_a_ledger_that_is_away_is_503_and_nothing_is_called_bad(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
-    async with some_parts(tmp_path, database=str(disk / "gateway.db")) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, database=str(disk / "gateway.db")) as context, a_client(context) as client:
         disk.rename(tmp_path / "unplugged")
         for call in (
             client.post("/internal/results", json=[a_result()]),
@@ -180,14 +180,14 @@ async def test_a_ledger_that_is_away_is_503_and_nothing_is_called_bad(tmp_path: 
 
 async def test_health_tells_of_a_raw_store_that_cannot_be_written(tmp_path: Path) -> None:
     clock = ManualClock()
-    async with some_parts(tmp_path, clock=clock) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, clock=clock) as context, a_client(context) as client:
         assert (await client.get("/health")).json()["status"] == "ok"
         staging = tmp_path / "raw" / "staging"
         staging.rename(tmp_path / "raw" / "gone")
         staging.write_bytes(b"in the way of a folder")
         clock.advance(30)
         answer = await client.get("/health")
-        assert (answer.status_code, answer.json()["status"]) == (503, "the raw store cannot be written")
+        assert (answer.status_code, answer.json()["status"]) == (503, "the raw file store is not writable")
         staging.unlink()
         clock.advance(30)
         assert (await client.get("/health")).status_code == 200
@@ -196,7 +196,7 @@ async def test_health_tells_of_a_raw_store_that_cannot_be_written(tmp_path: Path
 async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: Path) -> None:
     events: list[Event] = []
     clock = ManualClock()
-    async with some_parts(tmp_path, clock=clock, events=events) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, clock=clock, events=events) as context, a_client(context) as client:
         (tmp_path / "raw" / "staging").rmdir()
         (tmp_path / "raw" / "staging").write_bytes(b"in the way of a folder")
         for _ in range(3):
@@ -211,7 +211,7 @@ async def test_a_raw_store_without_room_is_503_and_told_now_and_then(tmp_path: P
 
 @one_ledger
 async def test_a_full_disk_under_the_spool_is_503_too(
-    parts: Context, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    context: Context, client: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     form = a_form(os.urandom(2_000_000))
@@ -221,40 +221,40 @@ async def test_a_full_disk_under_the_spool_is_503_too(
 # Ends
 
 
-async def test_a_task_ends_by_the_word_of_its_worker_only(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task("a/b"), a_task("c d"))
+async def test_a_task_ends_by_the_word_of_its_worker_only(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task("a/b"), a_task("c d"))
     await client.get("/internal/work?platforms=echo&capacity=2")
     stranger = {"X-Worker-ID": "w-2"}
     assert (await client.post("/internal/tasks/a%2Fb/complete", headers=stranger)).json()["success"] is False
     assert (await client.post("/internal/tasks/a%2Fb/complete")).json() == {"status": "reported", "success": True}
     failed = await client.post("/internal/tasks/c%20d/fail", json={"error": "no\nluck", "permanent": True})
     assert failed.json()["success"] is True
-    row = await parts.ledger.task("c d")
+    row = await context.ledger.task("c d")
     assert row is not None and (row.state, row.error) == ("failed", "no luck")
 
 
-async def test_a_task_that_failed_for_now_is_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
+async def test_a_task_that_failed_for_now_is_queued_again(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/tasks/t1/fail", json={"permanent": False})
     (task,) = (await client.get("/internal/work?platforms=echo")).json()["tasks"]
     assert task["attempt"] == 2
 
 
-async def test_a_task_that_expired_unstarted_is_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
+async def test_a_task_that_expired_unstarted_is_queued_again(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     ended = await client.post("/internal/tasks/t1/complete", json={"expired": True, "error": "its lease ended"})
     assert ended.json() == {"status": "reported", "success": True}
-    row = await parts.ledger.task("t1")
+    row = await context.ledger.task("t1")
     assert row is not None and (row.state, row.error) == ("queued", "its lease ended")
     assert len((await client.get("/internal/work?platforms=echo")).json()["tasks"]) == 1
 
 
 async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
-    parts: Context, client: httpx2.AsyncClient
+    context: Context, client: httpx2.AsyncClient
 ) -> None:
-    await add_tasks(parts, a_task())
+    await add_tasks(context, a_task())
     (task,) = (await client.get("/internal/work?platforms=echo")).json()["tasks"]
     holding = (await client.post("/internal/heartbeat", json={"active_tasks": 1})).json()
     assert holding["leases_since"] < task["lease_expires_at"] <= holding["lease_expires_at"]
@@ -263,25 +263,27 @@ async def test_a_heartbeat_answers_until_when_leases_run_unless_there_is_none(
 
 
 async def test_only_a_parcel_that_a_worker_did_not_find_is_not_found(
-    parts: Context, client: httpx2.AsyncClient
+    context: Context, client: httpx2.AsyncClient
 ) -> None:
-    await add_tasks(parts, a_task("a"), a_task("b"))
+    await add_tasks(context, a_task("a"), a_task("b"))
     await client.get("/internal/work?platforms=echo&capacity=2")
     await client.post(
         "/internal/tasks/a/complete", content=msgspec.json.encode(Completion(not_found=True, error="no such parcel"))
     )
     await client.post("/internal/tasks/b/complete")
-    rows = [await parts.ledger.task(name) for name in ("a", "b")]
+    rows = [await context.ledger.task(name) for name in ("a", "b")]
     assert [(row.state, row.error) for row in rows if row] == [("not_found", "no such parcel"), ("done", None)]
 
 
-async def test_what_becomes_of_a_task_is_counted_with_its_platform(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
+async def test_what_becomes_of_a_task_is_counted_with_its_platform(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
+    await add_tasks(context, a_task("a", "vgsi"), a_task("b", "vgsi"), a_task("c", "vgsi"))
     await client.get("/internal/work?platforms=vgsi&capacity=3")
     await client.post("/internal/tasks/a/complete", json={"not_found": True, "error": "no such parcel"})
     await client.post("/internal/tasks/b/fail", json={"permanent": True})
     await client.post("/internal/tasks/c/fail", json={"permanent": False})
-    assert parts.tally.totals == {("vgsi", "granted"): 3, ("vgsi", "not_found"): 1, ("vgsi", "failed"): 2}
+    assert context.counters.totals == {("vgsi", "granted"): 3, ("vgsi", "not_found"): 1, ("vgsi", "failed"): 2}
 
 
 async def test_an_unknown_task_is_no_error(subtests: pytest.Subtests, client: httpx2.AsyncClient) -> None:
@@ -294,15 +296,15 @@ async def test_an_unknown_task_is_no_error(subtests: pytest.Subtests, client: ht
 # The fleet
 
 
-async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
+async def test_a_heartbeat_extends_leases_and_brings_commands(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/heartbeat", json={"active_tasks": 1})
-    assert isinstance(parts.clock, ManualClock)
-    parts.clock.advance(400)
+    assert isinstance(context.clock, ManualClock)
+    context.clock.advance(400)
     await client.post("/internal/heartbeat", json={"active_tasks": 1})
-    await parts.ledger.order("pause", "w-1", parts.clock.now(), parts.clock.now())
-    parts.clock.advance(200)
+    await context.ledger.add_command("pause", "w-1", context.clock.now(), context.clock.now())
+    context.clock.advance(200)
     beat = {"active_tasks": 1, "platforms": ["echo"], "queue": {"processing": 1}, "blocked": ["slow"], "version": "1"}
     answer = await client.post("/internal/heartbeat", json=beat)
     assert answer.json() == {
@@ -311,14 +313,14 @@ async def test_a_heartbeat_extends_leases_and_brings_commands(parts: Context, cl
         "lease_expires_at": "2026-01-01T00:25:00Z",
         "leases_since": "2025-12-31T00:10:00Z",
     }
-    row = await parts.ledger.task("t1")
+    row = await context.ledger.task("t1")
     assert row is not None and row.leases[0].expires_at.isoformat() == "2026-01-01T00:25:00+00:00"
-    (worker,) = await parts.ledger.workers()
-    assert (worker.beat.blocked, worker.beat.platforms) == (("slow",), ("echo",))
+    (worker,) = await context.ledger.workers()
+    assert (worker.heartbeat.blocked, worker.heartbeat.platforms) == (("slow",), ("echo",))
 
 
-async def test_a_result_of_something_else_does_not_end_a_task(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
+async def test_a_result_of_something_else_does_not_end_a_task(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
     await client.get("/internal/work?platforms=echo")
     for wrong, named in [
         ({"parcel_id": "another"}, "parcel"),
@@ -331,7 +333,7 @@ async def test_a_result_of_something_else_does_not_end_a_task(parts: Context, cl
         said = f"the result is of another {named} than its task orders"
         assert answer["receipts"][0] == {"task_id": "t1", "status": "rejected", "error": said}
         assert answer["receipts"][1]["status"] in {"stored", "duplicate"}, "a task that is not known may be anything"
-        row = await parts.ledger.task("t1")
+        row = await context.ledger.task("t1")
         assert row is not None and row.state == "leased"
 
 
@@ -339,14 +341,14 @@ async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Pa
     """But only a worker with the token of one that was given the list's task ends it so. `listed` is optional."""
     tokens = {"PARCELPOST_WORKER_TOKENS": "ann: token-of-ann, bob: token-of-bob"}
     ann, bob = {"X-Worker-Token": "token-of-ann"}, {"X-Worker-Token": "token-of-bob", "X-Worker-ID": "w-bob"}
-    async with some_parts(tmp_path, tokens, database=database) as parts, a_client(parts, headers=ann) as client:
-        await add_tasks(parts, *(a_task(f"t{number}") for number in range(6)))
+    async with some_context(tmp_path, tokens, database=database) as context, a_client(context, headers=ann) as client:
+        await add_tasks(context, *(a_task(f"t{number}") for number in range(6)))
         work = await client.get("/internal/work?platforms=echo&capacity=5")
         given = [task["task_id"] for task in work.json()["tasks"]]
         (other,) = {f"t{number}" for number in range(6)} - set(given)
-        assert isinstance(parts.clock, ManualClock)
-        parts.clock.advance(2_000)
-        await parts.ledger.bring_back(parts.clock.now(), 10)  # they are late, too
+        assert isinstance(context.clock, ManualClock)
+        context.clock.advance(2_000)
+        await context.ledger.expire_leases(context.clock.now(), 10)  # they are late, too
         cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
             (given[0], {"listed": True}, {}, 1),
             (given[1], {}, {}, 1),
@@ -362,27 +364,27 @@ async def test_a_record_of_a_list_has_its_own_number(database: str, tmp_path: Pa
             answer = await client.post("/internal/results", json=[record], headers=headers)
             told = answer.json()
             assert (told["inserted"] + told["updated"], told["failed"]) == (stored, 1 - stored), (task_id, said)
-            row = await parts.ledger.task(task_id)
+            row = await context.ledger.task(task_id)
             assert row is not None and (row.state == "done") is bool(stored)
 
 
 async def test_a_late_result_of_the_right_parcel_is_taken_however_it_is_spelled(
-    parts: Context, client: httpx2.AsyncClient
+    context: Context, client: httpx2.AsyncClient
 ) -> None:
-    await add_tasks(parts, a_task(parcel_id="12-34.5", state="Connecticut", county="Hartford County"))
+    await add_tasks(context, a_task(parcel_id="12-34.5", state="Connecticut", county="Hartford County"))
     await client.get("/internal/work?platforms=echo")
-    assert isinstance(parts.clock, ManualClock)
-    parts.clock.advance(2_000)
-    await parts.ledger.bring_back(parts.clock.now(), 10)
+    assert isinstance(context.clock, ManualClock)
+    context.clock.advance(2_000)
+    await context.ledger.expire_leases(context.clock.now(), 10)
     sent = a_result(parcel_id="12 345", state="conn", county="hartford", late=True)
     refused = (await client.post("/internal/results", json=[sent])).json()
     assert "there is no state 'conn'" in refused["errors"][0]
     assert (await client.post("/internal/results", json=[{**sent, "state": "ct"}])).json()["inserted"] == 1
-    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.parcel.state, row.parcel.county) == ("CT", "hartford")
 
 
-async def test_spellings_of_a_place_are_one_parcel(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_spellings_of_a_place_are_one_parcel(context: Context, client: httpx2.AsyncClient) -> None:
     places = [("CT", "Invented County"), ("ct", "invented"), ("Connecticut", " INVENTED "), ("CT", "Invented")]
     batch = [
         a_result(f"t{number}", parcel_id="1", state=state, county=county)
@@ -390,7 +392,7 @@ async def test_spellings_of_a_place_are_one_parcel(parts: Context, client: httpx
     ]
     answer = (await client.post("/internal/results", json=batch)).json()
     assert answer["failed"] == 0
-    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.parcel.state, row.parcel.county) == ("CT", "invented")
     for query in ("county=Invented+County", "state=connecticut", "state=CT&county=invented"):
         assert len((await client.get(f"/v1/parcels?{query}")).json()["parcels"]) == 1
@@ -399,7 +401,7 @@ async def test_spellings_of_a_place_are_one_parcel(parts: Context, client: httpx
     assert errors == ["parcel-t8: there is no state 'ZZ'", "parcel-t9: '---' is not a county's name"]
 
 
-async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(context: Context, client: httpx2.AsyncClient) -> None:
     """Its scrape counts as of the moment when it came here first, also when it is sent again."""
 
     async def send(task_id: str, scraped_at: str, owner: str) -> str:
@@ -407,17 +409,17 @@ async def test_a_clock_that_is_ahead_does_not_beat_honest_scrapes(parts: Context
         answer = await client.post("/internal/results", json=[result])
         return str(answer.json()["receipts"][0]["status"])
 
-    assert isinstance(parts.clock, ManualClock)
+    assert isinstance(context.clock, ManualClock)
     assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "stored"
-    parts.clock.advance(60)
+    context.clock.advance(60)
     assert await send("honest", "2026-01-01T00:00:30Z", "New") == "stored"
-    parts.clock.advance(60)
+    context.clock.advance(60)
     assert await send("ahead", "2026-01-01T23:00:00Z", "Old") == "duplicate"
-    (row,) = await parts.ledger.parcels(ParcelFilter(), None, 10)
+    (row,) = await context.ledger.parcels(ParcelFilter(), None, 10)
     assert (row.owner, row.task_id) == ("New", "honest")
 
 
-async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_what_is_kept_and_told_of_a_heartbeat_is_bounded(context: Context, client: httpx2.AsyncClient) -> None:
     broken = {"platform": "p", "state": "CT", "county": "x", "success_rate": 0, "used_to": 1, "example": ""}
     beat = {
         "platforms": [f"{'p' * 500}{number}" for number in range(500)],
@@ -444,10 +446,10 @@ async def test_signals_become_ranked_selectors(client: httpx2.AsyncClient) -> No
     assert (found["selector"], found["success_rate"], found["samples"]) == ("#o", 0.5, 2)
 
 
-async def test_figures_are_kept(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_figures_are_kept(context: Context, client: httpx2.AsyncClient) -> None:
     samples = [{"timestamp": "2026-01-01T00:00:00Z", "cpu_percent": 1.5, "odd": "x"}, {"timestamp": "yesterday"}]
     assert (await client.post("/internal/metrics", json=samples)).json() == {"accepted": 1, "failed": 1}
-    (kept,) = await parts.ledger.metrics("w-1", parts.clock.now(), 10)
+    (kept,) = await context.ledger.metrics("w-1", context.clock.now(), 10)
     assert kept.values == {"cpu_percent": 1.5}
 
 
@@ -455,11 +457,11 @@ async def test_figures_are_kept(parts: Context, client: httpx2.AsyncClient) -> N
 
 
 @one_ledger
-async def test_a_page_is_kept_under_its_hash(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_a_page_is_kept_under_its_hash(context: Context, client: httpx2.AsyncClient) -> None:
     answer = await client.post("/internal/raw-files", **a_form())
     assert answer.json()["status"] == "ok"
     sha256 = answer.json()["path"].rsplit("/", 1)[-1].removesuffix(".html.gz")
-    kept = await parts.raw_store.open(sha256)
+    kept = await context.raw_store.open(sha256)
     assert kept is not None
     assert gzip.decompress(b"".join([chunk async for chunk in kept.chunks])) == PAGE
 
@@ -520,7 +522,7 @@ async def test_the_documents_page_loads_nothing(client: httpx2.AsyncClient) -> N
 async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_path: Path) -> None:
     """A table that is not there is no state that passes: somebody has dropped it."""
     events: list[Event] = []
-    async with some_parts(tmp_path, events=events) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, events=events) as context, a_client(context) as client:
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as db:
             db.execute("DROP TABLE activity")
         answer = await client.get("/v1/overview")
@@ -530,8 +532,8 @@ async def test_an_error_of_ours_is_told_in_the_log_and_not_to_the_client(tmp_pat
     assert "no such table: activity" in str(events[-1])
 
 
-async def test_metrics_say_how_the_queue_stands(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task("t1"), a_task("t2"))
+async def test_metrics_say_how_the_queue_stands(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task("t1"), a_task("t2"))
     await client.get("/internal/work?platforms=echo")
     await client.post("/internal/heartbeat", json={})
     text = (await client.get("/metrics")).text
@@ -542,7 +544,9 @@ async def test_metrics_say_how_the_queue_stands(parts: Context, client: httpx2.A
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == set(re.findall(r"`(parcelpost_gateway_\w+)`", page))
 
 
-async def test_metrics_tell_of_results_that_left_with_their_worker(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_metrics_tell_of_results_that_left_with_their_worker(
+    context: Context, client: httpx2.AsyncClient
+) -> None:
     beat = {"queue": {"unsynced": 7}, "oldest_unsynced_seconds": 60}
     await client.post("/internal/heartbeat", json=beat)
     text = (await client.get("/metrics")).text
@@ -556,12 +560,12 @@ async def test_metrics_tell_of_results_that_left_with_their_worker(parts: Contex
 
 
 async def test_answers_are_counted_by_class_also_those_that_are_our_fault(tmp_path: Path) -> None:
-    async with some_parts(tmp_path) as parts, a_client(parts) as client:
+    async with some_context(tmp_path) as context, a_client(context) as client:
         await client.get("/health")
         await client.get("/nowhere")
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as db, db:
             db.execute("DROP TABLE activity")
         assert (await client.get("/v1/overview")).status_code == 500
-        assert parts.tally.answers == {"2xx": 1, "4xx": 1, "5xx": 1}
+        assert context.counters.responses == {"2xx": 1, "4xx": 1, "5xx": 1}
         text = (await client.get("/metrics")).text
         assert 'parcelpost_gateway_answers_total{status="5xx"} 1.0' in text

@@ -13,13 +13,14 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from parcelpost.export import Format
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.downloads import LineFormat, ParcelCsv, ParcelJsonl, parcel_pages
+from parcelpost.gateway.downloads import parcel_download
 from parcelpost.gateway.ledger.queries import PAGE_CHARS
-from parcelpost.gateway.models import ParcelFilter, ParcelRecord
+from parcelpost.gateway.models import ParcelFilter
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.factories import NOON, arrival, parcel
-from tests.gateway.stage import a_client, some_parts
+from tests.gateway.stage import a_client, some_context
 
 MIB = 1024 * 1024
 LARGE = PAGE_CHARS // 2 + 1
@@ -43,22 +44,22 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 async def _fill(folder: Path, database: str) -> None:
-    async with some_parts(folder, database=database) as parts:
+    async with some_context(folder, database=database) as context:
         for number, name in enumerate(ALL):
             at = NOON + timedelta(hours=number)
-            await parts.ledger.store([arrival(name, name, pad="x" * LARGE)], "w1", NOON)
-            await parts.ledger.store([arrival(name, "often", at, pad=f"{number:02}" * (LARGE // 2))], "w1", NOON)
+            await context.ledger.store([arrival(name, name, pad="x" * LARGE)], "w1", NOON)
+            await context.ledger.store([arrival(name, "often", at, pad=f"{number:02}" * (LARGE // 2))], "w1", NOON)
 
 
 @pytest.fixture
-async def parts(filled: str, tmp_path: Path) -> AsyncIterator[Context]:
-    async with some_parts(tmp_path, database=filled) as parts:
-        yield parts
+async def context(filled: str, tmp_path: Path) -> AsyncIterator[Context]:
+    async with some_context(tmp_path, database=filled) as context:
+        yield context
 
 
 @pytest.fixture
-async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
-    async with a_client(parts) as client:
+async def client(context: Context) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(context) as client:
         yield client
 
 
@@ -73,20 +74,20 @@ def at_most(limit: int) -> Iterator[None]:
     assert peak < limit
 
 
-async def test_a_page_of_records_ends_where_they_are_enough(parts: Context) -> None:
-    pages = [await parts.ledger.records(ParcelFilter(), None, 100)]
+async def test_a_page_of_records_ends_where_they_are_enough(context: Context) -> None:
+    pages = [await context.ledger.records(ParcelFilter(), None, 100)]
     while pages[-1]:
-        pages.append(await parts.ledger.records(ParcelFilter(), pages[-1][-1].row.parcel, 100))
+        pages.append(await context.ledger.records(ParcelFilter(), pages[-1][-1].row.parcel, 100))
     assert [len(page) for page in pages] == [2] * (PARCELS // 2) + [1, 0]
     assert [one.row.parcel.parcel_id for page in pages for one in page] == [*ALL, "often"]
-    assert [len(page) for page in (await parts.ledger.records(ParcelFilter(), None, 1),)] == [1]
+    assert [len(page) for page in (await context.ledger.records(ParcelFilter(), None, 1),)] == [1]
 
 
-async def test_a_page_of_scrapes_ends_there_too(parts: Context) -> None:
-    versions = await parts.ledger.versions(parcel("often"), 100)
+async def test_a_page_of_scrapes_ends_there_too(context: Context) -> None:
+    versions = await context.ledger.versions(parcel("often"), 100)
     assert [version.task_id for version in versions] == ALL[:-3:-1]
     last = versions[-1].scraped_at, versions[-1].task_id
-    assert [version.task_id for version in await parts.ledger.versions(parcel("often"), 1, last)] == [ALL[-3]]
+    assert [version.task_id for version in await context.ledger.versions(parcel("often"), 1, last)] == [ALL[-3]]
 
 
 async def test_a_list_without_records_does_not_read_them(client: httpx2.AsyncClient) -> None:
@@ -109,13 +110,12 @@ async def test_a_list_with_records_goes_on_where_its_page_ended(client: httpx2.A
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-async def test_an_export_holds_a_page_at_a_time(parts: Context, form: str) -> None:
-    forms: dict[str, LineFormat[ParcelRecord]] = {"csv": ParcelCsv(), "jsonl": ParcelJsonl()}
+async def test_an_export_holds_a_page_at_a_time(context: Context, form: str) -> None:
     sent = 0
-    with at_most(80 * MIB):
-        async for page in parcel_pages(parts.ledger, ParcelFilter()):
-            sent += len(forms[form].lines(page))
-    assert sent > (PARCELS * LARGE if form == "jsonl" else 100)
+    with at_most(120 * MIB):
+        async for page in (await parcel_download(context, ParcelFilter(), Format(form))).body_iterator:
+            sent += len(page)
+    assert sent > PARCELS * LARGE
 
 
 async def test_a_history_of_large_records_is_told_as_far_as_it_goes(client: httpx2.AsyncClient) -> None:

@@ -21,7 +21,7 @@ def signal(selector: str, success: bool, field: str = "owner", platform: str = "
 
 
 async def beat(ledger: Ledger, worker_id: str, now: datetime) -> list[str]:
-    return list(await ledger.beat(WorkerHeartbeat(worker_id=worker_id), now, now + HOUR, now - DAY))
+    return list(await ledger.record_heartbeat(WorkerHeartbeat(worker_id=worker_id), now, now + HOUR, now - DAY))
 
 
 async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime) -> None:
@@ -35,12 +35,12 @@ async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime)
         version="0.1",
         blocked=("x",),
     )
-    await ledger.beat(last, now + HOUR, now + 2 * HOUR, now)
+    await ledger.record_heartbeat(last, now + HOUR, now + 2 * HOUR, now)
     await ledger.add_tasks([task("a"), task("b")], now)
     await ledger.grant("w1", ["echo"], 2, now, now + HOUR)
-    await ledger.order("pause", "w1", now, now)
+    await ledger.add_command("pause", "w1", now, now)
     (row,) = await ledger.workers()
-    assert row.beat == last
+    assert row.heartbeat == last
     assert (row.first_seen_at, row.last_seen_at, row.leases) == (now, now + HOUR, 2)
     assert row.pending_commands == ("pause",)
 
@@ -48,7 +48,7 @@ async def test_a_worker_is_known_by_its_last_beat(ledger: Ledger, now: datetime)
 async def test_a_command_is_answered_once_in_order(ledger: Ledger, now: datetime) -> None:
     await beat(ledger, "w1", now)
     for command in ("pause", "resume", "pause", "platforms:a,b"):
-        assert await ledger.order(command, "w1", now, now) == 1
+        assert await ledger.add_command(command, "w1", now, now) == 1
     assert await beat(ledger, "w1", now) == ["pause", "resume", "pause", "platforms:a,b"]
     assert await beat(ledger, "w1", now) == []
 
@@ -57,8 +57,8 @@ async def test_a_command_for_all_goes_to_those_alive(ledger: Ledger, now: dateti
     await beat(ledger, "silent", now - HOUR)
     await beat(ledger, "w1", now)
     await beat(ledger, "w2", now)
-    assert await ledger.order("drain", "", now, now - timedelta(minutes=5)) == 2
-    assert await ledger.order("drain", "never seen", now, now) == 0
+    assert await ledger.add_command("drain", "", now, now - timedelta(minutes=5)) == 2
+    assert await ledger.add_command("drain", "never seen", now, now) == 0
     assert await beat(ledger, "silent", now) == []
     assert await beat(ledger, "w1", now) == ["drain"]
     assert await beat(ledger, "w2", now) == ["drain"]
@@ -66,23 +66,23 @@ async def test_a_command_for_all_goes_to_those_alive(ledger: Ledger, now: dateti
 
 async def test_a_command_is_not_for_a_workers_next_start(ledger: Ledger, now: datetime) -> None:
     await beat(ledger, "w1", now)
-    await ledger.order("stop", "", now + 4 * MINUTE, now)
+    await ledger.add_command("stop", "", now + 4 * MINUTE, now)
     assert await beat(ledger, "w1", now + 10 * MINUTE) == [], "it was ordered too long ago"
     assert await beat(ledger, "w1", now + 10 * MINUTE) == []
-    await ledger.order("pause", "w1", now + 30 * MINUTE, now + 25 * MINUTE)
+    await ledger.add_command("pause", "w1", now + 30 * MINUTE, now + 25 * MINUTE)
     assert await beat(ledger, "w1", now + 30 * MINUTE) == [], "it was gone when that was ordered"
 
 
 async def test_a_worker_that_leaves_is_gone_at_once_and_leaves_no_command(ledger: Ledger, now: datetime) -> None:
     await beat(ledger, "w1", now)
-    await ledger.order("pause", "w1", now, now)
+    await ledger.add_command("pause", "w1", now, now)
     goodbye = WorkerHeartbeat(worker_id="w1", leaving=True)
-    assert await ledger.beat(goodbye, now, now + HOUR, now - DAY) == []
-    assert [await ledger.order("stop", name, now, now) for name in ("", "w1")] == [0, 0]
+    assert await ledger.record_heartbeat(goodbye, now, now + HOUR, now - DAY) == []
+    assert [await ledger.add_command("stop", name, now, now) for name in ("", "w1")] == [0, 0]
     (row,) = await ledger.workers()
     assert (row.is_alive(now), row.pending_commands) == (False, ())
     assert await beat(ledger, "w1", now + MINUTE) == []
-    assert await ledger.order("stop", "", now + MINUTE, now) == 1, "it is back"
+    assert await ledger.add_command("stop", "", now + MINUTE, now) == 1, "it is back"
 
 
 async def test_selectors_are_ranked_over_the_fleet(ledger: Ledger, now: datetime) -> None:
@@ -172,12 +172,12 @@ async def test_a_token_has_so_many_workers_and_a_new_one_takes_an_idle_ones_plac
     for worker_id in ("holder", "idle"):
         assert await claim(worker_id, now) == "ann"
         await beat(ledger, worker_id, now)
-    await ledger.order("pause", "idle", now, now)
+    await ledger.add_command("pause", "idle", now, now)
     await ledger.grant("holder", ["echo"], 1, now, now + DAY)
     assert await claim("new", now + HOUR / 2) is None
     assert await claim("idle", now + HOUR / 2) == "ann"
     assert await claim("new", now + 3 * HOUR) == "ann"
-    assert [row.beat.worker_id for row in await ledger.workers()] == ["holder"]
+    assert [row.heartbeat.worker_id for row in await ledger.workers()] == ["holder"]
     assert await claim("another", now + 3 * HOUR) is None, "one is new, one holds a task"
     assert [await ledger.prune(now, now + 9 * DAY, 10) for _ in range(2)] == [1, 0]
 
@@ -185,7 +185,7 @@ async def test_a_token_has_so_many_workers_and_a_new_one_takes_an_idle_ones_plac
 async def test_the_workers_heard_of_last_are_told_first(ledger: Ledger, now: datetime) -> None:
     for number, worker_id in enumerate(("c", "a", "b")):
         await beat(ledger, worker_id, now + number * HOUR)
-    assert [row.beat.worker_id for row in await ledger.workers(2)] == ["a", "b"]
+    assert [row.heartbeat.worker_id for row in await ledger.workers(2)] == ["a", "b"]
 
 
 async def test_workers_silent_for_long_are_forgotten(ledger: Ledger, now: datetime) -> None:
@@ -193,10 +193,10 @@ async def test_workers_silent_for_long_are_forgotten(ledger: Ledger, now: dateti
         await beat(ledger, worker_id, at)
     await ledger.add_tasks([task("a")], now)
     await ledger.grant("holder", ["echo"], 1, now, now + HOUR)
-    await ledger.order("pause", "ordered", now, now - 9 * DAY)
-    await ledger.order("pause", "w1", now - 2 * DAY, now)
+    await ledger.add_command("pause", "ordered", now, now - 9 * DAY)
+    await ledger.add_command("pause", "w1", now - 2 * DAY, now)
     assert [await ledger.prune(now - DAY, now - 7 * DAY, 10) for _ in range(2)] == [2, 0]
-    left = {row.beat.worker_id: row.pending_commands for row in await ledger.workers()}
+    left = {row.heartbeat.worker_id: row.pending_commands for row in await ledger.workers()}
     assert left == {"holder": (), "ordered": ("pause",), "w1": ()}, "an undelivered command is old at some time, too"
     await beat(ledger, "gone", now)
     assert len(await ledger.workers()) == 4

@@ -106,7 +106,7 @@ class LedgerMachine(RuleBasedStateMachine):
         over = [one for one in self.tasks.values() if one.state is TaskState.LEASED and one.until <= self.now]
         for one in over:
             one.give_back()
-        back = self.run(self.ledger.bring_back(self.now, 100))
+        back = self.run(self.ledger.expire_leases(self.now, 100))
         assert (len(back.queued), len(back.dead)) == (
             sum(one.state is TaskState.QUEUED for one in over),
             sum(one.state is TaskState.DEAD for one in over),

@@ -82,7 +82,7 @@ async def test_grants_stores_beats_and_ends_at_once_leave_one_lease_and_one_resu
             ]
             await asyncio.gather(
                 handle.store(shifted, worker, now),
-                handle.bring_back(now + timedelta(seconds=1), 7),
+                handle.expire_leases(now + timedelta(seconds=1), 7),
                 *(handle.end_task(name, worker, error="x", again=True, now=now) for name in mine[:2]),
                 handle.requeue(["dead", "failed"], "", now),
             )

@@ -145,7 +145,7 @@ async def test_data_is_kept_as_sent(ledger: Ledger, now: datetime) -> None:
     data = b'{ "nul": "\\u0000", "big": 1e400, "n": 12345678901234567, "a": 1, "a": 2, "s": "\xc3\xa9" }'
     plain = arrival("a")
     odd = type(plain)(
-        task_id="a", parcel=plain.parcel, data=data, facts=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
+        task_id="a", parcel=plain.parcel, data=data, search_fields=SearchFields(), scraped_at=NOON, parse_duration_ms=0,
         idempotency_key="k", raw_sha256="ab" * 32, raw_file="x.html.gz",
     )  # fmt: skip
     await ledger.store([odd], "w1", now)

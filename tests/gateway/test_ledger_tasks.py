@@ -75,10 +75,10 @@ async def test_a_lease_that_is_over_brings_its_task_back_until_it_is_dead(ledger
     for attempt in range(1, MAX_ATTEMPTS + 1):
         (grant,) = await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
         assert grant.attempt == attempt
-        assert await ledger.bring_back(now + HOUR - timedelta(milliseconds=1), 10) == ExpiredLeases([], [])
+        assert await ledger.expire_leases(now + HOUR - timedelta(milliseconds=1), 10) == ExpiredLeases([], [])
         last = attempt == MAX_ATTEMPTS
         expected = ExpiredLeases([], ["echo"]) if last else ExpiredLeases(["echo"], [])
-        assert await ledger.bring_back(now + HOUR, 10) == expected
+        assert await ledger.expire_leases(now + HOUR, 10) == expected
     found = await known(ledger, "a")
     assert (found.state, found.ended_at, found.attempts) == (TaskState.DEAD, now + HOUR, MAX_ATTEMPTS)
     assert [lease.end for lease in found.leases] == [LeaseEnd.EXPIRED] * MAX_ATTEMPTS
@@ -89,7 +89,7 @@ async def test_leases_are_brought_back_a_few_at_a_time_the_oldest_first(ledger: 
     await ledger.add_tasks([task(str(n)) for n in range(5)], now)
     for n in range(5):
         await ledger.grant("w1", ["echo"], 1, now, now + timedelta(minutes=n))
-    assert await ledger.bring_back(now + HOUR, 2) == ExpiredLeases(["echo", "echo"], [])
+    assert await ledger.expire_leases(now + HOUR, 2) == ExpiredLeases(["echo", "echo"], [])
     assert sorted(await granted(ledger, now)) == ["0", "1"]
 
 
@@ -108,7 +108,7 @@ async def test_its_holder_ends_a_task(ledger: Ledger, now: datetime) -> None:
         "done": (TaskState.DONE, None, LeaseEnd.DONE),
         "none": (TaskState.NOT_FOUND, "no such parcel", LeaseEnd.DONE),
         "bad": (TaskState.FAILED, "no such page", LeaseEnd.FAILED),
-        "again": (TaskState.QUEUED, "timeout", LeaseEnd.GIVEN_BACK),
+        "again": (TaskState.QUEUED, "timeout", LeaseEnd.RETURNED),
     }
     assert ends["again"].ended_at is None
     assert await granted(ledger, now) == ["again"]
@@ -140,10 +140,10 @@ async def test_a_heartbeat_extends_the_leases_of_its_worker(ledger: Ledger, now:
     await ledger.grant("w1", ["echo"], 1, now - 2 * HOUR, now)
     await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
     await ledger.grant("w2", ["echo"], 1, now, now + HOUR)
-    await ledger.beat(WorkerHeartbeat(worker_id="w1"), now, now + 2 * HOUR, oldest_grant=now - HOUR)
+    await ledger.record_heartbeat(WorkerHeartbeat(worker_id="w1"), now, now + 2 * HOUR, oldest_grant=now - HOUR)
     expiries = [(await known(ledger, name)).leases[0].expires_at for name in ("old", "mine", "other")]
     assert expiries == [now, now + 2 * HOUR, now + HOUR]
-    await ledger.beat(WorkerHeartbeat(worker_id="w1"), now, now + HOUR, oldest_grant=now - HOUR)
+    await ledger.record_heartbeat(WorkerHeartbeat(worker_id="w1"), now, now + HOUR, oldest_grant=now - HOUR)
     assert (await known(ledger, "mine")).leases[0].expires_at == now + 2 * HOUR, "never shorter"
 
 
@@ -151,7 +151,7 @@ async def test_a_worker_that_holds_nothing_extends_nothing(ledger: Ledger, now: 
     await ledger.add_tasks([task("a")], now)
     await granted(ledger, now)
     idle = WorkerHeartbeat(worker_id="w1", queue={"pending": 0, "completed": 5})
-    await ledger.beat(idle, now, now + 2 * HOUR, oldest_grant=now - HOUR)
+    await ledger.record_heartbeat(idle, now, now + 2 * HOUR, oldest_grant=now - HOUR)
     assert (await known(ledger, "a")).leases[0].expires_at == now + HOUR
 
 
@@ -160,8 +160,8 @@ async def test_what_a_worker_does_not_hold_is_queued_again_at_once(ledger: Ledge
     await ledger.grant("w1", ["echo"], 1, now - MINUTE, now + HOUR)
     await ledger.grant("w1", ["echo"], 1, now, now + HOUR)
     await ledger.grant("w2", ["echo"], 1, now - MINUTE, now + HOUR)
-    await ledger.let_go("w1", now - MINUTE / 2, now)
-    assert await ledger.bring_back(now, 100) == ExpiredLeases(["echo"], [])
+    await ledger.release_leases("w1", now - MINUTE / 2, now)
+    assert await ledger.expire_leases(now, 100) == ExpiredLeases(["echo"], [])
     states = [(await known(ledger, name)).state for name in ("lost", "on-its-way", "other")]
     assert states == [TaskState.QUEUED, TaskState.LEASED, TaskState.LEASED]
 
@@ -172,9 +172,9 @@ async def test_an_operator_queues_ended_tasks_again(ledger: Ledger, now: datetim
         if name != "dead":
             await ledger.end_task(name, "w1", error="x", again=False, now=now, not_found=name == "none")
     for _ in range(MAX_ATTEMPTS):
-        await ledger.bring_back(now + HOUR, 10)
+        await ledger.expire_leases(now + HOUR, 10)
         await granted(ledger, now)
-    await ledger.bring_back(now + HOUR, 10)
+    await ledger.expire_leases(now + HOUR, 10)
     assert await ledger.requeue(["failed"], "other", now) == 0
     assert await ledger.requeue(["failed", "dead", "failed"], "", now) == 2
     assert (await known(ledger, "bad")).attempts == 0

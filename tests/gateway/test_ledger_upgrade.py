@@ -97,7 +97,9 @@ async def test_an_earlier_ledger_keeps_its_rows_and_goes_on(
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.INSERTED]
         assert await ledger.store([arrival("new", value=1)], "harlow-01", now) == [StoreOutcome.DUPLICATE]
         assert (await ledger.add_tasks([task("new")], now)).new == 1
-        assert {row.beat.worker_id for row in await ledger.workers()} == {row["worker_id"] for row in before["workers"]}
+        assert {row.heartbeat.worker_id for row in await ledger.workers()} == {
+            row["worker_id"] for row in before["workers"]
+        }
         await ledger.prune(now, now, 1_000)
         await ledger.check()
     async with open_ledger(database, MAX_ATTEMPTS, SystemClock()) as ledger:

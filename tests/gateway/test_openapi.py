@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis.errors import Unsatisfiable
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -22,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.gateway.conftest import fresh_schema
 from tests.gateway.process import a_gateway
+from tests.gateway.stage import a_client, some_context
 from tests.lengths import short_and_long
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -50,6 +54,18 @@ def addresses(
 def _gateway(folder: Path, database: str) -> contextlib.AbstractContextManager[str]:
     folder.mkdir()
     return a_gateway(folder, requests_per_second=1_000_000, database=database)
+
+
+async def test_every_payload_has_a_named_schema_and_an_example_that_fits_it(tmp_path: Path) -> None:
+    async with some_context(tmp_path) as context, a_client(context) as client:
+        document = (await client.get("/openapi.json")).json()
+    components = document["components"]
+    names = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document["paths"])))
+    assert len(names) >= 30
+    for name in names:
+        (example,) = components["schemas"][name]["examples"]
+        schema = {"$ref": f"#/components/schemas/{name}", "components": components}
+        Draft202012Validator(schema).validate(example)
 
 
 @pytest.mark.slow

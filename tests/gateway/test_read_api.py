@@ -21,7 +21,7 @@ from parcelpost.gateway.app import make_app
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.models import ParcelKey
 from tests.gateway.filling import a_beat, an_arrival, fill, keep_page
-from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_parts
+from tests.gateway.stage import a_client, a_result, a_task, add_tasks, some_context
 
 TOKENS = {"PARCELPOST_READ_TOKENS": "reading", "PARCELPOST_ADMIN_TOKENS": "ruling"}
 
@@ -35,28 +35,28 @@ def bearer(token: str) -> dict[str, str]:
 
 
 @pytest.fixture
-async def parts(database: str, tmp_path: Path) -> AsyncIterator[Context]:
-    async with some_parts(tmp_path, database=database) as made:
+async def context(database: str, tmp_path: Path) -> AsyncIterator[Context]:
+    async with some_context(tmp_path, database=database) as made:
         yield made
 
 
 @pytest.fixture
-async def client(parts: Context) -> AsyncIterator[httpx2.AsyncClient]:
-    async with a_client(parts) as made:
+async def client(context: Context) -> AsyncIterator[httpx2.AsyncClient]:
+    async with a_client(context) as made:
         yield made
 
 
-async def store(parts: Context, *records: dict[str, Any], page: bytes | None = None) -> None:
+async def store(context: Context, *records: dict[str, Any], page: bytes | None = None) -> None:
     given = {"platform": "vgsi", "state": "CT", "county": "hartford"}
     for number, record in enumerate(records):
-        at = parts.clock.now() + timedelta(days=number)
-        await parts.ledger.store([an_arrival({**given, **record}, at, f"t{number}", page)], "w-1", at)
+        at = context.clock.now() + timedelta(days=number)
+        await context.ledger.store([an_arrival({**given, **record}, at, f"t{number}", page)], "w-1", at)
 
 
-async def store_at_once(parts: Context, records: Iterable[dict[str, Any]]) -> None:
-    given, now = {"platform": "vgsi", "state": "CT", "county": "hartford"}, parts.clock.now()
+async def store_at_once(context: Context, records: Iterable[dict[str, Any]]) -> None:
+    given, now = {"platform": "vgsi", "state": "CT", "county": "hartford"}, context.clock.now()
     arrivals = [an_arrival({**given, **record}, now, f"t{number}") for number, record in enumerate(records)]
-    await parts.ledger.store(arrivals, "w-1", now)
+    await context.ledger.store(arrivals, "w-1", now)
 
 
 async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
@@ -93,16 +93,16 @@ FILTERS = [
 
 
 async def test_parcels_are_found_by_what_is_asked(
-    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, context: Context, client: httpx2.AsyncClient
 ) -> None:
-    await store(parts, *RECORDS)
+    await store(context, *RECORDS)
     for query, expected in FILTERS:
         with subtests.test(query=query, expected=expected):
             assert await ids(client, query) == expected
 
 
-async def test_pages_follow_each_other_without_gap_or_repetition(parts: Context, client: httpx2.AsyncClient) -> None:
-    await store(parts, *({"parcel_id": f"{number:03}"} for number in range(25)))
+async def test_pages_follow_each_other_without_gap_or_repetition(context: Context, client: httpx2.AsyncClient) -> None:
+    await store(context, *({"parcel_id": f"{number:03}"} for number in range(25)))
     seen: list[str] = []
     cursor = ""
     while True:
@@ -114,9 +114,9 @@ async def test_pages_follow_each_other_without_gap_or_repetition(parts: Context,
     assert seen == [f"{number:03}" for number in range(25)]
 
 
-async def test_liens_are_paged_too_with_exact_amounts(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_liens_are_paged_too_with_exact_amounts(context: Context, client: httpx2.AsyncClient) -> None:
     liens = [{"certificate_number": str(number), "face_amount": number + 0.1} for number in range(5)]
-    await store(parts, {"parcel_id": "a", "liens": liens}, {"parcel_id": "b", "liens": liens})
+    await store(context, {"parcel_id": "a", "liens": liens}, {"parcel_id": "b", "liens": liens})
     first = await client.get("/v1/liens?limit=7")
     second = await client.get("/v1/liens", params={"cursor": first.json()["next"]})
     assert [len(page.json()["liens"]) for page in (first, second)] == [7, 3]
@@ -124,12 +124,12 @@ async def test_liens_are_paged_too_with_exact_amounts(parts: Context, client: ht
     assert '"amount":4.10' in second.text
 
 
-async def test_the_latest_come_first_and_page_by_page(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_the_latest_come_first_and_page_by_page(context: Context, client: httpx2.AsyncClient) -> None:
     liens = [{"certificate_number": str(number)} for number in range(5)]
-    now, given = parts.clock.now(), {"platform": "vgsi", "state": "CT", "county": "hartford", "liens": liens}
+    now, given = context.clock.now(), {"platform": "vgsi", "state": "CT", "county": "hartford", "liens": liens}
     for batch in ("abcdefg", "hij"):  # those of one batch came at the same moment
         arrivals = [an_arrival({**given, "parcel_id": name}, now, name) for name in batch]
-        await parts.ledger.store(arrivals, "w-1", now)
+        await context.ledger.store(arrivals, "w-1", now)
         now += timedelta(minutes=1)
     seen = await all_pages(client, "/v1/parcels/latest", limit=3)
     newest, oldest = {one["parcel_id"] for one in seen[:3]}, {one["parcel_id"] for one in seen[3:]}
@@ -198,13 +198,13 @@ KEYS = [
 
 
 async def test_every_parcel_has_an_address_of_its_own(
-    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, context: Context, client: httpx2.AsyncClient
 ) -> None:
     for key in KEYS:
         with subtests.test(key=key):
             record = {"platform": key.platform, "state": key.state, "county": key.county, "parcel_id": key.parcel_id}
-            await store(parts, record, page=b"a page")
-            await keep_page(parts.raw_store, b"a page")
+            await store(context, record, page=b"a page")
+            await keep_page(context.raw_store, b"a page")
             assert parse_parcel_path(parcel_path(key).encode()) == (key, False)
             everything = (await client.get("/v1/parcels")).json()["parcels"]
             (listed,) = (one for one in everything if record.items() <= one.items())
@@ -222,8 +222,8 @@ def test_slashes_that_were_not_encoded_belong_to_the_number() -> None:
     assert parse_parcel_path(b"/v1/parcels/vgsi/CT/x/%ff") is None
 
 
-async def test_one_parcel_comes_with_what_changed(parts: Context, client: httpx2.AsyncClient) -> None:
-    await store(parts, {"parcel_id": "1", "tax_due": 10.10}, {"parcel_id": "1", "tax_due": 12.5, "scraped_at": "x"})
+async def test_one_parcel_comes_with_what_changed(context: Context, client: httpx2.AsyncClient) -> None:
+    await store(context, {"parcel_id": "1", "tax_due": 10.10}, {"parcel_id": "1", "tax_due": 12.5, "scraped_at": "x"})
     answer = await client.get("/v1/parcels/vgsi/CT/hartford/1")
     told = answer.json()
     assert [scrape["changes"] for scrape in told["history"]] == [
@@ -235,11 +235,11 @@ async def test_one_parcel_comes_with_what_changed(parts: Context, client: httpx2
     assert told["parcel"]["tax_due"] == 12.5
 
 
-async def test_a_page_is_a_download_that_no_browser_renders(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_a_page_is_a_download_that_no_browser_renders(context: Context, client: httpx2.AsyncClient) -> None:
     page = b"<script>alert(1)</script>"
-    digest = await keep_page(parts.raw_store, page)
-    other = await keep_page(parts.raw_store, b"of another parcel")
-    await store(parts, {"parcel_id": "1"}, page=page)
+    digest = await keep_page(context.raw_store, page)
+    other = await keep_page(context.raw_store, b"of another parcel")
+    await store(context, {"parcel_id": "1"}, page=page)
     path = "/v1/parcels/vgsi/CT/hartford/1/raw"
     answer = await client.get(path)
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -254,10 +254,10 @@ async def test_a_page_is_a_download_that_no_browser_renders(parts: Context, clie
 
 
 async def test_an_export_holds_every_row_once_in_either_form(
-    subtests: pytest.Subtests, parts: Context, client: httpx2.AsyncClient
+    subtests: pytest.Subtests, context: Context, client: httpx2.AsyncClient
 ) -> None:
     lien = [{"certificate_number": "7", "face_amount": 5}]
-    await store_at_once(parts, ({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
+    await store_at_once(context, ({"parcel_id": f"{number:04}", "liens": lien} for number in range(601)))
     expected = [f"{number:04}" for number in range(601)]
     for kind in ("parcels", "liens"):
         with subtests.test(kind=kind):
@@ -272,9 +272,9 @@ async def test_an_export_holds_every_row_once_in_either_form(
             assert (await client.get(f"/v1/export/{kind}.csv?limit=5")).status_code == 422
 
 
-async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: Context) -> None:
-    await store_at_once(parts, ({"parcel_id": f"{number:04}"} for number in range(1_000)))
-    app = make_app(parts)
+async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(context: Context) -> None:
+    await store_at_once(context, ({"parcel_id": f"{number:04}"} for number in range(1_000)))
+    app = make_app(context)
     scope = {
         "type": "http",
         "method": "GET",
@@ -305,15 +305,15 @@ async def test_an_export_ends_when_nobody_reads_it_or_the_gateway_stops(parts: C
         await app(scope, receive, send)
     assert len(sent) == 3
     assert sent[-1]["more_body"]
-    parts.stopping.set()
+    context.stopping.set()
     sent.clear()
     gone.clear()
     await app(scope, receive, send)
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 
-async def test_an_overview_tells_how_everything_is(parts: Context, client: httpx2.AsyncClient) -> None:
-    await fill(parts.ledger, parts.raw_store, parts.clock.now(), parcels=6)
+async def test_an_overview_tells_how_everything_is(context: Context, client: httpx2.AsyncClient) -> None:
+    await fill(context.ledger, context.raw_store, context.clock.now(), parcels=6)
     told = (await client.get("/v1/overview?hours=1")).json()
     assert told["counts"]["parcels"] == 6
     workers = {worker["worker_id"]: worker for worker in told["workers"]}
@@ -340,7 +340,7 @@ async def test_an_overview_tells_how_everything_is(parts: Context, client: httpx
 
 
 async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
-    parts: Context, client: httpx2.AsyncClient
+    context: Context, client: httpx2.AsyncClient
 ) -> None:
     one = {"platform": "vgsi", "state": "NH", "county": "grafton", "field": "owner", "failing": ["css #o"]}
     rates = {"success_rate": 0.9, "used_to": 1.0, "example": "t1"}
@@ -354,24 +354,24 @@ async def test_what_a_worker_sees_break_is_named_with_its_site_until_it_is_away(
     assert (failing["site"], failing["field"], failing["selector"]) == ("NH/grafton", "owner", "css #o")
     assert failing["example"] == "t1"
     assert [outdated["field"] for outdated in health["outdated_selectors"]] == ["situs"]
-    assert isinstance(parts.clock, ManualClock)
-    parts.clock.advance(3_600)
+    assert isinstance(context.clock, ManualClock)
+    context.clock.advance(3_600)
     assert (await client.get("/v1/overview")).json()["platforms"] == []
 
 
-async def test_a_task_is_shown_with_its_leases(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task("a/b c"))
-    now = parts.clock.now()
-    await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
+async def test_a_task_is_shown_with_its_leases(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task("a/b c"))
+    now = context.clock.now()
+    await context.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
     told = (await client.get("/v1/tasks/a%2Fb%20c")).json()
     assert (told["state"], [lease["worker_id"] for lease in told["leases"]]) == ("leased", ["w-1"])
     assert (await client.get("/v1/tasks/none")).status_code == 404
 
 
-async def test_a_command_waits_for_its_worker(parts: Context, client: httpx2.AsyncClient) -> None:
-    now = parts.clock.now()
+async def test_a_command_waits_for_its_worker(context: Context, client: httpx2.AsyncClient) -> None:
+    now = context.clock.now()
     for worker_id in ("w-1", "w-2"):
-        await parts.ledger.beat(a_beat(worker_id), now, now, now)
+        await context.ledger.record_heartbeat(a_beat(worker_id), now, now, now)
     assert (await client.post("/v1/commands", json={"command": "pause", "worker_id": "w-1"})).json() == {"workers": 1}
     assert (await client.post("/v1/commands", json={"command": "platforms:a,b", "all": True})).json() == {"workers": 2}
     told = {one["worker_id"]: one["pending_commands"] for one in (await client.get("/v1/workers")).json()["workers"]}
@@ -396,7 +396,7 @@ async def test_a_worker_that_said_goodbye_has_stopped_and_is_not_away(client: ht
     assert (await client.post("/v1/commands", json={"command": "stop", "worker_id": "w-1"})).status_code == 404
 
 
-async def test_tasks_are_added_whatever_stands_beside_them(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_tasks_are_added_whatever_stands_beside_them(context: Context, client: httpx2.AsyncClient) -> None:
     good = {"task_id": "t1", "platform": "echo", "target": {"parcel_id": 7, "state": "CT", "county": ""}, "priority": 1}
     bad = [{"task_id": "t2"}, 7, {**good, "task_id": "t3", "priority": 9}]
     answer = (await client.post("/v1/tasks", json=[bad[0], good, bad[1], bad[2]])).json()
@@ -409,11 +409,11 @@ async def test_tasks_are_added_whatever_stands_beside_them(parts: Context, clien
     assert (await client.post("/v1/tasks", content=b"[{")).status_code == 422
 
 
-async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Context, client: httpx2.AsyncClient) -> None:
-    now = parts.clock.now()
-    await add_tasks(parts, *(a_task(f"t{number}") for number in range(3)))
-    for grant in await parts.ledger.grant("w-1", ["echo"], 3, now, now + timedelta(minutes=1)):
-        await parts.ledger.end_task(grant.task.task_id, "w-1", error="none", again=False, now=now, not_found=True)
+async def test_tasks_that_were_not_found_are_listed_page_by_page(context: Context, client: httpx2.AsyncClient) -> None:
+    now = context.clock.now()
+    await add_tasks(context, *(a_task(f"t{number}") for number in range(3)))
+    for grant in await context.ledger.grant("w-1", ["echo"], 3, now, now + timedelta(minutes=1)):
+        await context.ledger.end_task(grant.task.task_id, "w-1", error="none", again=False, now=now, not_found=True)
     first = (await client.get("/v1/tasks?state=not_found&limit=2")).json()
     assert [(one["task_id"], one["state"], one["error"]) for one in first["tasks"]] == [
         ("t2", "not_found", "none"),
@@ -427,7 +427,7 @@ async def test_tasks_that_were_not_found_are_listed_page_by_page(parts: Context,
         assert (await client.get(f"/v1/tasks{bad}")).status_code == 422, bad
 
 
-async def test_a_task_that_can_be_added_can_be_delivered(parts: Context, client: httpx2.AsyncClient) -> None:
+async def test_a_task_that_can_be_added_can_be_delivered(context: Context, client: httpx2.AsyncClient) -> None:
     longest = {"parcel_id": "x" * 500, "state": "CT", "county": "x" * 500}
     good: dict[str, Any] = {"task_id": "é" * 250, "platform": "p" * 500, "target": longest}
     bad = [{**good, "task_id": "é" * 251}, {**good, "task_id": "t", "platform": "p" * 501}]
@@ -437,7 +437,7 @@ async def test_a_task_that_can_be_added_can_be_delivered(parts: Context, client:
     assert "task_id has 502 bytes" in added["bad"][0]["problem"]
     result = a_result(good["task_id"], platform=good["platform"], **longest)
     assert (await client.post("/internal/results", json=[result])).json()["inserted"] == 1
-    row = await parts.ledger.task("é" * 250)
+    row = await context.ledger.task("é" * 250)
     assert row is not None and row.state == "done"
 
 
@@ -483,11 +483,11 @@ async def test_the_document_says_which_token_each_route_takes(client: httpx2.Asy
     assert "readToken" in (await client.get("/docs")).text
 
 
-async def test_failed_tasks_are_queued_again(parts: Context, client: httpx2.AsyncClient) -> None:
-    await add_tasks(parts, a_task())
-    now = parts.clock.now()
-    await parts.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
-    await parts.ledger.end_task("t1", "w-1", error="no", again=False, now=now)
+async def test_failed_tasks_are_queued_again(context: Context, client: httpx2.AsyncClient) -> None:
+    await add_tasks(context, a_task())
+    now = context.clock.now()
+    await context.ledger.grant("w-1", ["echo"], 1, now, now + timedelta(minutes=1))
+    await context.ledger.end_task("t1", "w-1", error="no", again=False, now=now)
     assert (await client.post("/v1/tasks/requeue", json={"states": ["failed"]})).json() == {"requeued": 1}
     queued = (await client.get("/v1/queue")).json()["queue"]
     assert [(row["state"], row["tasks"]) for row in queued] == [("queued", 1)]
@@ -506,7 +506,7 @@ READS += [
 
 
 async def test_readers_need_a_token_where_there_is_one(subtests: pytest.Subtests, tmp_path: Path) -> None:
-    async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, TOKENS) as context, a_client(context) as client:
         for path in READS:
             with subtests.test(path=path):
                 assert (await client.get(path)).status_code == 401
@@ -516,7 +516,7 @@ async def test_readers_need_a_token_where_there_is_one(subtests: pytest.Subtests
 
 
 async def test_orders_need_an_admin_token(subtests: pytest.Subtests, tmp_path: Path) -> None:
-    async with some_parts(tmp_path, TOKENS) as parts, a_client(parts) as client:
+    async with some_context(tmp_path, TOKENS) as context, a_client(context) as client:
         for path in ("/v1/commands", "/v1/tasks", "/v1/tasks/requeue", "/v1/workers/release"):
             with subtests.test(path=path):
                 for headers in ({}, bearer("wrong")):

@@ -33,7 +33,7 @@ from parcelpost.settings.schema import GatewaySettings, ServerSettings, Settings
 from parcelpost.settings.secrets import without_password
 from parcelpost.upstream.gateway import GatewayClient
 from tests.gateway.process import a_gateway
-from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_parts
+from tests.gateway.stage import PAGE, a_result, a_task, add_tasks, kinds, some_context
 from tests.upstream.factories import a_beat, an_end, an_entry
 
 
@@ -185,16 +185,16 @@ def test_it_ends_when_told_to_even_if_a_thread_does_not(tmp_path: Path) -> None:
 async def test_leases_that_are_over_come_back(tmp_path: Path) -> None:
     events: list[Event] = []
     clock = ManualClock()
-    async with some_parts(tmp_path, clock=clock, events=events, max_attempts=1) as parts:
-        await add_tasks(parts, a_task())
-        await parts.ledger.grant("w-1", ["echo"], 1, clock.now(), clock.now() + timedelta(seconds=10))
-        sweeper = Maintenance(parts)
+    async with some_context(tmp_path, clock=clock, events=events, max_attempts=1) as context:
+        await add_tasks(context, a_task())
+        await context.ledger.grant("w-1", ["echo"], 1, clock.now(), clock.now() + timedelta(seconds=10))
+        sweeper = Maintenance(context)
         await sweeper.step()
         clock.advance(11)
         await sweeper.step()
-        row = await parts.ledger.task("t1")
+        row = await context.ledger.task("t1")
         assert row is not None and row.state == "dead"
-        counted = {(row.platform, row.outcome): row.count for row in await parts.ledger.activity(clock.now() - DAY)}
+        counted = {(row.platform, row.outcome): row.count for row in await context.ledger.activity(clock.now() - DAY)}
     assert counted == {("echo", "dead"): 1}
     assert kinds(events) == ["LeasesEnded"]
 
@@ -206,17 +206,17 @@ async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: P
     events: list[Event] = []
     clock = ManualClock()
     disk = tmp_path / "disk"
-    async with some_parts(tmp_path, clock=clock, events=events, database=str(disk / "gateway.db")) as parts:
-        sweeper = Maintenance(parts)
+    async with some_context(tmp_path, clock=clock, events=events, database=str(disk / "gateway.db")) as context:
+        sweeper = Maintenance(context)
         disk.rename(tmp_path / "unplugged")
-        parts.tally.count("echo", "stored", 3)
+        context.counters.count("echo", "stored", 3)
         await sweeper.step()
         clock.advance(70)
-        parts.tally.count("echo", "stored", 4)
+        context.counters.count("echo", "stored", 4)
         await sweeper.step()
         (tmp_path / "unplugged").rename(disk)
         await sweeper.step()
-        rows = await parts.ledger.activity(clock.now() - DAY)
+        rows = await context.ledger.activity(clock.now() - DAY)
     assert [row.count for row in rows] == [3, 4]
     assert kinds(events) == ["LedgerLost", "LedgerFound"]
 
@@ -224,12 +224,12 @@ async def test_what_was_counted_while_the_ledger_is_away_is_not_lost(tmp_path: P
 async def test_a_sweep_that_fails_is_told_and_tried_again_and_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     """A table that is not there for a while: no error that the ledger knows as its own."""
     events: list[Event] = []
-    async with some_parts(tmp_path, events=events) as parts:
+    async with some_context(tmp_path, events=events) as context:
         rename(tmp_path / "gateway.db", "leases", "elsewhere")
-        parts.tally.count("echo", "stored", 3)
-        sweeper = Maintenance(parts)
+        context.counters.count("echo", "stored", 3)
+        sweeper = Maintenance(context)
         assert [await sweeper.step() for _ in range(7)] == [2, 4, 6, 8, 10, 10, 10]
-        assert [row.count for row in await parts.ledger.activity(parts.clock.now() - DAY)] == [3]
+        assert [row.count for row in await context.ledger.activity(context.clock.now() - DAY)] == [3]
         rename(tmp_path / "gateway.db", "elsewhere", "leases")
         assert await sweeper.step() == 2
     assert kinds(events) == ["LoopFailed"] * 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -19,36 +20,53 @@ _decode = msgspec.json.Decoder(dict[str, Any], float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
-class Parcel(Struct, frozen=True):
-    """A result, and its record's fields with numbers as exact as they were written."""
+class Parcel(Struct, frozen=True, kw_only=True, gc=False):
+    """What is written of a result, and its record's fields with numbers as exact as they were written."""
 
-    entry: OutboxEntry
+    key: tuple[str, str, str, str]
+    """Platform, state, county, parcel id."""
+    task_id: str
+    status: str
+    """record, not_found, failed or expired."""
+    error: str | None
+    scraped_at: datetime
+    stored_at: datetime
+    data: bytes | None
     fields: Mapping[str, Any]
     is_readable: bool
     """False: the record is no JSON object."""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        one = self.entry
-        return clean_text(one.platform), clean_text(one.state), clean_text(one.county), clean_text(one.parcel_id)
-
-    @property
-    def status(self) -> str:
-        """record, not_found, failed or expired."""
-        if self.entry.data is not None:
-            return "record"
-        if self.entry.success:
-            return "not_found"
-        return "expired" if self.entry.status == "expired" else "failed"
+    first_position: int = 1
+    """Of the first item in each of its lists."""
 
 
 def read_parcel(entry: OutboxEntry) -> Parcel:
-    if entry.data is None:
-        return Parcel(entry, {}, True)
+    if entry.data is not None:
+        status = "record"
+    elif entry.success:
+        status = "not_found"
+    else:
+        status = "expired" if entry.status == "expired" else "failed"
+    fields = {} if entry.data is None else read_record(entry.data)
+    return Parcel(
+        key=(entry.platform, entry.state, entry.county, entry.parcel_id),
+        task_id=entry.task_id,
+        status=status,
+        error=entry.error_text,
+        scraped_at=entry.scraped_at,
+        stored_at=entry.created_at,
+        data=entry.data,
+        fields=fields or {},
+        is_readable=fields is not None,
+    )
+
+
+def read_record(data: bytes) -> Mapping[str, Any] | None:
+    """Returns a record's fields, None if it is not a JSON object."""
     try:
-        return Parcel(entry, _decode(entry.data), True)
+        fields: Mapping[str, Any] = _decode(data)
     except (ValueError, RecursionError):
-        return Parcel(entry, {}, False)
+        return None
+    return fields
 
 
 class Table(Struct, frozen=True):
@@ -83,8 +101,8 @@ def _list_table(name: str, one: str, own: tuple[Column, ...]) -> Table:
 
     def rows_of(parcel: Parcel) -> list[Row]:
         return [
-            (*parcel.key, position, *cells, parcel.entry.scraped_at, _json(rest))
-            for position, item in enumerate(list_items(parcel, name), start=1)
+            (*map(clean_text, parcel.key), position, *cells, parcel.scraped_at, _json(rest))
+            for position, item in enumerate(list_items(parcel, name), start=parcel.first_position)
             for cells, rest in (_cells(fits, item, known),)
         ]
 
@@ -106,7 +124,7 @@ _KNOWN = frozenset({*(column.name for column in columns.PARCEL_COLUMNS), *_OF_TH
 
 
 def _parcel_rows(parcel: Parcel) -> list[Row]:
-    fields, entry = parcel.fields, parcel.entry
+    fields = parcel.fields
     known = _KNOWN | _LIEN_FIELDS if fields.get("record_kind") == "lien" else _KNOWN
     cells, rest = _cells(_PARCEL_CONVERTERS, fields, known)
     for name in _LISTS:
@@ -114,16 +132,16 @@ def _parcel_rows(parcel: Parcel) -> list[Row]:
     shown = fields.get("parcel_id")
     return [
         (
-            *parcel.key,
+            *map(clean_text, parcel.key),
             *cells,
             clean_text(shown) if isinstance(shown, str) else None,
             len(list_items(parcel, "liens")),
             parcel.status,
-            None if entry.error_text is None else clean_text(entry.error_text),
-            entry.scraped_at,
-            entry.created_at,
-            clean_text(entry.task_id),
-            _json(rest) if parcel.is_readable else clean_text((entry.data or b"").decode(errors="replace")),
+            None if parcel.error is None else clean_text(parcel.error),
+            parcel.scraped_at,
+            parcel.stored_at,
+            clean_text(parcel.task_id),
+            _json(rest) if parcel.is_readable else clean_text((parcel.data or b"").decode(errors="replace")),
         )
     ]
 

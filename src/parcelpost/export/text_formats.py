@@ -100,20 +100,19 @@ class JsonlSink:
 
 
 def _parcel_line(parcel: Parcel) -> dict[str, Any]:
-    entry = parcel.entry
     return {
         **_parcel_key(parcel),
         "status": parcel.status,
-        "error": entry.error_text,
-        "scraped_at": entry.scraped_at,
-        "stored_at": entry.created_at,
-        "task_id": entry.task_id,
+        "error": parcel.error,
+        "scraped_at": parcel.scraped_at,
+        "stored_at": parcel.stored_at,
+        "task_id": parcel.task_id,
         "record": _record_json(parcel),
     }
 
 
 def _record_json(parcel: Parcel) -> Raw | str | None:
-    data = parcel.entry.data
+    data = parcel.data
     if data is None:
         return None
     # Between its tokens JSON may have line breaks; inside a text it has none.
@@ -121,16 +120,15 @@ def _record_json(parcel: Parcel) -> Raw | str | None:
 
 
 def _list_lines(table: Table, parcel: Parcel) -> list[dict[str, Any]]:
-    name, scraped_at = table.one.replace(" ", "_"), parcel.entry.scraped_at
+    name, scraped_at = table.one.replace(" ", "_"), parcel.scraped_at
     return [
         {**_parcel_key(parcel), "position": position, "scraped_at": scraped_at, name: item}
-        for position, item in enumerate(list_items(parcel, table.name), start=1)
+        for position, item in enumerate(list_items(parcel, table.name), start=parcel.first_position)
     ]
 
 
 def _parcel_key(parcel: Parcel) -> dict[str, str]:
-    one = parcel.entry
-    return dict(zip(_KEY_FIELDS, (one.platform, one.state, one.county, one.parcel_id), strict=True))
+    return dict(zip(_KEY_FIELDS, parcel.key, strict=True))
 
 
 def _escape_control(found: re.Match[bytes]) -> bytes:

@@ -21,13 +21,15 @@ from parcelpost.settings.schema import ServerSettings
 Counts = Mapping[tuple[str, str], int]
 """By (platform, outcome)."""
 
-_MOST_PLATFORMS = 500
-_LONGEST_NAME = 64
-_MOST_MINUTES = 60
+_MAX_PLATFORMS = 500
+_MAX_NAME_CHARS = 64
+_MAX_MINUTES = 60
 
 
 class Counters:
-    """Bounded: beyond some hundred platforms all others count as `other`, and minutes of the last hour are kept."""
+    """Counts outcomes by platform and minute. Bounded: beyond 500 platforms all others count as `other`, and at most an
+    hour of minutes waits to be written.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,11 +37,11 @@ class Counters:
         self._platforms: set[str] = set()
         self.totals: Counter[tuple[str, str]] = Counter()
         """Since this process started."""
-        self.answers: Counter[str] = Counter({"2xx": 0, "4xx": 0, "5xx": 0})
-        """Since this process started, by class of status."""
+        self.responses: Counter[str] = Counter({"2xx": 0, "4xx": 0, "5xx": 0})
+        """Since this process started, by status class."""
 
-    def answered(self, status: int) -> None:
-        self.answers[f"{status // 100}xx"] += 1
+    def count_response(self, status: int) -> None:
+        self.responses[f"{status // 100}xx"] += 1
 
     def count(self, platform: str, outcome: str, number: int = 1) -> None:
         if number <= 0:
@@ -50,35 +52,35 @@ class Counters:
         self.totals[key] += number
 
     def take(self) -> Mapping[datetime, Counts]:
-        """Everything counted since the last time."""
+        """Returns everything counted since the last call."""
         taken, self._minutes = self._minutes, {}
         return taken
 
     def put_back(self, minute: datetime, counts: Counts) -> None:
-        """What could not be kept for now."""
-        if minute not in self._minutes and len(self._minutes) >= _MOST_MINUTES:
+        """Takes back counts that could not be written."""
+        if minute not in self._minutes and len(self._minutes) >= _MAX_MINUTES:
             return
         self._minutes.setdefault(minute, Counter()).update(counts)
 
     def _known(self, platform: str) -> str:
-        name = platform[:_LONGEST_NAME]
+        name = platform[:_MAX_NAME_CHARS]
         if name not in self._platforms:
-            if len(self._platforms) >= _MOST_PLATFORMS:
+            if len(self._platforms) >= _MAX_PLATFORMS:
                 return "other"
             self._platforms.add(name)
         return name
 
 
 class Platforms(Protocol):
-    """The platforms and counties that are known. A gateway knows none itself: whoever starts it does."""
+    """The known platforms and counties. The gateway gets them from whoever starts it."""
 
     @property
     def names(self) -> Collection[str]: ...
 
     def checked(self, task: Task, reported: Collection[str]) -> Task:
-        """The task with its platform in its one spelling; a platform that workers have `reported` is known, too.
+        """Returns the task with its platform in canonical spelling. Platforms `reported` by workers are known, too.
 
-        Raises InvalidInput with a hint for a platform that nobody knows, and for a county that it does not serve.
+        Raises InvalidInput with a hint for an unknown platform, or a county that the platform does not cover.
         """
 
 
@@ -89,9 +91,9 @@ class Context(Struct, frozen=True, kw_only=True):
     tokens: Tokens
     clock: Clock
     emit: Emit
-    tally: Counters
+    counters: Counters
     version: str
     stopping: asyncio.Event
-    """Set when the gateway is told to stop: an answer that goes on for long ends then."""
+    """Set when the gateway shuts down: long responses end then."""
     platforms: Platforms | None = None
-    """None: tasks of any platform are queued."""
+    """None: tasks for any platform are accepted."""

@@ -1,23 +1,19 @@
-"""Downloads of parcels and liens as CSV or JSONL, streamed page by page."""
+"""Downloads: parcels and liens, written page by page by the exporter's writers, and raw files."""
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import io
-from collections.abc import AsyncIterator, Iterable, Sequence
-from datetime import datetime
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
 
-import msgspec
-from msgspec import Raw, Struct
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Send
 
 from parcelpost.errors import LedgerError, RawStoreUnavailable
 from parcelpost.events import DownloadCut
-from parcelpost.export.text_formats import escape_formula
+from parcelpost.export import Format
+from parcelpost.export.tables import TABLES, Parcel, read_record
+from parcelpost.export.text_formats import CsvSink, JsonlSink
 from parcelpost.gateway.context import Context
 from parcelpost.gateway.errors import reason_of
 from parcelpost.gateway.ledger.base import Ledger
@@ -26,244 +22,122 @@ from parcelpost.gateway.models import LienRow, ParcelFilter, ParcelKey, ParcelRe
 PAGE_ROWS = 250
 """Rows in memory at once, or fewer if their records are large."""
 
-Row_contra = TypeVar("Row_contra", contravariant=True)
+_MEDIA_TYPES = {Format.CSV: "text/csv; charset=utf-8", Format.JSONL: "application/x-ndjson"}
+
+Rows = Callable[[], Sequence[Parcel]]
+"""A page of rows that have been read from the ledger; decoding them may take a while."""
 
 
-class LineFormat(Protocol[Row_contra]):
-    """How rows become bytes."""
-
-    def head(self) -> bytes: ...
-
-    def lines(self, rows: Sequence[Row_contra]) -> bytes: ...
+async def parcel_download(context: Context, wanted: ParcelFilter, form: Format) -> Download:
+    """Raises LedgerError if the first page cannot be read."""
+    return await _export(context, _parcel_pages(context.ledger, wanted), "parcels", form)
 
 
-async def parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Sequence[ParcelRecord]]:
+async def lien_download(context: Context, wanted: ParcelFilter, form: Format) -> Download:
+    """Raises LedgerError if the first page cannot be read."""
+    return await _export(context, _lien_pages(context.ledger, wanted), "liens", form)
+
+
+async def _parcel_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Rows]:
     after: ParcelKey | None = None
-    while found := await ledger.records(wanted, after, PAGE_ROWS):
-        yield found
-        after = found[-1].row.parcel
+    while records := await ledger.records(wanted, after, PAGE_ROWS):
+        yield lambda page=records: [exported_parcel(record) for record in page]  # type: ignore[misc]
+        after = records[-1].row.parcel
 
 
-async def lien_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Sequence[LienRow]]:
+async def _lien_pages(ledger: Ledger, wanted: ParcelFilter) -> AsyncIterator[Rows]:
     after: tuple[ParcelKey, int] | None = None
     while rows := await ledger.liens(wanted, after, PAGE_ROWS):
-        yield rows
+        yield lambda page=rows: [exported_lien(row) for row in page]  # type: ignore[misc]
         after = (rows[-1].parcel, rows[-1].position)
 
 
-_KEY_COLUMNS = ("platform", "state", "county", "parcel_id")
-PARCEL_COLUMNS = (*_KEY_COLUMNS, "owner", "situs", "delinquent", "tax_due", "lien_count", "scraped_at", "first_seen_at")
-RECORD_COLUMNS = (
-    *("tax_account", "mailing_lines", "mailing_city", "mailing_state", "mailing_zip", "situs_city", "situs_zip"),
-    *("latitude", "longitude", "legal_description", "subdivision", "land_use_code", "land_use_desc", "zoning"),
-    *("land_area_acres", "building_area_sqft", "year_built", "bedrooms", "bathrooms", "value_year", "value_status"),
-    *("land_value", "building_value", "market_value", "assessed_value", "exemption_value", "taxable_value"),
-    *("homestead", "last_sale_date", "last_sale_price", "tax_year", "tax_amount", "delinquent_years", "source_url"),
-)
-"""Of the record, after the columns above."""
-LIEN_COLUMNS = (*_KEY_COLUMNS, "position", "owner", "amount", "scraped_at")
-CERTIFICATE_COLUMNS = (
-    *("certificate_number", "certificate_year", "tax_year", "status", "face_amount", "interest_rate_pct", "premium"),
-    *("sale_date", "holder_name", "holder_type", "redemption_date", "redemption_amount", "redemption_deadline"),
-    *("case_number", "auction_date", "opening_bid", "is_otc"),
-)
-
-
-class ParcelCsv:
-    def head(self) -> bytes:
-        return _csv_lines([(*PARCEL_COLUMNS, *RECORD_COLUMNS)])
-
-    def lines(self, rows: Sequence[ParcelRecord]) -> bytes:
-        return _csv_lines(_parcel_cells(one) for one in rows)
-
-
-def _parcel_cells(one: ParcelRecord) -> tuple[str, ...]:
-    row = one.row
-    return (
-        *(escape_formula(text) for text in (*_key_cells(row.parcel), row.owner, row.situs)),
-        "" if row.delinquent is None else str(row.delinquent).lower(),
-        format_dollars(row.tax_due_cents),
-        str(row.lien_count),
-        format_time(row.scraped_at),
-        format_time(row.first_seen_at),
-        *_cells(one.data, RECORD_COLUMNS),
+def exported_parcel(record: ParcelRecord) -> Parcel:
+    row, fields = record.row, read_record(record.data)
+    return Parcel(
+        key=_key(row.parcel),
+        task_id=row.task_id,
+        status="record",
+        error=None,
+        scraped_at=row.scraped_at,
+        stored_at=row.received_at,
+        data=record.data,
+        fields=fields or {},
+        is_readable=fields is not None,
     )
 
 
-class LienCsv:
-    def head(self) -> bytes:
-        return _csv_lines([(*LIEN_COLUMNS, *CERTIFICATE_COLUMNS)])
-
-    def lines(self, rows: Sequence[LienRow]) -> bytes:
-        return _csv_lines(
-            (
-                *(escape_formula(text) for text in _key_cells(row.parcel)),
-                str(row.position),
-                escape_formula(row.owner),
-                format_dollars(row.lien.amount_cents),
-                format_time(row.scraped_at),
-                *_cells(row.lien.json, CERTIFICATE_COLUMNS),
-            )
-            for row in rows
-        )
+def exported_lien(row: LienRow) -> Parcel:
+    """A parcel with this one lien, at the position it has in its record."""
+    return Parcel(
+        key=_key(row.parcel),
+        task_id="",
+        status="record",
+        error=None,
+        scraped_at=row.scraped_at,
+        stored_at=row.received_at,
+        data=None,
+        fields={"liens": [read_record(row.lien.json) or {}]},
+        is_readable=True,
+        first_position=row.position + 1,
+    )
 
 
-class ParcelLine(Struct, frozen=True, kw_only=True):
-    platform: str
-    state: str
-    county: str
-    parcel_id: str
-    scraped_at: datetime
-    first_seen_at: datetime
-    record: Raw
+def _key(parcel: ParcelKey) -> tuple[str, str, str, str]:
+    return parcel.platform, parcel.state, parcel.county, parcel.parcel_id
 
 
-class LienLine(Struct, frozen=True, kw_only=True):
-    platform: str
-    state: str
-    county: str
-    parcel_id: str
-    position: int
-    owner: str
-    scraped_at: datetime
-    lien: Raw
+class TableWriter:
+    """Turns pages of parcels into bytes of one table: CSV with guarded formulas, or JSON lines."""
+
+    def __init__(self, name: str, form: Format) -> None:
+        self._table = TABLES[name]
+        self._buffer = io.BytesIO()
+        streams = {name: self._buffer}
+        is_csv = form is Format.CSV
+        self._sink = CsvSink(streams, [self._table], bom=False, guard=True) if is_csv else JsonlSink(streams)
+
+    def write(self, parcels: Sequence[Parcel]) -> bytes:
+        """Returns what these parcels add to the file; the first call also returns the header."""
+        self._sink.write(self._table, parcels)
+        text = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        return text
 
 
-class ParcelJsonl:
-    def head(self) -> bytes:
-        return b""
-
-    def lines(self, rows: Sequence[ParcelRecord]) -> bytes:
-        return _encode_lines(
-            ParcelLine(
-                **_key_fields(one.row.parcel),
-                scraped_at=one.row.scraped_at,
-                first_seen_at=one.row.first_seen_at,
-                record=Raw(_one_line(one.data)),
-            )
-            for one in rows
-        )
+async def _export(context: Context, pages: AsyncIterator[Rows], name: str, form: Format) -> Download:
+    first = await anext(pages, list)
+    file = f"{name}.{form}"
+    headers = {"Content-Disposition": f'attachment; filename="{file}"'}
+    body = _body(first, pages, TableWriter(name, form))
+    return Download(body, context, f"GET /v1/export/{file}", headers=headers, media_type=_MEDIA_TYPES[form])
 
 
-class LienJsonl:
-    def head(self) -> bytes:
-        return b""
-
-    def lines(self, rows: Sequence[LienRow]) -> bytes:
-        return _encode_lines(
-            LienLine(
-                **_key_fields(row.parcel),
-                position=row.position,
-                owner=row.owner,
-                scraped_at=row.scraped_at,
-                lien=Raw(_one_line(row.lien.json)),
-            )
-            for row in rows
-        )
-
-
-def format_dollars(cents: int | None) -> str:
-    """Exact: 123450 -> 1234.50."""
-    if cents is None:
-        return ""
-    whole, rest = divmod(abs(cents), 100)
-    return f"{'-' if cents < 0 else ''}{whole}.{rest:02}"
-
-
-def format_time(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")
-
-
-_raw_members = msgspec.json.Decoder(dict[str, Raw]).decode
-_encode = msgspec.json.Encoder()
-
-
-def _cells(data: bytes, names: Iterable[str]) -> list[str]:
-    try:
-        members = _raw_members(data)
-    except (ValueError, RecursionError):
-        members = {}
-    return [_cell(bytes(members[name])) if name in members else "" for name in names]
-
-
-def _cell(json: bytes) -> str:
-    """A number stays as it was written; what is a list of texts is joined."""
-    if json == b"null":
-        return ""
-    if json[:1] not in b'"[':
-        return json.decode()
-    value = msgspec.json.decode(json)
-    if isinstance(value, list) and all(isinstance(one, str | int | float) for one in value):
-        value = "; ".join(map(str, value))
-    return escape_formula(value if isinstance(value, str) else json.decode())
-
-
-def _csv_lines(rows: Iterable[Sequence[str]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\r\n").writerows(rows)
-    return text.getvalue().encode()
-
-
-def _encode_lines(lines: Iterable[Struct]) -> bytes:
-    return _encode.encode_lines(list(lines))
-
-
-def _one_line(json: bytes) -> bytes:
-    """JSON holds line breaks only between its tokens."""
-    return json.replace(b"\n", b" ").replace(b"\r", b" ")
-
-
-def _key_cells(parcel: ParcelKey) -> tuple[str, str, str, str]:
-    return (parcel.platform, parcel.state, parcel.county, parcel.parcel_id)
-
-
-def _key_fields(parcel: ParcelKey) -> dict[str, str]:
-    return dict(zip(_KEY_COLUMNS, _key_cells(parcel), strict=True))
-
-
-T = TypeVar("T")
-
-
-async def export_download(
-    parts: Context, request: Request, pages: AsyncIterator[Sequence[T]], form: LineFormat[T], media_type: str
-) -> StreamingResponse:
-    """Raises LedgerError while it still can be told."""
-    try:
-        first = await anext(pages)
-    except StopAsyncIteration:
-        first = ()
-    name = request.url.path.rpartition("/")[2]
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    body = _body(first, pages, form)
-    return Download(body, parts, f"GET {request.url.path}", headers=headers, media_type=media_type)
-
-
-async def _body(first: Sequence[T], pages: AsyncIterator[Sequence[T]], form: LineFormat[T]) -> AsyncIterator[bytes]:
-    yield form.head()
-    if first:
-        yield await asyncio.to_thread(form.lines, first)
-    async for rows in pages:
-        yield await asyncio.to_thread(form.lines, rows)
+async def _body(first: Rows, pages: AsyncIterator[Rows], writer: TableWriter) -> AsyncIterator[bytes]:
+    yield await asyncio.to_thread(lambda: writer.write(first()))
+    async for page in pages:
+        yield await asyncio.to_thread(lambda read=page: writer.write(read()))  # type: ignore[misc]
 
 
 class Download(StreamingResponse):
-    """Cut off, so that nobody takes a part for the whole, when its source goes away or the gateway is to stop."""
+    """Cut off when its source fails or the gateway stops, so that nobody mistakes a part for the whole."""
 
     def __init__(
-        self, body: AsyncIterator[bytes], parts: Context, path: str, *, headers: dict[str, str], media_type: str
+        self, body: AsyncIterator[bytes], context: Context, path: str, *, headers: dict[str, str], media_type: str
     ) -> None:
         super().__init__(body, headers=headers, media_type=media_type)
-        self._parts = parts
+        self._context = context
         self._path = path
 
     async def stream_response(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         try:
             async for chunk in self.body_iterator:
-                if self._parts.stopping.is_set():
+                if self._context.stopping.is_set():
                     return
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except (LedgerError, RawStoreUnavailable) as error:
-            self._parts.emit(DownloadCut(path=self._path, reason=reason_of(error)))
+            self._context.emit(DownloadCut(path=self._path, reason=reason_of(error)))
             return
         await send({"type": "http.response.body", "body": b"", "more_body": False})

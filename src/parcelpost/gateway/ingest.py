@@ -123,16 +123,16 @@ _MOST_ERRORS = 100
 _Entries = Sequence[IngestedResult | server.BadEntry]
 
 
-async def ingest_results(parts: Context, body: bytes, worker_id: str) -> payloads.ResultsReply:
+async def ingest_results(context: Context, body: bytes, worker_id: str) -> payloads.ResultsReply:
     """Raises InvalidInput for a body that is no batch, LedgerUnavailable when nothing could be stored."""
-    now = parts.clock.now()
+    now = context.clock.now()
     read = await parse_body(_read_entries, body, now)
     task_ids = sorted({one.task_id for one in read if isinstance(one, IngestedResult)})
-    ordered = await parts.ledger.orders(task_ids, worker_id)
-    read = await _without_future_times(parts, [_matched_to_task(one, ordered.get(one.task_id)) for one in read], now)
-    arrivals = [one for one in read if isinstance(one, IngestedResult)]
-    stored = await parts.ledger.store(arrivals, worker_id, now) if arrivals else ()
-    _count_entries(parts, read, stored)
+    ordered = await context.ledger.known_tasks(task_ids, worker_id)
+    read = await _without_future_times(context, [_matched_to_task(one, ordered.get(one.task_id)) for one in read], now)
+    results = [one for one in read if isinstance(one, IngestedResult)]
+    stored = await context.ledger.store(results, worker_id, now) if results else ()
+    _count_entries(context, read, stored)
     return _reply(read, stored)
 
 
@@ -151,7 +151,7 @@ def _ingested(found: server.ReadResult) -> IngestedResult | server.BadEntry:
         task_id=sent.task_id,
         parcel=ParcelKey(sent.platform, state, county, sent.parcel_id),
         data=data,
-        facts=search_fields(found.record, data),
+        search_fields=search_fields(found.record, data),
         scraped_at=scraped_at if scraped_at.tzinfo is UTC else scraped_at.astimezone(UTC),
         parse_duration_ms=sent.parse_duration_ms,
         idempotency_key=sent.idempotency_key or f"{sent.task_id}:{hashlib.sha256(data).hexdigest()}",
@@ -200,12 +200,12 @@ def _alphanumeric(parcel_id: str) -> str:
     return "".join(filter(str.isalnum, parcel_id)).upper() or parcel_id
 
 
-async def _without_future_times(parts: Context, read: _Entries, now: datetime) -> _Entries:
+async def _without_future_times(context: Context, read: _Entries, now: datetime) -> _Entries:
     """What was scraped later than now, by a clock that is ahead, was scraped when it came here first."""
     ahead = [one for one in read if isinstance(one, IngestedResult) and one.scraped_at > now]
     if not ahead:
         return read
-    known = await parts.ledger.known_scrapes(ahead)
+    known = await context.ledger.known_scrapes(ahead)
     return [
         structs.replace(one, scraped_at=min(now, known.get(one.idempotency_key, now)))
         if isinstance(one, IngestedResult) and one.scraped_at > now
@@ -235,7 +235,7 @@ def _reply(read: _Entries, stored: Sequence[StoreOutcome]) -> payloads.ResultsRe
     )
 
 
-def _count_entries(parts: Context, read: _Entries, stored: Sequence[StoreOutcome]) -> None:
+def _count_entries(context: Context, read: _Entries, stored: Sequence[StoreOutcome]) -> None:
     """Records, and the tasks that they complete: the further records of a page complete none."""
     counted = Counter[tuple[str, str]]()
     outcomes = iter(stored)
@@ -248,4 +248,4 @@ def _count_entries(parts: Context, read: _Entries, stored: Sequence[StoreOutcome
             counted[entry.parcel.platform, "stored"] += 1
             counted[entry.parcel.platform, "done"] += not is_child_id(entry.task_id)
     for (platform, outcome), number in counted.items():
-        parts.tally.count(platform, outcome, number)
+        context.counters.count(platform, outcome, number)

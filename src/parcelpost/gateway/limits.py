@@ -64,7 +64,7 @@ class RateLimiter:
         bucket.tokens -= 1
         return wait
 
-    def rest(self, tasks: int) -> int:
+    def retry_after(self, tasks: int) -> int:
         """Seconds until asking for work again makes sense: so long that all workers together do not ask too often."""
         if tasks:
             return _REST_WITH_TASKS

@@ -24,8 +24,8 @@ class Maintenance:
     tried again, as nobody else would do it.
     """
 
-    def __init__(self, parts: Context) -> None:
-        self._parts = parts
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._away_since: float | None = None
         self._failures = 0
         self._prune_at = 0.0
@@ -34,10 +34,10 @@ class Maintenance:
     @property
     def is_stuck(self) -> bool:
         """Whether its turn should long have ended."""
-        return self._began is not None and self._parts.clock.monotonic() - self._began > _LONGEST_STEP_SECONDS
+        return self._began is not None and self._context.clock.monotonic() - self._began > _LONGEST_STEP_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
-        while not await self._parts.clock.wait(stop, await self.step()):
+        while not await self._context.clock.wait(stop, await self.step()):
             pass
 
     async def finish(self) -> None:
@@ -46,7 +46,7 @@ class Maintenance:
 
     async def step(self) -> float:
         """Answers the seconds until the next turn."""
-        self._began = self._parts.clock.monotonic()
+        self._began = self._context.clock.monotonic()
         try:
             return await self._do(self._bring_back, self._flush, self._prune)
         finally:
@@ -72,45 +72,45 @@ class Maintenance:
     async def _bring_back(self) -> None:
         queued, dead = Counter[str](), Counter[str]()
         for _ in range(_MOST_ROUNDS):
-            ended = await self._parts.ledger.bring_back(self._parts.clock.now(), _BATCH)
+            ended = await self._context.ledger.expire_leases(self._context.clock.now(), _BATCH)
             queued.update(ended.queued)
             dead.update(ended.dead)
             if len(ended.queued) + len(ended.dead) < _BATCH:
                 break
         for outcome, platforms in (("expired", queued), ("dead", dead)):
             for platform, number in platforms.items():
-                self._parts.tally.count(platform, outcome, number)
+                self._context.counters.count(platform, outcome, number)
         if queued or dead:
-            self._parts.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
+            self._context.emit(LeasesEnded(queued=queued.total(), dead=dead.total()))
 
     async def _flush(self) -> None:
-        taken = dict(self._parts.tally.take())
+        taken = dict(self._context.counters.take())
         try:
             for minute in list(taken):
-                await self._parts.ledger.add_activity(taken[minute], minute)
+                await self._context.ledger.add_activity(taken[minute], minute)
                 del taken[minute]
         finally:
             for minute, counts in taken.items():
-                self._parts.tally.put_back(minute, counts)
+                self._context.counters.put_back(minute, counts)
 
     async def _prune(self) -> None:
         """A little at a time, so that nobody waits long for the ledger."""
-        if self._parts.clock.monotonic() < self._prune_at:
+        if self._context.clock.monotonic() < self._prune_at:
             return
-        now, settings = self._parts.clock.now(), self._parts.settings
+        now, settings = self._context.clock.now(), self._context.settings
         ended_before = now - timedelta(days=settings.keep_days)
         silent_before = now - timedelta(days=settings.keep_workers_days)
-        removed = await self._parts.ledger.prune(ended_before, silent_before, _BATCH)
+        removed = await self._context.ledger.prune(ended_before, silent_before, _BATCH)
         if removed:
-            self._parts.emit(LedgerPruned(removed=removed))
+            self._context.emit(LedgerPruned(removed=removed))
         else:
-            self._prune_at = self._parts.clock.monotonic() + _PRUNE_SECONDS
+            self._prune_at = self._context.clock.monotonic() + _PRUNE_SECONDS
 
     def _failed(self, error: Exception) -> float:
         self._failures += 1
         pause = min(_LONGEST_PAUSE, _STEP_SECONDS * self._failures)
         said = f"{type(error).__name__}: {error}"
-        self._parts.emit(LoopFailed(loop="sweeper", error=said, in_a_row=self._failures, next_in_seconds=pause))
+        self._context.emit(LoopFailed(loop="sweeper", error=said, in_a_row=self._failures, next_in_seconds=pause))
         return pause
 
     def _well(self) -> float:
@@ -119,10 +119,10 @@ class Maintenance:
 
     def _lost(self, error: LedgerError) -> None:
         if self._away_since is None:
-            self._away_since = self._parts.clock.monotonic()
-            self._parts.emit(LedgerLost(reason=str(error)))
+            self._away_since = self._context.clock.monotonic()
+            self._context.emit(LedgerLost(reason=str(error)))
 
     def _found(self) -> None:
         if self._away_since is not None:
-            self._parts.emit(LedgerFound(offline_seconds=self._parts.clock.monotonic() - self._away_since))
+            self._context.emit(LedgerFound(offline_seconds=self._context.clock.monotonic() - self._away_since))
             self._away_since = None

@@ -32,7 +32,7 @@ class LeaseEnd(StrEnum):
 
     DONE = "done"
     FAILED = "failed"
-    GIVEN_BACK = "given back"
+    RETURNED = "returned"
     """A worker failed and said that another try may work."""
     EXPIRED = "expired"
     SUPERSEDED = "superseded"
@@ -97,7 +97,7 @@ class IngestedResult(Struct, frozen=True, kw_only=True, gc=False):
     parcel: ParcelKey
     data: bytes
     """JSON, an object, as sent."""
-    facts: SearchFields
+    search_fields: SearchFields
     scraped_at: datetime
     parse_duration_ms: int
     idempotency_key: str
@@ -119,7 +119,7 @@ class KnownTask(Struct, frozen=True):
 
 
 class StoreOutcome(StrEnum):
-    """What became of an arrival. Whatever it is, the ledger has it."""
+    """What became of an result. Whatever it is, the ledger has it."""
 
     INSERTED = "inserted"
     """The parcel's first."""
@@ -172,7 +172,7 @@ class WorkerState(StrEnum):
 class WorkerRow(Struct, frozen=True, kw_only=True):
     """A worker that has ever beaten."""
 
-    beat: WorkerHeartbeat
+    heartbeat: WorkerHeartbeat
     first_seen_at: datetime
     last_seen_at: datetime
     leases: int
@@ -180,14 +180,14 @@ class WorkerRow(Struct, frozen=True, kw_only=True):
     pending_commands: tuple[str, ...]
 
     def state(self, now: datetime) -> WorkerState:
-        if self.beat.leaving:
+        if self.heartbeat.leaving:
             return WorkerState.STOPPED
         return WorkerState.ALIVE if now - self.last_seen_at <= OFFLINE_AFTER else WorkerState.AWAY
 
     def is_alive(self, now: datetime) -> bool:
         return self.state(now) is WorkerState.ALIVE
 
-    def awaited_commands(self, now: datetime) -> tuple[str, ...]:
+    def deliverable_commands(self, now: datetime) -> tuple[str, ...]:
         """Those that it will hear: one that is gone hears none, also when it comes back."""
         return self.pending_commands if self.is_alive(now) else ()
 

@@ -1,165 +1,174 @@
-"""The OpenAPI document: how routes describe themselves, and the /docs page that shows it."""
+"""The OpenAPI document, made from the route table, and the /docs page that shows it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+import inspect
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
-from fastapi import APIRouter, FastAPI, Security
-from fastapi.routing import APIRoute
-from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route as StarletteRoute
 
+from parcelpost.gateway.api.examples import EXAMPLES
+from parcelpost.gateway.routes import JSON, Role, Route, encode
 from parcelpost.protocol.payloads import LEDGER_HEADER, ErrorReply
-
-
-class PlainRoute(APIRoute):
-    """In the OpenAPI document as any other, and called with the bare request: nothing is looked up or parsed for it."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return self.endpoint
-
-
-_DESCRIPTIONS = {
-    400: "It cannot be read",
-    401: "A token is needed, or the one given is not known",
-    403: "It is not of this machine, and there are no tokens",
-    404: "There is no such thing",
-    413: "The body is too large",
-    415: "The body is packed in a way that is not understood",
-    421: "The request is for a gateway with another ledger",
-    422: "Something in it is missing or wrong",
-    429: "This worker asks too often",
-    500: "An error of ours",
-    503: "Not now: the ledger or the store of raw files is away",
-}
-_WORKER_ERRORS = (400, 401, 403, 429, 503)
-BODY_ERRORS = (413, 415)
-"""What may be wrong with a body."""
 
 Schema = dict[str, Any]
 
-_OPEN = "not needed on a loopback address where no tokens are set at all"
-WORKER_TOKEN = Security(
-    APIKeyHeader(
-        name="X-Worker-Token", scheme_name="workerToken", description=f"A worker's token; {_OPEN}", auto_error=False
+_DESCRIPTIONS = {
+    400: "The request is malformed",
+    401: "The token is missing or unknown",
+    403: "Not local while no tokens are configured, or the worker id belongs to another token",
+    404: "Not found",
+    413: "The body is too large",
+    415: "The body's Content-Encoding is not supported",
+    421: "The request is for a gateway with another ledger",
+    422: "A parameter or a field is missing or invalid",
+    429: "Too many requests; see Retry-After",
+    503: "Temporarily unavailable: the ledger or the raw file store cannot be reached",
+}
+_ROLE_ERRORS = {
+    Role.PUBLIC: (),
+    Role.READER: (401, 403, 503),
+    Role.ADMIN: (401, 403, 503),
+    Role.WORKER: (400, 401, 403, 421, 429, 503),
+}
+_NO_TOKENS = "not needed on a loopback address where no tokens are configured"
+_SECURITY_SCHEMES = {
+    "workerToken": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Worker-Token",
+        "description": f"A worker token; {_NO_TOKENS}",
+    },
+    "readToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": f"A read token; {_NO_TOKENS}, or with server.open_read",
+    },
+    "adminToken": {"type": "http", "scheme": "bearer", "description": f"An admin token; {_NO_TOKENS}"},
+}
+_SECURITY: dict[Role, list[dict[str, list[str]]]] = {
+    Role.PUBLIC: [],
+    Role.READER: [{"readToken": []}, {"adminToken": []}],
+    Role.ADMIN: [{"adminToken": []}],
+    Role.WORKER: [{"workerToken": []}],
+}
+_WORKER_HEADERS = [
+    {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
+    for name, description in (
+        ("X-Worker-ID", "The worker's stable id"),
+        (LEDGER_HEADER, "The ledger the worker expects, from the header of this name in an earlier reply"),
     )
-)
-READ_TOKEN = Security(
-    HTTPBearer(
-        scheme_name="readToken", description=f"A read token; {_OPEN}, or with server.open_read", auto_error=False
+]
+
+
+def document(routes: Sequence[Route], version: str) -> Schema:
+    """The OpenAPI document of these routes. Every type is one component, with the example it has in EXAMPLES."""
+    kinds = [kind for route in routes for kind in (_reply_type(route), _body_type(route), route.unavailable_type)]
+    named = [kind for kind in (*kinds, ErrorReply) if kind is not None]
+    schemas, components = msgspec.json.schema_components(named, ref_template="#/components/schemas/{name}")
+    by_type = {str(kind): schema for kind, schema in zip(named, schemas, strict=True)}
+    for kind, example in EXAMPLES.items():
+        components[kind.__name__]["examples"] = [msgspec.json.decode(encode(example))]
+    paths: dict[str, Schema] = {}
+    for route in routes:
+        path = re.sub(r":path}", "}", route.path)
+        paths.setdefault(path, {})[route.method.lower()] = _operation(route, by_type)
+    found: Schema = _decimals_as_numbers(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": "Parcelpost gateway", "version": version},
+            "paths": paths,
+            "components": {"schemas": components, "securitySchemes": _SECURITY_SCHEMES},
+        }
     )
-)
-ADMIN_TOKEN = Security(HTTPBearer(scheme_name="adminToken", description=f"An admin token; {_OPEN}", auto_error=False))
-"""For the document only: `Access` decides. A route with two of them takes either."""
+    return found
 
 
-def worker_route(
-    words: type[Struct],
-    *refusals: int,
-    parameters: Sequence[Schema] = (),
-    body: Schema | None = None,
-    summary: str = "",
-) -> dict[str, Any]:
-    """Arguments for `add_api_route`: the answer's form, every refusal, the query and the body."""
-    extra: Schema = {"parameters": [*_WORKER_HEADERS, *parameters]}
-    if body:
-        extra["requestBody"] = body
-    return {
-        "response_model": None,
-        "summary": summary,
-        "responses": json_responses(schema_of(words), *_WORKER_ERRORS, 421, *refusals),
-        "openapi_extra": extra,
+def _reply_type(route: Route) -> Any:
+    kind = route.reply_type or route.types["return"]
+    return None if kind is Response else kind
+
+
+def _body_type(route: Route) -> Any:
+    kind = route.body_type or route.types.get("body")
+    return None if kind is bytes else kind
+
+
+def _operation(route: Route, schemas: Schema) -> Schema:
+    name = getattr(route.handler, "__name__", "")
+    description = inspect.getdoc(route.handler) or ""
+    body, query = _body_type(route), route.types.get("query")
+    problem = {JSON: {"schema": schemas[str(ErrorReply)]}}
+    statuses = {*_ROLE_ERRORS[route.role], *route.errors}
+    if body is not None:
+        statuses |= {400, 413, 415}
+    if query is not None or (isinstance(body, type) and route.role is Role.ADMIN):
+        statuses.add(422)
+    reply = _reply_type(route)
+    content = {"schema": {"type": "string"} if reply is None else schemas[str(reply)]}
+    responses: Schema = {"200": {"description": "Success", "content": {route.media_type: content}}}
+    for status in sorted(statuses):
+        responses[str(status)] = {"description": _DESCRIPTIONS[status], "content": problem}
+    if route.unavailable_type is not None:
+        content = {JSON: {"schema": schemas[str(route.unavailable_type)]}}
+        responses["503"] = {"description": _DESCRIPTIONS[503], "content": content}
+    operation: Schema = {
+        "operationId": name,
+        "tags": [route.role.value],
+        "summary": description.partition("\n")[0],
+        "description": description,
+        "parameters": [
+            *(_WORKER_HEADERS if route.role is Role.WORKER else ()),
+            *map(_path_parameter, route.path_parameters),
+            *(_query_parameters(query) if query is not None else ()),
+        ],
+        "security": _SECURITY[route.role],
+        "responses": responses,
     }
+    if body is not None:
+        others = {kind: {"schema": {"type": "string"}} for kind in route.body_media_types[1:]}
+        content = {route.body_media_types[0]: {"schema": schemas[str(body)]}, **others}
+        operation["requestBody"] = {"required": route.body_required, "content": content}
+    return operation
 
 
-def json_responses(schema: Schema, *refusals: int) -> dict[int | str, Schema]:
-    """The `responses` of a route that answers with such JSON, or refuses."""
-    problem = {"application/json": {"schema": schema_of(ErrorReply)}}
-    refused: dict[int | str, Schema] = {
-        status: {"description": _DESCRIPTIONS[status], "content": problem} for status in sorted(set(refusals))
-    }
-    return {200: {"description": "Done", "content": {"application/json": {"schema": schema}}}, **refused}
+def _path_parameter(name: str) -> Schema:
+    return {"in": "path", "name": name, "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
-@cache
-def schema_of(words: Any) -> Schema:
-    """A type's JSON schema, whole in one piece."""
-    found = msgspec.json.schema(words)
-    named = found.pop("$defs", {})
-    schema = _inlined(found, named)
-    assert isinstance(schema, dict)  # noqa: S101 - a schema is an object
-    return schema
-
-
-def json_body(words: Any, *, required: bool = True) -> Schema:
-    return {"required": required, "content": {"application/json": {"schema": schema_of(words)}}}
-
-
-def query_param(name: str, schema: Schema, description: str, *, required: bool = False) -> Schema:
-    return {"in": "query", "name": name, "schema": schema, "description": description, "required": required}
-
-
-def header_param(name: str, description: str) -> Schema:
-    return {"in": "header", "name": name, "schema": {"type": "string"}, "description": description, "required": False}
-
-
-_WORKER_HEADERS = (
-    header_param("X-Worker-ID", "The worker's stable id"),
-    header_param(
-        LEDGER_HEADER, "Which ledger is meant, as an earlier answer's header of that name said; another is 421"
-    ),
-)
-
-
-def _inlined(schema: Any, named: Schema) -> Any:
-    if isinstance(schema, list):
-        return [_inlined(one, named) for one in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(named[schema["$ref"].rsplit("/", 1)[-1]], named)
-    return {name: _inlined(one, named) for name, one in schema.items()}
-
-
-Responses = dict[int | str, Schema]
-
-_READ_ERRORS = (401, 403, 422, 503)
-
-
-def responses(kind: type[Struct], *refusals: int) -> Responses:
-    """200 with that, or one of the refusals."""
-    return json_responses(_decimals_as_numbers(schema_of(kind)), *_READ_ERRORS, *refusals)
-
-
-def download_responses(media_type: str, *refusals: int) -> Responses:
-    said = json_responses({}, *_READ_ERRORS, *refusals)
-    return {**said, 200: {"description": "A file", "content": {media_type: {"schema": {"type": "string"}}}}}
-
-
-def request_body(kind: Any, *others: str) -> dict[str, Any]:
-    """For `openapi_extra` of a route that reads its body itself."""
-    body = json_body(kind)
-    body["content"] |= {media_type: {"schema": {"type": "string"}} for media_type in others}
-    return {"requestBody": body}
+def _query_parameters(kind: type[Struct]) -> Iterator[Schema]:
+    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]
+    for name, found in schema["properties"].items():
+        description = found.pop("description", "")
+        required = name in schema["required"]
+        yield {"in": "query", "name": name, "schema": found, "description": description, "required": required}
 
 
 def _decimals_as_numbers(node: Any) -> Any:
-    """Money is written as a number, which msgspec cannot know."""
+    """Money is written as a number, which msgspec does not know."""
     if isinstance(node, list):
-        return [_decimals_as_numbers(one) for one in node]
+        return [_decimals_as_numbers(item) for item in node]
     if not isinstance(node, dict):
         return node
     if node.get("format") == "decimal":
-        return {"type": "number"}
+        return {**{name: value for name, value in node.items() if name != "format"}, "type": "number"}
     return {name: _decimals_as_numbers(value) for name, value in node.items()}
+
+
+def types_of(route: Route) -> list[type[Struct]]:
+    """The Structs that the route takes and returns as JSON."""
+    kinds = [found for kind in (_reply_type(route), _body_type(route)) for found in (kind, *get_args(kind))]
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Struct)]
 
 
 _STYLE = """
@@ -175,39 +184,44 @@ _DOCS_POLICY = (
 )
 
 
-def docs_router(app: FastAPI) -> APIRouter:
-    routes = APIRouter()
+def docs_routes(routes: Sequence[Route], version: str) -> list[StarletteRoute]:
+    """/openapi.json and /docs."""
 
-    @routes.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return HTMLResponse("".join(_docs_page(app.openapi())), headers={"Content-Security-Policy": _DOCS_POLICY})
+    @cache
+    def made() -> Schema:
+        return document(routes, version)
 
-    return routes
+    async def openapi(request: Request) -> Response:
+        return Response(msgspec.json.encode(made()), media_type=JSON)
+
+    async def docs(request: Request) -> Response:
+        return HTMLResponse("".join(_docs_page(made())), headers={"Content-Security-Policy": _DOCS_POLICY})
+
+    return [StarletteRoute("/openapi.json", openapi), StarletteRoute("/docs", docs)]
 
 
-def _docs_page(document: dict[str, Any]) -> Iterator[str]:
+def _docs_page(document: Schema) -> Iterator[str]:
     title = escape(f"{document['info']['title']} {document['info']['version']}")
     yield f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
     yield '<meta name="viewport" content="width=device-width"></head><body>'
-    yield f'<h1>{title}</h1><p>For programs: <a href="/openapi.json">openapi.json</a></p>'
+    yield f'<h1>{title}</h1><p>With schemas and examples: <a href="/openapi.json">openapi.json</a></p>'
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield from _docs_operation(method, path, operation)
     yield "</body></html>"
 
 
-def _docs_operation(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
-    yield f"<h2><b>{escape(method.upper())}</b> {escape(path)}</h2>"
-    yield f"<p>{escape(operation.get('description') or operation.get('summary', ''))}</p><table>"
-    for parameter in operation.get("parameters", ()):
-        needed = " (required)" if parameter.get("required") else ""
-        words = escape(parameter.get("description", ""))
-        yield f"<tr><td>{escape(parameter['name'])}</td><td>{escape(parameter['in'])}{needed}</td><td>{words}</td></tr>"
-    schemes = ", ".join(name for one in operation.get("security", ()) for name in one)
-    if schemes:
+def _docs_operation(method: str, path: str, operation: Schema) -> Iterator[str]:
+    yield f"<h2><b>{escape(method.upper())}</b> {escape(path)}</h2><p>{escape(operation['description'])}</p><table>"
+    for parameter in operation["parameters"]:
+        required = " (required)" if parameter["required"] else ""
+        description = escape(parameter.get("description", ""))
+        yield f"<tr><td>{escape(parameter['name'])}</td><td>{parameter['in']}{required}</td><td>{description}</td></tr>"
+    if operation["security"]:
+        schemes = ", ".join(name for scheme in operation["security"] for name in scheme)
         yield f"<tr><td>token</td><td>{escape(schemes)}</td><td></td></tr>"
     for kind in operation.get("requestBody", {}).get("content", ()):
         yield f"<tr><td>body</td><td>{escape(kind)}</td><td></td></tr>"
-    for status, answer in operation["responses"].items():
-        yield f"<tr><td>{escape(status)}</td><td>answer</td><td>{escape(answer['description'])}</td></tr>"
+    for status, response in operation["responses"].items():
+        yield f"<tr><td>{escape(status)}</td><td>response</td><td>{escape(response['description'])}</td></tr>"
     yield "</table>"

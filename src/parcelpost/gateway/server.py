@@ -75,14 +75,14 @@ async def serve(
         raw_store = open_raw_store(server.raw, environment)
         remove_leftovers(server.raw, clock.now())
         async with open_ledger(server.database, server.max_attempts, clock) as ledger:
-            parts = Context(
+            context = Context(
                 ledger=ledger,
                 raw_store=raw_store,
                 settings=server,
                 tokens=tokens,
                 clock=clock,
                 emit=emit,
-                tally=Counters(clock),
+                counters=Counters(clock),
                 version=__version__,
                 stopping=stop,
                 platforms=platforms,
@@ -90,11 +90,11 @@ async def serve(
             backlog = min(files // 8, _MAX_BACKLOG)  # accepted all at once: there must be room for them
             address = _address(server, listener)
             emit(GatewayStarted(address=address, database=without_password(server.database), raw=server.raw))
-            sweeper = Maintenance(parts)
+            sweeper = Maintenance(context)
             watch(sweeper)
             async with asyncio.TaskGroup() as group:
                 group.create_task(sweeper.run(stop))
-                group.create_task(_serve(_server(parts, backlog), listener, stop, lambda: ready(address)))
+                group.create_task(_serve(_server(context, backlog), listener, stop, lambda: ready(address)))
             await sweeper.finish()
     emit(GatewayStopped())
 
@@ -190,11 +190,11 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def _server(parts: Context, backlog: int) -> _Server:
+def _server(context: Context, backlog: int) -> _Server:
     for name in ("uvicorn", "python_multipart"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # events and answers say what there is to say
     config = uvicorn.Config(
-        make_app(parts),
+        make_app(context),
         http=LimitedConnection,
         ws="none",
         lifespan="off",

@@ -94,7 +94,7 @@ def _unpacked_body(body: bytes, encoding: str, most_bytes: int) -> bytes:
 
 def _checked_body(body: bytes, most_bytes: int) -> bytes:
     if is_too_dense(body, most_bytes):
-        raise ApiError(413, "the body holds too many values for its size; send it in parts")
+        raise ApiError(413, "the body holds too many values for its size; send it in context")
     return body
 
 
@@ -141,7 +141,7 @@ _SPOOL_BYTES = 1024 * 1024
 class RawUpload(Struct, frozen=True, kw_only=True):
     name: str
     metadata: RawMetadata
-    told: bytes
+    metadata_json: bytes
     """The metadata as sent."""
     file: IO[bytes]
 
@@ -166,14 +166,19 @@ async def receive_raw_file(request: Request, most_bytes: int) -> RawUpload:
         raise ApiError(400, "the form cannot be read") from None
     except OSError as error:
         raise _spool_error(error) from error
-    file, told = form.get("file"), form.get("metadata")
-    if isinstance(file, UploadFile) and isinstance(told, str):
+    file, metadata_json = form.get("file"), form.get("metadata")
+    if isinstance(file, UploadFile) and isinstance(metadata_json, str):
         try:
-            metadata = server.read_raw_metadata(told)
+            metadata = server.read_raw_metadata(metadata_json)
         except InvalidInput as error:
             await form.close()
             raise ApiError(422, str(error)) from None
-        return RawUpload(name=file.filename or metadata.sha256, metadata=metadata, told=told.encode(), file=file.file)
+        return RawUpload(
+            name=file.filename or metadata.sha256,
+            metadata=metadata,
+            metadata_json=metadata_json.encode(),
+            file=file.file,
+        )
     await form.close()
     raise ApiError(422, "the form needs a file 'file' and a field 'metadata'")
 

@@ -275,7 +275,7 @@ async def _release(worker_id: str, settings: Settings) -> tuple[str | None, bool
     async with connect_ledger(settings.server) as opened:
         token = await opened.release_worker_id(worker_id)
         known = await opened.workers()
-    return token, any(row.beat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)
+    return token, any(row.heartbeat.worker_id == worker_id and row.is_alive(CLOCK.now()) for row in known)
 
 
 COMMAND_EXAMPLES = """
@@ -331,21 +331,23 @@ async def _send_command(command: str, worker: str, settings: Settings) -> tuple[
         known = await opened.workers()
         if worker:
             _refuse_stopped(worker, known, now)
-        return await opened.order(command, worker, now, now - OFFLINE_AFTER), _unknown_platforms(command, known, now)
+        return await opened.add_command(command, worker, now, now - OFFLINE_AFTER), _unknown_platforms(
+            command, known, now
+        )
 
 
 def _refuse_stopped(worker: str, known: Sequence[WorkerRow], now: datetime) -> None:
-    row = next((row for row in known if row.beat.worker_id == worker), None)
+    row = next((row for row in known if row.heartbeat.worker_id == worker), None)
     if row is None:
         raise InvalidInput(f"no such worker: {worker!r}", hint="see 'parcelpost gateway workers'")
     if not row.is_alive(now):
-        state = "stopped" if row.beat.leaving else "offline"
+        state = "stopped" if row.heartbeat.leaving else "offline"
         raise InvalidInput(f"worker {worker!r} is {state}", hint="only active workers receive commands")
 
 
 def _unknown_platforms(command: str, known: Sequence[WorkerRow], now: datetime) -> list[str]:
     """A worker reports the platforms it works on now; after a platforms: command it may know more."""
-    reported = {name for row in known if row.is_alive(now) for name in row.beat.platforms}
+    reported = {name for row in known if row.is_alive(now) for name in row.heartbeat.platforms}
     named = command.partition(":")[2].split(",")
     return [name for name in named if name and name not in reported] if reported else []
 

@@ -114,7 +114,7 @@ def _unwanted_platforms(rows: Sequence[QueueRow], workers: Sequence[WorkerSummar
 
 
 def _worker(row: WorkerRow, now: datetime) -> WorkerSummary:
-    beat = row.beat
+    beat = row.heartbeat
     queue = beat.queue or {}
     silent = now - row.last_seen_at
     return WorkerSummary(
@@ -131,7 +131,7 @@ def _worker(row: WorkerRow, now: datetime) -> WorkerSummary:
         version=beat.version,
         paused=beat.paused,
         platforms=beat.platforms,
-        pending_commands=row.awaited_commands(now),
+        pending_commands=row.deliverable_commands(now),
     )
 
 

@@ -7,14 +7,13 @@ leading `~` is not part of the text: it protects a real `-`, and the `.` and `..
 from __future__ import annotations
 
 import base64
-import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from msgspec import Meta, Struct
 
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.models import EndedTask, LienRow, ParcelFilter, ParcelKey, ParcelRow
@@ -37,9 +36,9 @@ def raw_path(parcel: ParcelKey) -> str:
 
 
 def parse_parcel_path(path: bytes) -> tuple[ParcelKey, bool] | None:
-    """The parcel that a path (as it was sent, still encoded) names, and whether its raw file is meant.
+    """Returns the parcel that a path (as sent, still encoded) names, and whether it asks for the raw file.
 
-    Slashes that were not encoded belong to the parcel's number. None: it names none.
+    Slashes that are not encoded belong to the parcel number. None: the path names no parcel.
     """
     parts = path.partition(_PARCELS_PATH.encode())[2].split(b"/")
     wants_raw = len(parts) > 4 and parts[-1] == _RAW_PATH.encode()
@@ -69,52 +68,40 @@ def _unescaped(given: bytes) -> str | None:
 
 T = TypeVar("T")
 
-NO_NUL = r"^[^\x00]*$"
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
+_Moment = Annotated[datetime, Meta(tz=True)]
+_Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+_Position = Annotated[int, Meta(ge=0, lt=2**31)]
+_MAX_DOLLARS = 10**12
+
+Text = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*$")]
+Dollars = Annotated[
+    Decimal | None,
+    Meta(
+        description="Of a lien, in dollars",
+        extra_json_schema={"minimum": 0, "maximum": _MAX_DOLLARS, "multipleOf": 0.01},
+    ),
+]
+Cursor = Annotated[str, Meta(max_length=10_000, description="`next` from the previous page")]
 
 
-def _in_utc(at: datetime) -> datetime:
-    try:
-        return at.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("is out of range") from None
-
-
-def _require_rfc3339(given: object) -> object:
-    """A plain number would be read as seconds since 1970."""
-    if isinstance(given, str) and not _MOMENT.match(given):
-        raise ValueError("must be RFC 3339 with a zone, such as 2026-11-17T00:00:00Z")
-    return given
-
-
-_Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-_Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-_Position = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-
-Text = Annotated[str, StringConstraints(max_length=200, pattern=NO_NUL)]
-Dollars = Annotated[Decimal, Field(ge=0, le=10**12, decimal_places=2)]
-
-
-class FilterParams(BaseModel):
-    """Every condition that is set must hold."""
-
-    model_config = ConfigDict(extra="forbid")
+class FilterParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All conditions must hold."""
 
     platform: Text = ""
     state: Text = ""
     county: Text = ""
-    owner: Annotated[Text, Field(description="somewhere in the owner's names")] = ""
-    q: Annotated[Text, Field(description="somewhere in the parcel's number, owner or address")] = ""
+    owner: Annotated[Text, Meta(description="Part of an owner's name")] = ""
+    q: Annotated[Text, Meta(description="Part of the parcel number, an owner's name or the address")] = ""
     delinquent: bool | None = None
     lien_status: Text = ""
-    min_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
-    max_amount: Annotated[Dollars | None, Field(description="of a lien, in dollars")] = None
+    min_amount: Dollars = None
+    max_amount: Dollars = None
     changed_since: Annotated[
-        Annotated[AwareDatetime, BeforeValidator(_require_rfc3339), AfterValidator(_in_utc)] | None,
-        Field(description="RFC 3339 with a zone"),
-    ] = None
+        str, Meta(description="RFC 3339 with a time zone", extra_json_schema={"format": "date-time"})
+    ] = ""
 
-    def wanted(self) -> ParcelFilter:
+    def filter(self) -> ParcelFilter:
+        """Raises ApiError (422)."""
         return ParcelFilter(
             platform=self.platform,
             state=state_or_text(self.state),
@@ -123,28 +110,38 @@ class FilterParams(BaseModel):
             search=self.q,
             delinquent=self.delinquent,
             lien_status=self.lien_status,
-            min_lien_cents=_cents(self.min_amount),
-            max_lien_cents=_cents(self.max_amount),
-            changed_since=self.changed_since,
+            min_lien_cents=_cents("min_amount", self.min_amount),
+            max_lien_cents=_cents("max_amount", self.max_amount),
+            changed_since=_utc_time("changed_since", self.changed_since) if self.changed_since else None,
         )
 
 
-class LatestParams(FilterParams):
-    limit: Annotated[int, Field(ge=1, le=1_000)] = 100
-    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
+class LatestParams(FilterParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+    cursor: Cursor = ""
 
 
-class ListParams(LatestParams):
-    records: Annotated[bool, Field(description="the whole record with each")] = False
+class ListParams(LatestParams, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    records: Annotated[bool, Meta(description="Include each full record")] = False
 
 
-class TaskListParams(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class TaskListParams(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     state: Literal["not_found", "failed", "dead"]
     platform: Text = ""
-    limit: Annotated[int, Field(ge=1, le=200)] = 50
-    cursor: Annotated[str, Field(max_length=10_000, description="`next` of the answer before")] = ""
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: Cursor = ""
+
+
+class OverviewParams(Struct, frozen=True, forbid_unknown_fields=True):
+    hours: Annotated[Literal["1", "3", "6", "24"], Meta(description="How far back the activity goes")] = "3"
+
+
+class AddTasksParams(Struct, frozen=True, forbid_unknown_fields=True):
+    any_platform: Annotated[bool, Meta(description="Accept platforms and counties that are not known")] = False
+
+
+class RawParams(Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: Annotated[str, Meta(description="Of an earlier scrape; by default the newest page")] = ""
 
 
 def task_cursor(task: EndedTask) -> str:
@@ -160,7 +157,7 @@ def lien_cursor(key: ParcelKey, position: int) -> str:
 
 
 def after_parcel(cursor: str) -> ParcelKey | None:
-    """Raises ApiError for one that was not made here."""
+    """Raises ApiError for an invalid cursor."""
     return ParcelKey(*_read_cursor(cursor, tuple[str, str, str, str])) if cursor else None
 
 
@@ -180,7 +177,7 @@ def latest_lien_cursor(row: LienRow) -> str:
 
 
 def before_row(cursor: str) -> tuple[datetime, int] | None:
-    """Of a parcel or a task. Raises ApiError for one that was not made here."""
+    """For parcels and tasks. Raises ApiError for an invalid cursor."""
     return _read_cursor(cursor, tuple[_Moment, _Number]) if cursor else None
 
 
@@ -188,8 +185,19 @@ def before_lien(cursor: str) -> tuple[datetime, int, int] | None:
     return _read_cursor(cursor, tuple[_Moment, _Number, _Position]) if cursor else None
 
 
-def _cents(amount: Decimal | None) -> int | None:
-    return None if amount is None else int(amount * 100)
+def _cents(name: str, amount: Decimal | None) -> int | None:
+    if amount is None:
+        return None
+    if not amount.is_finite() or not 0 <= amount <= _MAX_DOLLARS or amount * 100 % 1:
+        raise ApiError(422, f"{name}: must be from 0 to {_MAX_DOLLARS:,} dollars, with at most two decimal places")
+    return int(amount * 100)
+
+
+def _utc_time(name: str, text: str) -> datetime:
+    try:
+        return msgspec.convert(text, _Moment).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ApiError(422, f"{name}: must be RFC 3339 with a time zone, for example 2026-11-17T00:00:00Z") from None
 
 
 def _make_cursor(place: list[Any]) -> str:
@@ -203,4 +211,4 @@ def _read_cursor(cursor: str, kind: type[T]) -> T:
             raise ValueError
         return msgspec.json.decode(text, type=kind)
     except ValueError:
-        raise ApiError(422, "cursor: it was not made here; leave it out to start anew") from None
+        raise ApiError(422, "cursor: not valid; leave it out to start from the beginning") from None

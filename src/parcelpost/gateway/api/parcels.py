@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from parcelpost.gateway import downloads
+from parcelpost.export import Format
 from parcelpost.gateway.api.params import (
     FilterParams,
     LatestParams,
     ListParams,
+    RawParams,
     after_lien,
     after_parcel,
     before_lien,
@@ -28,157 +28,150 @@ from parcelpost.gateway.api.responses import (
     Liens,
     ParcelDetail,
     Parcels,
-    json_response,
     lien_response,
     parcel_response,
     record_response,
 )
 from parcelpost.gateway.context import Context
-from parcelpost.gateway.downloads import Download, export_download
+from parcelpost.gateway.downloads import Download, lien_download, parcel_download
 from parcelpost.gateway.errors import ApiError
 from parcelpost.gateway.history import History
-from parcelpost.gateway.ledger.base import Ledger
 from parcelpost.gateway.models import ParcelKey
-from parcelpost.gateway.openapi import download_responses, responses
+from parcelpost.gateway.routes import JSON, Role, Route, add, encode
 
-_MOST_HISTORY = 100
-_HISTORIES_AT_A_TIME = 2  # what is compared at the same time is in memory at the same time
-_NO_PARCEL = "no such parcel is known here"
+_MAX_SCRAPES = 100
+_HISTORIES_AT_A_TIME = 2  # records that are compared at the same time are in memory at the same time
+_NO_PARCEL = "no such parcel"
 _NEVER_RENDERED = "sandbox; default-src 'none'; frame-ancestors 'none'"
 _NOT_IN_A_FILE_NAME = re.compile(r"[^A-Za-z0-9]+")
+_CSV, _JSONL = "text/csv", "application/x-ndjson"
+_PARCEL = "/v1/parcels/{platform}/{state}/{county}/{parcel_id:path}"
 
 
-def add_list_routes(routes: APIRouter, parts: Context) -> None:
-    ledger = parts.ledger
+class ParcelsApi:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ledger = context.ledger
+        self._histories = asyncio.Semaphore(_HISTORIES_AT_A_TIME)
 
-    @routes.get("/parcels", responses=responses(Parcels))
-    async def parcels(asked: Annotated[ListParams, Query()]) -> Response:
-        """Parcels in the order of their keys, a page at a time; with large records a page has fewer than `limit`."""
-        if asked.records:
-            return json_response(await _with_records(ledger, asked))
-        rows = await ledger.parcels(asked.wanted(), after_parcel(asked.cursor), asked.limit + 1)
-        page = rows[: asked.limit]
-        more = parcel_cursor(page[-1].parcel) if len(rows) > asked.limit else None
-        return json_response(Parcels([parcel_response(row) for row in page], more))
+    def routes(self) -> list[Route]:
+        return [
+            add("GET", "/v1/parcels", self.parcels, Role.READER),
+            add("GET", "/v1/parcels/latest", self.latest_parcels, Role.READER),
+            add("GET", "/v1/liens", self.liens, Role.READER),
+            add("GET", "/v1/liens/latest", self.latest_liens, Role.READER),
+            add("GET", f"{_PARCEL}/raw", self.raw, Role.READER, errors=(404,), media_type="application/octet-stream"),
+            add("GET", _PARCEL, self.parcel, Role.READER, errors=(404,), reply_type=ParcelDetail),
+            add("GET", "/v1/export/parcels.csv", self.parcels_csv, Role.READER, media_type=_CSV),
+            add("GET", "/v1/export/parcels.jsonl", self.parcels_jsonl, Role.READER, media_type=_JSONL),
+            add("GET", "/v1/export/liens.csv", self.liens_csv, Role.READER, media_type=_CSV),
+            add("GET", "/v1/export/liens.jsonl", self.liens_jsonl, Role.READER, media_type=_JSONL),
+        ]
 
-    @routes.get("/parcels/latest", responses=responses(Parcels))
-    async def latest(asked: Annotated[LatestParams, Query()]) -> Response:
-        """Those that came last, the newest first, a page at a time."""
-        rows = await ledger.latest_parcels(asked.wanted(), asked.limit + 1, before_row(asked.cursor))
-        page = rows[: asked.limit]
-        more = latest_parcel_cursor(page[-1]) if len(rows) > asked.limit else None
-        return json_response(Parcels([parcel_response(row) for row in page], more))
+    async def parcels(self, query: ListParams) -> Parcels:
+        """List parcels ordered by key. With `records`, a page may hold fewer than `limit` parcels."""
+        if query.records:
+            return await self._with_records(query)
+        rows = await self._ledger.parcels(query.filter(), after_parcel(query.cursor), query.limit + 1)
+        page = rows[: query.limit]
+        more = parcel_cursor(page[-1].parcel) if len(rows) > query.limit else None
+        return Parcels([parcel_response(row) for row in page], more)
 
-    @routes.get("/liens", responses=responses(Liens))
-    async def liens(asked: Annotated[ListParams, Query()]) -> Response:
-        """Liens that themselves have the status and amount asked for."""
-        rows = await ledger.liens(asked.wanted(), after_lien(asked.cursor), asked.limit + 1)
-        page = rows[: asked.limit]
-        more = lien_cursor(page[-1].parcel, page[-1].position) if len(rows) > asked.limit else None
-        return json_response(Liens([lien_response(row, record=asked.records) for row in page], more))
+    async def latest_parcels(self, query: LatestParams) -> Parcels:
+        """List the most recently received parcels, newest first."""
+        rows = await self._ledger.latest_parcels(query.filter(), query.limit + 1, before_row(query.cursor))
+        page = rows[: query.limit]
+        more = latest_parcel_cursor(page[-1]) if len(rows) > query.limit else None
+        return Parcels([parcel_response(row) for row in page], more)
 
-    @routes.get("/liens/latest", responses=responses(Liens))
-    async def latest_liens(asked: Annotated[LatestParams, Query()]) -> Response:
-        """Liens of the parcels that came last, the newest first, a page at a time."""
-        rows = await ledger.latest_liens(asked.wanted(), asked.limit + 1, before_lien(asked.cursor))
-        page = rows[: asked.limit]
-        more = latest_lien_cursor(page[-1]) if len(rows) > asked.limit else None
-        return json_response(Liens([lien_response(row) for row in page], more))
+    async def liens(self, query: ListParams) -> Liens:
+        """List liens. Status and amount are matched against each lien."""
+        rows = await self._ledger.liens(query.filter(), after_lien(query.cursor), query.limit + 1)
+        page = rows[: query.limit]
+        more = lien_cursor(page[-1].parcel, page[-1].position) if len(rows) > query.limit else None
+        return Liens([lien_response(row, record=query.records) for row in page], more)
 
+    async def latest_liens(self, query: LatestParams) -> Liens:
+        """List the liens of the most recently received parcels, newest first."""
+        rows = await self._ledger.latest_liens(query.filter(), query.limit + 1, before_lien(query.cursor))
+        page = rows[: query.limit]
+        more = latest_lien_cursor(page[-1]) if len(rows) > query.limit else None
+        return Liens([lien_response(row) for row in page], more)
 
-async def _with_records(ledger: Ledger, asked: ListParams) -> Parcels:
-    found = await ledger.records(asked.wanted(), after_parcel(asked.cursor), asked.limit)
-    last = found[-1].row.parcel if found else None
-    is_more = last is not None and await ledger.parcels(asked.wanted(), last, 1)
-    return Parcels([record_response(one) for one in found], parcel_cursor(last) if last and is_more else None)
+    async def _with_records(self, query: ListParams) -> Parcels:
+        records = await self._ledger.records(query.filter(), after_parcel(query.cursor), query.limit)
+        last = records[-1].row.parcel if records else None
+        has_more = last is not None and await self._ledger.parcels(query.filter(), last, 1)
+        more = parcel_cursor(last) if last and has_more else None
+        return Parcels([record_response(record) for record in records], more)
 
+    # Only the path as it was sent shows whether a detail or a raw file is meant: a parcel number may end in /raw.
 
-def add_parcel_routes(routes: APIRouter, parts: Context) -> None:
-    """Two routes, for the documents' sake: which of them is meant shows only in the path as it was sent."""
-    path = "/parcels/{platform}/{state}/{county}/{parcel_id:path}"
-    turns = asyncio.Semaphore(_HISTORIES_AT_A_TIME)
+    async def raw(self, request: Request, query: RawParams) -> Response:
+        """Download the newest raw page of a parcel, or that of an earlier scrape, gzip-compressed."""
+        return await self._detail_or_raw(request, query.sha256)
 
-    @routes.get(f"{path}/raw", responses=download_responses("application/octet-stream", 404))
-    async def raw(
-        request: Request, platform: str, state: str, county: str, parcel_id: str, sha256: str = ""
-    ) -> Response:
-        """The newest page kept of it, or that of a certain scrape, compressed with gzip."""
-        return await _detail_or_raw(parts, turns, request, sha256)
+    async def parcel(self, request: Request) -> Response:
+        """Return a parcel's record and how it changed over time. An empty part of the path is written as `-`."""
+        return await self._detail_or_raw(request, "")
 
-    @routes.get(path, responses=responses(ParcelDetail, 404))
-    async def one(request: Request, platform: str, state: str, county: str, parcel_id: str) -> Response:
-        """The record, and what changed in it and when. What is empty is spelled `-`."""
-        return await _detail_or_raw(parts, turns, request, "")
+    async def _detail_or_raw(self, request: Request, sha256: str) -> Response:
+        found = parse_parcel_path(request.scope.get("raw_path") or request.url.path.encode())
+        if found is None:
+            raise ApiError(404, _NO_PARCEL)
+        key, wants_raw = found
+        if wants_raw:
+            return await self._raw(request, key, sha256)
+        async with self._histories:
+            return await self._detail(key)
 
+    async def _detail(self, key: ParcelKey) -> Response:
+        record = await self._ledger.record(key)
+        if record is None:
+            raise ApiError(404, _NO_PARCEL)
+        history = await self._history(key)
+        detail = ParcelDetail(record_response(record), history.scrapes, not history.is_whole)
+        return Response(await asyncio.to_thread(encode, detail), media_type=JSON)
 
-async def _detail_or_raw(parts: Context, turns: asyncio.Semaphore, request: Request, sha256: str) -> Response:
-    found = parse_parcel_path(request.scope.get("raw_path") or request.url.path.encode())
-    if found is None:
-        raise ApiError(404, _NO_PARCEL)
-    key, wants_raw = found
-    if wants_raw:
-        return await _raw(parts, request, key, sha256)
-    async with turns:
-        return await _detail(parts.ledger, key)
+    async def _history(self, key: ParcelKey) -> History:
+        """Read and compared a few versions at a time: records may be large."""
+        history = History(_MAX_SCRAPES)
+        while not history.is_full and (versions := await self._ledger.versions(key, history.room, history.oldest)):
+            await asyncio.to_thread(history.add, versions)
+        history.end()
+        return history
 
+    async def _raw(self, request: Request, key: ParcelKey, sha256: str) -> Response:
+        row = await self._ledger.parcel(key)
+        if row is None:
+            raise ApiError(404, _NO_PARCEL)
+        wanted = sha256 or row.raw_sha256
+        if sha256 and sha256 != row.raw_sha256:
+            wanted = sha256 if await self._ledger.has_page(key, sha256) else None
+        page = await self._context.raw_store.open(wanted) if wanted else None
+        if page is None:
+            raise ApiError(404, "no such raw page is stored for this parcel")
+        name = _NOT_IN_A_FILE_NAME.sub("_", f"{key.platform} {key.parcel_id}")[:100]
+        headers = {
+            "Content-Disposition": f'attachment; filename="{name}.gz"',
+            "Content-Length": str(page.size),
+            "Content-Security-Policy": _NEVER_RENDERED,
+        }
+        path = f"GET {request.url.path}"
+        return Download(page.chunks, self._context, path, headers=headers, media_type="application/octet-stream")
 
-async def _detail(ledger: Ledger, key: ParcelKey) -> Response:
-    found = await ledger.record(key)
-    if found is None:
-        raise ApiError(404, _NO_PARCEL)
-    told = await _history(ledger, key)
-    return await asyncio.to_thread(json_response, ParcelDetail(record_response(found), told.scrapes, not told.is_whole))
+    async def parcels_csv(self, query: FilterParams) -> Response:
+        """Download parcels as CSV, with the columns of `parcelpost export`."""
+        return await parcel_download(self._context, query.filter(), Format.CSV)
 
+    async def parcels_jsonl(self, query: FilterParams) -> Response:
+        """Download parcels as JSON lines, each with its full record."""
+        return await parcel_download(self._context, query.filter(), Format.JSONL)
 
-async def _history(ledger: Ledger, key: ParcelKey) -> History:
-    """Read and compared in parts: a record may be large."""
-    told = History(_MOST_HISTORY)
-    while not told.is_full and (versions := await ledger.versions(key, told.room, told.oldest)):
-        await asyncio.to_thread(told.add, versions)
-    told.end()
-    return told
+    async def liens_csv(self, query: FilterParams) -> Response:
+        """Download liens as CSV, with the columns of `parcelpost export`."""
+        return await lien_download(self._context, query.filter(), Format.CSV)
 
-
-async def _raw(parts: Context, request: Request, key: ParcelKey, sha256: str) -> Response:
-    row = await parts.ledger.parcel(key)
-    if row is None:
-        raise ApiError(404, _NO_PARCEL)
-    wanted = sha256 or row.raw_sha256
-    if sha256 and sha256 != row.raw_sha256:
-        wanted = sha256 if await parts.ledger.has_page(key, sha256) else None
-    page = await parts.raw_store.open(wanted) if wanted else None
-    if page is None:
-        raise ApiError(404, "no such page of this parcel was kept")
-    name = _NOT_IN_A_FILE_NAME.sub("_", f"{key.platform} {key.parcel_id}")[:100]
-    headers = {
-        "Content-Disposition": f'attachment; filename="{name}.gz"',
-        "Content-Length": str(page.size),
-        "Content-Security-Policy": _NEVER_RENDERED,
-    }
-    path = f"GET {request.url.path}"
-    return Download(page.chunks, parts, path, headers=headers, media_type="application/octet-stream")
-
-
-def add_export_routes(routes: APIRouter, parts: Context) -> None:
-    ledger = parts.ledger
-    csv, jsonl = "text/csv; charset=utf-8", "application/x-ndjson"
-
-    @routes.get("/export/parcels.csv", responses=download_responses("text/csv"))
-    async def parcels_csv(request: Request, asked: Annotated[FilterParams, Query()]) -> Response:
-        pages = downloads.parcel_pages(ledger, asked.wanted())
-        return await export_download(parts, request, pages, downloads.ParcelCsv(), csv)
-
-    @routes.get("/export/parcels.jsonl", responses=download_responses(jsonl))
-    async def parcels_jsonl(request: Request, asked: Annotated[FilterParams, Query()]) -> Response:
-        pages = downloads.parcel_pages(ledger, asked.wanted())
-        return await export_download(parts, request, pages, downloads.ParcelJsonl(), jsonl)
-
-    @routes.get("/export/liens.csv", responses=download_responses("text/csv"))
-    async def liens_csv(request: Request, asked: Annotated[FilterParams, Query()]) -> Response:
-        pages = downloads.lien_pages(ledger, asked.wanted())
-        return await export_download(parts, request, pages, downloads.LienCsv(), csv)
-
-    @routes.get("/export/liens.jsonl", responses=download_responses(jsonl))
-    async def liens_jsonl(request: Request, asked: Annotated[FilterParams, Query()]) -> Response:
-        pages = downloads.lien_pages(ledger, asked.wanted())
-        return await export_download(parts, request, pages, downloads.LienJsonl(), jsonl)
+    async def liens_jsonl(self, query: FilterParams) -> Response:
+        """Download liens as JSON lines."""
+        return await lien_download(self._context, query.filter(), Format.JSONL)

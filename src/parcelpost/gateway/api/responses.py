@@ -8,9 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from starlette.responses import Response
 
 from parcelpost.gateway.api.params import parcel_path, raw_path
 from parcelpost.gateway.history import Scrape
@@ -25,12 +23,6 @@ from parcelpost.gateway.models import (
     WorkerState,
 )
 from parcelpost.model import Broken, Json
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
-
-
-def json_response(answer: Struct) -> Response:
-    return Response(_encode(answer), media_type="application/json")
 
 
 class Parcel(Struct, frozen=True, kw_only=True):
@@ -49,7 +41,7 @@ class Parcel(Struct, frozen=True, kw_only=True):
     task_id: str
     address: str
     raw: str | None
-    """Where its page is, if it was kept."""
+    """The path of its raw file, if there is one."""
     record: Raw | UnsetType = UNSET
 
 
@@ -134,7 +126,7 @@ class Tasks(Struct, frozen=True):
 
 class CommandReply(Struct, frozen=True):
     workers: int
-    """For how many workers the command waits."""
+    """How many workers will receive the command."""
 
 
 class BadTask(Struct, frozen=True, kw_only=True):
@@ -153,7 +145,7 @@ class AddedTasks(Struct, frozen=True, kw_only=True):
 class ReleaseReply(Struct, frozen=True):
     worker_id: str
     token: str
-    """The name of the token that it belonged to; '' for those without a name."""
+    """The name of the token it belonged to; '' for tokens without a name."""
 
 
 class RequeueReply(Struct, frozen=True):
@@ -182,8 +174,8 @@ def parcel_response(row: ParcelRow, record: Raw | UnsetType = UNSET) -> Parcel:
     )
 
 
-def record_response(found: ParcelRecord) -> Parcel:
-    return parcel_response(found.row, Raw(found.data))
+def record_response(record: ParcelRecord) -> Parcel:
+    return parcel_response(record.row, Raw(record.data))
 
 
 def lien_response(row: LienRow, *, record: bool = False) -> Lien:
@@ -260,9 +252,9 @@ def _task_fields(row: TaskRow) -> dict[str, Any]:
     }
 
 
-_MOST_PLATFORMS = 500
-_MOST_PER_PLATFORM = 100
-"""Of a platform's blocked workers, failing selectors and outdated ones."""
+_MAX_PLATFORMS = 500
+_MAX_PER_PLATFORM = 100
+"""Limit on a platform's blocked workers, failing selectors and outdated selectors."""
 _GOOD = ("done", "not_found")
 _BAD = ("failed", "dead", "expired")
 
@@ -288,7 +280,7 @@ class Worker(Struct, frozen=True, kw_only=True):
     queue: Mapping[str, int] | None
     unsynced: int
     lag_seconds: float
-    """Age of the oldest result that has not come here, as far as is known now."""
+    """Age of the oldest result that has not been delivered yet."""
     leases: int
     pending_commands: Sequence[str]
 
@@ -298,7 +290,7 @@ class Workers(Struct, frozen=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """`series[outcome][n]` happened in the `bucket_seconds` from `since` + n * `bucket_seconds`."""
+    """`series[outcome][n]` counts the `bucket_seconds` that start at `since` + n * `bucket_seconds`."""
 
     since: datetime
     bucket_seconds: int
@@ -306,7 +298,7 @@ class Activity(Struct, frozen=True, kw_only=True):
 
 
 class FailingSelector(Struct, frozen=True, kw_only=True):
-    """One that used to work at a site and no longer does, as a worker that is alive reports it."""
+    """A selector that used to work at a site and no longer does, as reported by a live worker."""
 
     field: str
     selector: str
@@ -322,15 +314,15 @@ class PlatformHealth(Struct, frozen=True, kw_only=True):
 
     platform: str
     succeeded: int
-    """Tasks that ended with a record, or with the site's answer that there is no such parcel."""
+    """Tasks that ended with a record, or because the site has no such parcel."""
     failed: int
     success_rate: float | None
-    """null: nothing has ended."""
+    """null: no task has ended."""
     blocked_workers: Sequence[str]
     failing_selectors: Sequence[FailingSelector]
-    """Their fields are no longer found."""
+    """Their fields are missing from new records."""
     outdated_selectors: Sequence[FailingSelector]
-    """Another selector finds the field: nothing is lost."""
+    """Another selector finds the field, so no data is lost."""
 
 
 class Sync(Struct, frozen=True):
@@ -350,32 +342,32 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 def worker_response(row: WorkerRow, now: datetime) -> Worker:
-    beat = row.beat
+    heartbeat = row.heartbeat
     silent = max(timedelta(0), now - row.last_seen_at)
-    unsynced = (beat.queue or {}).get("unsynced", 0)
+    unsynced = (heartbeat.queue or {}).get("unsynced", 0)
     return Worker(
-        worker_id=beat.worker_id,
+        worker_id=heartbeat.worker_id,
         state=row.state(now),
         alive=row.is_alive(now),
         silent_seconds=silent.total_seconds(),
         first_seen_at=row.first_seen_at,
         last_seen_at=row.last_seen_at,
-        version=beat.version,
-        paused=beat.paused,
-        active_tasks=beat.active_tasks,
-        completed_last_minute=beat.completed_last_minute,
-        failed_last_minute=beat.failed_last_minute,
-        platforms=beat.platforms,
-        blocked=beat.blocked,
-        broken=beat.broken,
-        cpu_percent=beat.cpu_percent,
-        memory_percent=beat.memory_percent,
-        disk_free_bytes=beat.disk_free_bytes,
-        queue=beat.queue,
+        version=heartbeat.version,
+        paused=heartbeat.paused,
+        active_tasks=heartbeat.active_tasks,
+        completed_last_minute=heartbeat.completed_last_minute,
+        failed_last_minute=heartbeat.failed_last_minute,
+        platforms=heartbeat.platforms,
+        blocked=heartbeat.blocked,
+        broken=heartbeat.broken,
+        cpu_percent=heartbeat.cpu_percent,
+        memory_percent=heartbeat.memory_percent,
+        disk_free_bytes=heartbeat.disk_free_bytes,
+        queue=heartbeat.queue,
         unsynced=unsynced,
-        lag_seconds=beat.oldest_unsynced_seconds + silent.total_seconds() if unsynced else 0.0,
+        lag_seconds=heartbeat.oldest_unsynced_seconds + silent.total_seconds() if unsynced else 0.0,
         leases=row.leases,
-        pending_commands=row.awaited_commands(now),
+        pending_commands=row.deliverable_commands(now),
     )
 
 
@@ -395,7 +387,7 @@ def activity_series(rows: Iterable[ActivityRow], since: datetime, buckets: int, 
 
 
 def count_outcomes(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
-    """How often each outcome came, by platform."""
+    """Returns the number of each outcome, by platform."""
     totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         totals[row.platform][row.outcome] += row.count
@@ -403,10 +395,10 @@ def count_outcomes(rows: Iterable[ActivityRow]) -> Mapping[str, Counter[str]]:
 
 
 def platform_health(outcomes: Mapping[str, Counter[str]], workers: Sequence[Worker]) -> list[PlatformHealth]:
-    """Of the platforms that were heard of, by name."""
+    """Returns the health of every known platform, by name."""
     alive = [worker for worker in workers if worker.alive]
     blocked: defaultdict[str, list[str]] = defaultdict(list)
-    known = {platform for platform in outcomes if platform}  # '' is what came with no name
+    known = {platform for platform in outcomes if platform}  # '' counts entries without a platform
     for worker in alive:
         known.update(worker.platforms)
         for platform in worker.blocked:
@@ -418,12 +410,12 @@ def platform_health(outcomes: Mapping[str, Counter[str]], workers: Sequence[Work
         _health(
             name, outcomes.get(name, Counter()), blocked.get(name, []), failing.get(name, []), outdated.get(name, [])
         )
-        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())[:_MOST_PLATFORMS]
+        for name in sorted(known | blocked.keys() | failing.keys() | outdated.keys())[:_MAX_PLATFORMS]
     ]
 
 
 def _failing_selectors(fields: Iterable[Broken]) -> dict[str, list[FailingSelector]]:
-    """By platform. What several workers report of one site is listed once."""
+    """By platform. A selector that several workers report for one site is listed once."""
     found: defaultdict[str, dict[tuple[str, ...], FailingSelector]] = defaultdict(dict)
     for field in fields:
         site = f"{field.state}/{field.county}"
@@ -448,7 +440,7 @@ def _health(
         succeeded=good,
         failed=bad,
         success_rate=good / (good + bad) if good + bad else None,
-        blocked_workers=sorted(blocked)[:_MOST_PER_PLATFORM],
-        failing_selectors=failing[:_MOST_PER_PLATFORM],
-        outdated_selectors=outdated[:_MOST_PER_PLATFORM],
+        blocked_workers=sorted(blocked)[:_MAX_PER_PLATFORM],
+        failing_selectors=failing[:_MAX_PER_PLATFORM],
+        outdated_selectors=outdated[:_MAX_PER_PLATFORM],
     )

@@ -1,12 +1,13 @@
-"""The dashboard's files. They hold no data: what the page shows, it asks of the read API with its reader's token."""
+"""The dashboard's files. They hold no data: the page requests it from the read API with the reader's token."""
 
 from __future__ import annotations
 
 import hashlib
 from importlib.resources import files
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from parcelpost.gateway.errors import ApiError
 
@@ -25,29 +26,27 @@ class _File:
         }
 
 
-def router() -> APIRouter:
-    """`/` and what it loads from /dashboard."""
-    routes = APIRouter(include_in_schema=False)
+def routes() -> list[Route]:
+    """`/`, and the files that the page loads from /dashboard."""
     known = {
         file.name: _File(file.name, file.read_bytes())
         for file in files(__package__).iterdir()
         if file.name.endswith(tuple(_TYPES))
     }
 
-    @routes.get("/")
     async def page(request: Request) -> Response:
-        return _answer(known["index.html"], request)
+        return _response(known["index.html"], request)
 
-    @routes.get("/dashboard/{name}")
-    async def file(request: Request, name: str) -> Response:
+    async def file(request: Request) -> Response:
+        name = request.path_params["name"]
         if name not in known:
             raise ApiError(404, "the dashboard has no such file")
-        return _answer(known[name], request)
+        return _response(known[name], request)
 
-    return routes
+    return [Route("/", page), Route("/dashboard/{name}", file)]
 
 
-def _answer(file: _File, request: Request) -> Response:
+def _response(file: _File, request: Request) -> Response:
     if request.headers.get("if-none-match") == file.headers["ETag"]:
         return Response(status_code=304, headers=file.headers)
     return Response(file.body, headers=file.headers)

@@ -51,7 +51,7 @@ class Ledger(Protocol):
         No task has two open leases. As fast at a million queued tasks as at a thousand.
         """
 
-    async def bring_back(self, now: datetime, most: int) -> ExpiredLeases:
+    async def expire_leases(self, now: datetime, most: int) -> ExpiredLeases:
         """Ends leases that are over: the task is queued again, or dead if that was its last attempt."""
 
     async def end_task(
@@ -77,16 +77,16 @@ class Ledger(Protocol):
 
     # Results
 
-    async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
+    async def known_tasks(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
         """What these tasks order, by task id, as far as they are known, and whether they were given to that worker.
 
         Workers with the same token count as one here.
         """
 
-    async def known_scrapes(self, arrivals: Sequence[IngestedResult]) -> Mapping[str, datetime]:
+    async def known_scrapes(self, results: Sequence[IngestedResult]) -> Mapping[str, datetime]:
         """When those that the ledger has already were scraped, by idempotency key."""
 
-    async def store(self, arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
+    async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
         """Keeps them all in one transaction (one round trip), whoever holds their tasks, and completes their tasks.
 
         One answer for each, in order. An older scrape never takes a newer one's place. A task keeps one result for a
@@ -112,8 +112,8 @@ class Ledger(Protocol):
         belonged to none. Its leases and its last heartbeat stay.
         """
 
-    async def beat(
-        self, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    async def record_heartbeat(
+        self, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
     ) -> Sequence[str]:
         """Notes it, and extends the worker's open leases granted after `oldest_grant`, unless it holds nothing.
 
@@ -121,13 +121,13 @@ class Ledger(Protocol):
         than AWAY_AFTER are dropped, as are all when it leaves: they were not meant for its next start.
         """
 
-    async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
+    async def release_leases(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
         """The worker holds nothing: its leases granted before then are over, and `bring_back` does the rest.
 
         So come back tasks whose answer was lost on its way to the worker, long before their lease would have ended.
         """
 
-    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
         """Queues a command for that worker, or with '' for all, that have beaten since and have not left. Answers for
         how many.
         """
@@ -209,21 +209,21 @@ class Ledger(Protocol):
 class BatchEntry(Struct, frozen=True, gc=False):
     place: int
     """In the batch."""
-    arrival: IngestedResult
+    result: IngestedResult
     scraped_at: datetime
     """In whole milliseconds: as the ledger keeps it."""
 
     @property
     def age(self) -> tuple[datetime, str]:
         """What decides between two scrapes of a parcel, in whatever order they come."""
-        return self.scraped_at, self.arrival.task_id
+        return self.scraped_at, self.result.task_id
 
     def takes_the_place_of(self, other: BatchEntry) -> bool:
         """Of two of one task and parcel, this one being the later to come. At the same moment: the same page, read
         again.
         """
         if self.scraped_at == other.scraped_at:
-            return self.arrival.idempotency_key != other.arrival.idempotency_key
+            return self.result.idempotency_key != other.result.idempotency_key
         return self.scraped_at > other.scraped_at
 
 
@@ -235,22 +235,22 @@ class DedupedBatch(Struct, frozen=True):
 
     @property
     def task_ids(self) -> list[str]:
-        return sorted({entry.arrival.task_id for entry in self.entries})
+        return sorted({entry.result.task_id for entry in self.entries})
 
 
 def dedupe(batch: Sequence[IngestedResult]) -> DedupedBatch:
     kept: dict[tuple[ParcelKey, str], BatchEntry] = {}
-    for place, arrival in enumerate(batch):
-        entry = BatchEntry(place, arrival, truncate_to_ms(arrival.scraped_at))
-        earlier = kept.get(key := (arrival.parcel, arrival.task_id))
+    for place, result in enumerate(batch):
+        entry = BatchEntry(place, result, truncate_to_ms(result.scraped_at))
+        earlier = kept.get(key := (result.parcel, result.task_id))
         if earlier is None or entry.takes_the_place_of(earlier):
             kept[key] = entry
     entries = [kept[key] for key in sorted(kept)]
     newest: dict[ParcelKey, BatchEntry] = {}
     for entry in entries:
-        rival = newest.get(entry.arrival.parcel)
+        rival = newest.get(entry.result.parcel)
         if rival is None or entry.age > rival.age:
-            newest[entry.arrival.parcel] = entry
+            newest[entry.result.parcel] = entry
     return DedupedBatch(entries, newest)
 
 
@@ -275,5 +275,5 @@ def lease_ending(error: str | None, again: bool, not_found: bool) -> LeaseEnding
     if error is None:
         return LeaseEnding(LeaseEnd.DONE, TaskState.DONE, TaskState.DONE)
     if again:
-        return LeaseEnding(LeaseEnd.GIVEN_BACK, TaskState.QUEUED, TaskState.DEAD)
+        return LeaseEnding(LeaseEnd.RETURNED, TaskState.QUEUED, TaskState.DEAD)
     return LeaseEnding(LeaseEnd.FAILED, TaskState.FAILED, TaskState.FAILED)

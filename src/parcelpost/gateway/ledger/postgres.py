@@ -203,22 +203,22 @@ WHERE ended_at IS NOT NULL AND state = ANY ($1::text[]) AND ($2 = '' OR platform
 # that were ordered before then are dropped.
 _RECORD_HEARTBEAT = """
 WITH known AS (
-    INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES ($1, $2, $7, $3, $3)
+    INSERT INTO workers (worker_id, heartbeat, leaving, first_seen_at, last_seen_at) VALUES ($1, $2, $7, $3, $3)
     ON CONFLICT (worker_id) DO UPDATE
-    SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
+    SET heartbeat = excluded.heartbeat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
 ), held AS MATERIALIZED (
     SELECT lease_id FROM leases
     WHERE $6 AND worker_id = $1 AND ended_at IS NULL AND granted_at > $5 AND expires_at < $4 FOR UPDATE SKIP LOCKED
 ), extended AS (
     UPDATE leases l SET expires_at = $4 FROM held WHERE l.lease_id = held.lease_id
 ), taken AS (
-    DELETE FROM commands WHERE worker_id = $1 RETURNING command_id, command, ordered_at
+    DELETE FROM commands WHERE worker_id = $1 RETURNING command_id, command, created_at
 )
-SELECT command FROM taken WHERE ordered_at >= $8 AND NOT $7 ORDER BY command_id
+SELECT command FROM taken WHERE created_at >= $8 AND NOT $7 ORDER BY command_id
 """
 
 _ADD_COMMANDS = """
-INSERT INTO commands (worker_id, command, ordered_at)
+INSERT INTO commands (worker_id, command, created_at)
 SELECT worker_id, $1, $2 FROM workers WHERE $3 IN (worker_id, '') AND last_seen_at >= $4 AND NOT leaving
 """
 
@@ -253,37 +253,37 @@ def result_arrays(batch: DedupedBatch) -> list[Sequence[Any]]:
         (place, position, *rows.lien_values(lien))
         for place, entry in enumerate(batch.entries, 1)
         if _is_newest(batch, entry)
-        for position, lien in enumerate(entry.arrival.facts.liens)
+        for position, lien in enumerate(entry.result.search_fields.liens)
     ]
     return [*zip(*entries, strict=True), *(zip(*liens, strict=True) if liens else [()] * _LIEN_ARRAYS)]
 
 
 def _is_newest(batch: DedupedBatch, entry: BatchEntry) -> bool:
-    return batch.newest[entry.arrival.parcel] is entry
+    return batch.newest[entry.result.parcel] is entry
 
 
 def _entry_values(entry: BatchEntry, is_newest: bool) -> tuple[Any, ...]:
-    arrival, key, facts = entry.arrival, entry.arrival.parcel, entry.arrival.facts
+    result, key, search_fields = entry.result, entry.result.parcel, entry.result.search_fields
     return (
         key.platform,
         key.state,
         key.county,
         key.parcel_id,
-        arrival.task_id,
+        result.task_id,
         is_newest,
         entry.scraped_at,
-        arrival.late,
-        arrival.parse_duration_ms,
-        arrival.idempotency_key,
-        arrival.raw_sha256,
-        arrival.raw_file,
-        arrival.data.decode(),
-        facts.owner,
-        facts.situs,
-        facts.delinquent,
-        facts.tax_due_cents,
-        len(facts.liens),
-        search_text(key.parcel_id, facts.owner, facts.situs),
+        result.late,
+        result.parse_duration_ms,
+        result.idempotency_key,
+        result.raw_sha256,
+        result.raw_file,
+        result.data.decode(),
+        search_fields.owner,
+        search_fields.situs,
+        search_fields.delinquent,
+        search_fields.tax_due_cents,
+        len(search_fields.liens),
+        search_text(key.parcel_id, search_fields.owner, search_fields.situs),
     )
 
 
@@ -312,7 +312,7 @@ class PostgresLedger(SqlLedger):
         found = await self._fetch(_GRANT_TASKS, worker_id, sorted(set(platforms)), capacity, now, until)
         return [rows.grant(row, row[6], until) for row in found]
 
-    async def bring_back(self, now: datetime, most: int) -> ExpiredLeases:
+    async def expire_leases(self, now: datetime, most: int) -> ExpiredLeases:
         over = await self._fetch(_EXPIRE_LEASES, now, most, EXPIRED_ERROR)
         queued = [platform for platform, state in over if state == TaskState.QUEUED]
         return ExpiredLeases(queued, [platform for platform, state in over if state == TaskState.DEAD])
@@ -327,9 +327,9 @@ class PostgresLedger(SqlLedger):
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
         return await self._change(_REQUEUE_TASKS, states, platform)
 
-    async def store(self, arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
-        answers = [StoreOutcome.DUPLICATE] * len(arrivals)
-        batch = dedupe(arrivals)
+    async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
+        answers = [StoreOutcome.DUPLICATE] * len(results)
+        batch = dedupe(results)
         if batch.entries:
             found = await self._fetch(_STORE_RESULTS, worker_id, now, *result_arrays(batch))
             for entry, (answer,) in zip(batch.entries, found, strict=True):
@@ -360,17 +360,17 @@ class PostgresLedger(SqlLedger):
         released = await self._fetch(numbered(RELEASE_WORKER_ID), worker_id)
         return str(released[0][0]) if released else None
 
-    async def beat(
-        self, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    async def record_heartbeat(
+        self, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
     ) -> Sequence[str]:
-        text = rows.encode(beat).decode()
-        holds = (until, oldest_grant, not beat.holds_nothing)
+        text = rows.encode(heartbeat).decode()
+        holds = (until, oldest_grant, not heartbeat.holds_nothing)
         found = await self._fetch(
-            _RECORD_HEARTBEAT, beat.worker_id, text, now, *holds, beat.leaving, now - OFFLINE_AFTER
+            _RECORD_HEARTBEAT, heartbeat.worker_id, text, now, *holds, heartbeat.leaving, now - OFFLINE_AFTER
         )
         return [command for (command,) in found]
 
-    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
         return await self._change(_ADD_COMMANDS, command, now, worker_id, alive_since)
 
     async def counts(self) -> Mapping[str, int]:

@@ -41,9 +41,9 @@ def like_pattern(word: str) -> str:
     return f"%{escaped}%"
 
 
-def search_text(*parts: str) -> str:
+def search_text(*context: str) -> str:
     """What `containing` looks into: a line for each part."""
-    return "\n".join(map(_fold, parts))
+    return "\n".join(map(_fold, context))
 
 
 def _fold(text: str) -> str:
@@ -67,14 +67,14 @@ class Conditions:
 
     def __init__(self) -> None:
         self.args: list[Any] = []
-        self._parts: list[str] = []
+        self._context: list[str] = []
 
     def add(self, part: str, *args: Any) -> None:
-        self._parts.append(part)
+        self._context.append(part)
         self.args += args
 
     def __str__(self) -> str:
-        return " AND ".join(self._parts) or "1 = 1"
+        return " AND ".join(self._context) or "1 = 1"
 
 
 def parcel_conditions(wanted: ParcelFilter, after: ParcelKey | None = None) -> Conditions:
@@ -273,15 +273,15 @@ class Queries(Database, Protocol):
         sql, args = ended_tasks_query(state, platform, most, before)
         return [EndedTask(rows.task_row(row, ()), row[12]) for row in await self._find(sql, *args)]
 
-    async def orders(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
+    async def known_tasks(self, task_ids: Sequence[str], worker_id: str) -> Mapping[str, KnownTask]:
         sql = _KNOWN_TASKS.format(", ".join("?" * len(task_ids)))
         found = await self._find(sql, worker_id, worker_id, *task_ids) if task_ids else ()
         return {row[0]: rows.known_task(row) for row in found}
 
-    async def known_scrapes(self, arrivals: Sequence[IngestedResult]) -> Mapping[str, datetime]:
+    async def known_scrapes(self, results: Sequence[IngestedResult]) -> Mapping[str, datetime]:
         found: dict[str, datetime] = {}
-        for start in range(0, len(arrivals), _CHUNK):
-            chunk = arrivals[start : start + _CHUNK]
+        for start in range(0, len(results), _CHUNK):
+            chunk = results[start : start + _CHUNK]
             sql = _KNOWN_SCRAPES.format(", ".join(["(?, ?, ?, ?, ?)"] * len(chunk)))
             args = [part for one in chunk for part in (*key_values(one.parcel), one.task_id)]
             found |= {key: rows.timestamp(at) for key, at in await self._find(sql, *args)}

@@ -159,8 +159,8 @@ def version(row: Row) -> RecordVersion:
 
 def lien(row: Row) -> LienRow:
     *key, position, owner, scraped_at, received_at, parcel_no = row[:9]
-    *facts, json = row[9:]
-    number, certificate_year, tax_year, status, holder, amount, sale_date = facts
+    *search_fields, json = row[9:]
+    number, certificate_year, tax_year, status, holder, amount, sale_date = search_fields
     return LienRow(
         parcel=ParcelKey(*key),
         position=position,
@@ -195,9 +195,9 @@ def lien_values(lien: Lien) -> tuple[Any, ...]:
 
 
 def worker(row: Row, commands: Iterable[str]) -> WorkerRow:
-    beat, first_seen_at, last_seen_at, leases = row
+    heartbeat, first_seen_at, last_seen_at, leases = row
     return WorkerRow(
-        beat=_read_beat(beat),
+        heartbeat=_read_beat(heartbeat),
         first_seen_at=timestamp(first_seen_at),
         last_seen_at=timestamp(last_seen_at),
         leases=leases,

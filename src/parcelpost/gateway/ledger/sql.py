@@ -58,7 +58,7 @@ DELETE FROM selector_stats WHERE (day, platform, field, selector, selector_type)
 
 
 _PRUNE_COMMANDS = """
-DELETE FROM commands WHERE command_id IN (SELECT command_id FROM commands WHERE ordered_at < ? LIMIT ?)
+DELETE FROM commands WHERE command_id IN (SELECT command_id FROM commands WHERE created_at < ? LIMIT ?)
 """
 _PRUNE_WORKERS = """
 DELETE FROM workers WHERE worker_id IN (
@@ -92,9 +92,9 @@ def prune_statements(before: datetime, silent_before: datetime) -> Sequence[tupl
 
 
 UPSERT_WORKER = """
-INSERT INTO workers (worker_id, beat, leaving, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?, ?)
+INSERT INTO workers (worker_id, heartbeat, leaving, first_seen_at, last_seen_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (worker_id) DO UPDATE
-SET beat = excluded.beat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
+SET heartbeat = excluded.heartbeat, leaving = excluded.leaving, last_seen_at = excluded.last_seen_at
 """
 
 WORKER_ID_OWNER = "SELECT token FROM worker_ids WHERE worker_id = ?"
@@ -118,7 +118,7 @@ WHERE worker_id = ? AND ended_at IS NULL AND granted_at < ? AND expires_at > ?
 """
 
 _WORKERS = """
-SELECT w.beat, w.first_seen_at, w.last_seen_at,
+SELECT w.heartbeat, w.first_seen_at, w.last_seen_at,
        (SELECT count(*) FROM leases l WHERE l.worker_id = w.worker_id AND l.ended_at IS NULL)
 FROM (SELECT * FROM workers ORDER BY last_seen_at DESC LIMIT ?) w ORDER BY w.worker_id
 """
@@ -162,7 +162,7 @@ class SqlLedger(Queries, Protocol):
         ((ledger_id,),) = await self._find("SELECT ledger_id FROM identity")
         return str(ledger_id)
 
-    async def let_go(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
+    async def release_leases(self, worker_id: str, granted_before: datetime, now: datetime) -> None:
         await self._run_all(_RELEASE_LEASES, [(now, worker_id, granted_before, now)])
 
     async def workers(self, most: int = 100_000) -> Sequence[WorkerRow]:
@@ -170,7 +170,7 @@ class SqlLedger(Queries, Protocol):
         for worker_id, command in await self._find(_COMMANDS):
             waiting[worker_id].append(command)
         found = [rows.worker(row, ()) for row in await self._find(_WORKERS, most)]
-        return [_with_commands(row, waiting.get(row.beat.worker_id, [])) for row in found]
+        return [_with_commands(row, waiting.get(row.heartbeat.worker_id, [])) for row in found]
 
     async def add_signals(self, signals: Sequence[Signal], now: datetime) -> None:
         samples: Counter[tuple[str, str, str, str]] = Counter()
@@ -206,7 +206,7 @@ class SqlLedger(Queries, Protocol):
 
 def _with_commands(row: WorkerRow, commands: Sequence[str]) -> WorkerRow:
     return WorkerRow(
-        beat=row.beat,
+        heartbeat=row.heartbeat,
         first_seen_at=row.first_seen_at,
         last_seen_at=row.last_seen_at,
         leases=row.leases,

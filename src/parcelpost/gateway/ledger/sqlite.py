@@ -124,10 +124,10 @@ _EXTEND_LEASES = """
 UPDATE leases SET expires_at = ?
 WHERE worker_id = ? AND ended_at IS NULL AND granted_at > ? AND expires_at < ?
 """
-_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command, ordered_at"
+_TAKE_COMMANDS = "DELETE FROM commands WHERE worker_id = ? RETURNING command_id, command, created_at"
 
 _ADD_COMMANDS = """
-INSERT INTO commands (worker_id, command, ordered_at)
+INSERT INTO commands (worker_id, command, created_at)
 SELECT worker_id, ?, ? FROM workers WHERE ? IN (worker_id, '') AND last_seen_at >= ? AND NOT leaving
 """
 
@@ -162,14 +162,14 @@ def release_worker_id(db: sqlite3.Connection, worker_id: str) -> str | None:
 
 
 def record_heartbeat(
-    db: sqlite3.Connection, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    db: sqlite3.Connection, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
 ) -> list[str]:
     at, end = iso(now), iso(until)
-    db.execute(UPSERT_WORKER, (beat.worker_id, rows.encode(beat).decode(), int(beat.leaving), at, at))
-    if not beat.holds_nothing:
-        db.execute(_EXTEND_LEASES, (end, beat.worker_id, iso(oldest_grant), end))
-    taken, oldest_order = sorted(db.execute(_TAKE_COMMANDS, (beat.worker_id,))), iso(now - OFFLINE_AFTER)
-    return [command for _, command, ordered_at in taken if ordered_at >= oldest_order and not beat.leaving]
+    db.execute(UPSERT_WORKER, (heartbeat.worker_id, rows.encode(heartbeat).decode(), int(heartbeat.leaving), at, at))
+    if not heartbeat.holds_nothing:
+        db.execute(_EXTEND_LEASES, (end, heartbeat.worker_id, iso(oldest_grant), end))
+    taken, oldest_command = sorted(db.execute(_TAKE_COMMANDS, (heartbeat.worker_id,))), iso(now - OFFLINE_AFTER)
+    return [command for _, command, created_at in taken if created_at >= oldest_command and not heartbeat.leaving]
 
 
 def add_commands(db: sqlite3.Connection, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
@@ -213,7 +213,7 @@ class SqliteLedger(SqlLedger):
     ) -> Sequence[Grant]:
         return await self._writer.run(grant_tasks, worker_id, platforms, capacity, now, until)
 
-    async def bring_back(self, now: datetime, most: int) -> ExpiredLeases:
+    async def expire_leases(self, now: datetime, most: int) -> ExpiredLeases:
         return await self._writer.run(expire_leases, now, most)
 
     async def end_task(
@@ -224,9 +224,9 @@ class SqliteLedger(SqlLedger):
     async def requeue(self, states: Sequence[str], platform: str, now: datetime) -> int:
         return await self._writer.run(requeue_tasks, states, platform)
 
-    async def store(self, arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
+    async def store(self, results: Sequence[IngestedResult], worker_id: str, now: datetime) -> Sequence[StoreOutcome]:
         with translate_errors(self._path):
-            batch = sqlite_results.prepare_batch(arrivals, worker_id, now)
+            batch = sqlite_results.prepare_batch(results, worker_id, now)
         return await self._writer.run(sqlite_results.store_results, batch)
 
     async def claim_worker_id(
@@ -237,12 +237,12 @@ class SqliteLedger(SqlLedger):
     async def release_worker_id(self, worker_id: str) -> str | None:
         return await self._writer.run(release_worker_id, worker_id)
 
-    async def beat(
-        self, beat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
+    async def record_heartbeat(
+        self, heartbeat: WorkerHeartbeat, now: datetime, until: datetime, oldest_grant: datetime
     ) -> Sequence[str]:
-        return await self._writer.run(record_heartbeat, beat, now, until, oldest_grant)
+        return await self._writer.run(record_heartbeat, heartbeat, now, until, oldest_grant)
 
-    async def order(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
+    async def add_command(self, command: str, worker_id: str, now: datetime, alive_since: datetime) -> int:
         return await self._writer.run(add_commands, command, worker_id, now, alive_since)
 
     async def counts(self) -> Mapping[str, int]:

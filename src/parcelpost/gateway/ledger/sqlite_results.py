@@ -50,7 +50,7 @@ class PreparedParcel(Struct, frozen=True, gc=False):
 
 
 class PreparedBatch(Struct, frozen=True):
-    arrivals: int
+    results: int
     worker_id: str
     at: str
     entries: Sequence[PreparedResult]
@@ -59,12 +59,12 @@ class PreparedBatch(Struct, frozen=True):
     task_ids: Sequence[str]
 
 
-def prepare_batch(arrivals: Sequence[IngestedResult], worker_id: str, now: datetime) -> PreparedBatch:
-    sifted = dedupe(arrivals)
+def prepare_batch(results: Sequence[IngestedResult], worker_id: str, now: datetime) -> PreparedBatch:
+    sifted = dedupe(results)
     at = iso(now)
     made = {entry.place: _prepared_result(entry, worker_id, at) for entry in sifted.entries}
     return PreparedBatch(
-        arrivals=len(arrivals),
+        results=len(results),
         worker_id=worker_id,
         at=at,
         entries=list(made.values()),
@@ -74,30 +74,30 @@ def prepare_batch(arrivals: Sequence[IngestedResult], worker_id: str, now: datet
 
 
 def _prepared_result(entry: BatchEntry, worker_id: str, at: str) -> PreparedResult:
-    arrival, scraped_at = entry.arrival, iso(entry.scraped_at)
+    result, scraped_at = entry.result, iso(entry.scraped_at)
     return PreparedResult(
         entry.place,
-        arrival.parcel,
-        arrival.task_id,
-        arrival.idempotency_key,
+        result.parcel,
+        result.task_id,
+        result.idempotency_key,
         scraped_at,
         (
-            arrival.task_id,
+            result.task_id,
             worker_id,
             scraped_at,
             at,
-            int(arrival.late),  # a bool, the driver looks for a way to adapt
-            arrival.parse_duration_ms,
-            arrival.idempotency_key,
-            arrival.raw_sha256,
-            arrival.raw_file,
-            arrival.data.decode(),
+            int(result.late),  # a bool, the driver looks for a way to adapt
+            result.parse_duration_ms,
+            result.idempotency_key,
+            result.raw_sha256,
+            result.raw_file,
+            result.data.decode(),
         ),
     )
 
 
 def _prepared_parcel(entry: BatchEntry, made: PreparedResult, at: str) -> PreparedParcel:
-    key, facts = made.parcel, entry.arrival.facts
+    key, search_fields = made.parcel, entry.result.search_fields
     values = (
         key.platform,
         key.state,
@@ -107,14 +107,14 @@ def _prepared_parcel(entry: BatchEntry, made: PreparedResult, at: str) -> Prepar
         made.scraped_at,
         at,
         at,
-        facts.owner,
-        facts.situs,
-        None if facts.delinquent is None else int(facts.delinquent),
-        facts.tax_due_cents,
-        len(facts.liens),
-        search_text(key.parcel_id, facts.owner, facts.situs),
+        search_fields.owner,
+        search_fields.situs,
+        None if search_fields.delinquent is None else int(search_fields.delinquent),
+        search_fields.tax_due_cents,
+        len(search_fields.liens),
+        search_text(key.parcel_id, search_fields.owner, search_fields.situs),
     )
-    liens = [(position, *rows.lien_values(lien)) for position, lien in enumerate(facts.liens)]
+    liens = [(position, *rows.lien_values(lien)) for position, lien in enumerate(search_fields.liens)]
     return PreparedParcel(made, values, liens)
 
 
@@ -228,7 +228,7 @@ def _outcomes(
     winners: dict[ParcelKey, PreparedParcel],
     known: dict[ParcelKey, _KnownParcel],
 ) -> list[StoreOutcome]:
-    answers = [StoreOutcome.DUPLICATE] * batch.arrivals
+    answers = [StoreOutcome.DUPLICATE] * batch.results
     for made in kept:
         answers[made.place] = StoreOutcome.KEPT
     for key, won in winners.items():

@@ -29,7 +29,7 @@ CREATE TABLE leases (
     granted_at TIMESTAMPTZ NOT NULL,
     expires_at TIMESTAMPTZ NOT NULL,
     ended_at   TIMESTAMPTZ,
-    ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'given back', 'expired', 'superseded')),
+    ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'returned', 'expired', 'superseded')),
     CHECK ((ended_at IS NULL) = (ended_as IS NULL))
 ) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000);
 
@@ -91,7 +91,7 @@ CREATE TABLE liens (
 
 CREATE TABLE workers (
     worker_id     TEXT COLLATE "C" PRIMARY KEY,
-    beat          TEXT NOT NULL, -- JSON
+    heartbeat     TEXT NOT NULL, -- JSON
     first_seen_at TIMESTAMPTZ NOT NULL,
     last_seen_at  TIMESTAMPTZ NOT NULL,
     leaving       BOOLEAN NOT NULL DEFAULT FALSE -- it said goodbye: it is gone at once
@@ -110,7 +110,7 @@ CREATE TABLE commands (
     command_id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     worker_id  TEXT COLLATE "C" NOT NULL REFERENCES workers (worker_id),
     command    TEXT NOT NULL,
-    ordered_at TIMESTAMPTZ NOT NULL
+    created_at TIMESTAMPTZ NOT NULL
 );
 
 CREATE INDEX commands_of_worker ON commands (worker_id);

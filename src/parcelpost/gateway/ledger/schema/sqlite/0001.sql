@@ -28,7 +28,7 @@ CREATE TABLE leases (
     granted_at TEXT NOT NULL,
     expires_at TEXT NOT NULL,
     ended_at   TEXT,
-    ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'given back', 'expired', 'superseded')),
+    ended_as   TEXT CHECK (ended_as IN ('done', 'failed', 'returned', 'expired', 'superseded')),
     CHECK ((ended_at IS NULL) = (ended_as IS NULL))
 ) STRICT;
 
@@ -92,7 +92,7 @@ CREATE TABLE liens (
 
 CREATE TABLE workers (
     worker_id     TEXT PRIMARY KEY,
-    beat          TEXT NOT NULL, -- JSON
+    heartbeat     TEXT NOT NULL, -- JSON
     first_seen_at TEXT NOT NULL,
     last_seen_at  TEXT NOT NULL,
     leaving       INTEGER NOT NULL DEFAULT 0 CHECK (leaving IN (0, 1)) -- it said goodbye: it is gone at once
@@ -111,7 +111,7 @@ CREATE TABLE commands (
     command_id INTEGER PRIMARY KEY,
     worker_id  TEXT NOT NULL REFERENCES workers (worker_id),
     command    TEXT NOT NULL,
-    ordered_at TEXT NOT NULL
+    created_at TEXT NOT NULL
 ) STRICT;
 
 CREATE INDEX commands_of_worker ON commands (worker_id);

@@ -1,0 +1,206 @@
+"""An example of every payload, shown in the OpenAPI document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from parcelpost.gateway.api import responses
+from parcelpost.gateway.api.fleet import CommandRequest, ReleaseRequest, RequeueRequest
+from parcelpost.gateway.api.health import Health
+from parcelpost.gateway.api.worker import RawFileForm
+from parcelpost.gateway.history import Change, Scrape
+from parcelpost.gateway.models import WorkerState
+from parcelpost.model import Signal
+from parcelpost.protocol import payloads, server
+
+_AT = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)
+_UNTIL = _AT + timedelta(minutes=15)
+_KEY: dict[str, Any] = {"platform": "grizzly_gis", "state": "FL", "county": "harlow", "parcel_id": "01-01-01-00000"}
+_TARGET: dict[str, Any] = {name: _KEY[name] for name in ("parcel_id", "state", "county")}
+_SHA256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+_PATH = "/v1/parcels/grizzly_gis/FL/harlow/01-01-01-00000"
+
+_PARCEL = responses.Parcel(
+    **_KEY,
+    owner="ABERNATHY JUNE",
+    situs="12 Elm St, Harlow, 34470",
+    delinquent=True,
+    tax_due=Decimal("1234.50"),
+    lien_count=1,
+    scraped_at=_AT,
+    first_seen_at=_AT,
+    received_at=_AT,
+    task_id="t-1",
+    address=_PATH,
+    raw=f"{_PATH}/raw",
+)
+_LIEN = responses.Lien(
+    **_KEY,
+    position=0,
+    owner="ABERNATHY JUNE",
+    certificate_number="2024-00172",
+    certificate_year=2024,
+    tax_year=2023,
+    status="open",
+    holder_name="TAX EASE LLC",
+    amount=Decimal("1187.42"),
+    sale_date="2024-06-01",
+    scraped_at=_AT,
+    address=_PATH,
+)
+_TASK: dict[str, Any] = {
+    "task_id": "t-1",
+    "type": "scrape",
+    "platform": "grizzly_gis",
+    "target": _TARGET,
+    "priority": 3,
+    "state": "failed",
+    "attempts": 3,
+    "max_attempts": 5,
+    "created_at": _AT,
+    "ended_at": _UNTIL,
+    "error": "the page has no owner",
+}
+_WORKER = responses.Worker(
+    worker_id="harlow-01",
+    state=WorkerState.ALIVE,
+    alive=True,
+    silent_seconds=12.0,
+    first_seen_at=_AT,
+    last_seen_at=_AT,
+    version="0.1.0",
+    paused=False,
+    active_tasks=4,
+    completed_last_minute=31,
+    failed_last_minute=0,
+    platforms=["grizzly_gis"],
+    blocked=[],
+    broken=[],
+    cpu_percent=23.5,
+    memory_percent=41.0,
+    disk_free_bytes=52_000_000_000,
+    queue={"pending": 40, "processing": 4, "unsynced": 2},
+    unsynced=2,
+    lag_seconds=14.0,
+    leases=44,
+    pending_commands=["pause"],
+)
+_QUEUE = responses.QueueEntry(platform="grizzly_gis", priority=3, state="queued", tasks=1_200, oldest_seconds=90.0)
+_SCRAPE = Scrape(
+    scraped_at=_AT,
+    received_at=_AT,
+    worker_id="harlow-01",
+    task_id="t-1",
+    late=False,
+    parse_duration_ms=12,
+    raw_sha256=_SHA256,
+    first=False,
+    changes=[Change("tax_due", Decimal("1100.00"), Decimal("1234.50"))],
+)
+_EXAMPLES: list[Struct] = [
+    payloads.WorkReply(
+        [
+            payloads.GrantedTask(
+                task_id="t-1",
+                type="scrape",
+                platform="grizzly_gis",
+                target=_TARGET,
+                priority=3,
+                created_at=_AT,
+                lease_expires_at=_UNTIL,
+                attempt=1,
+                max_retries=3,
+            )
+        ],
+        5,
+    ),
+    payloads.ParcelResult(
+        task_id="t-1",
+        **_KEY,
+        data=Raw(b'{"owner_names": ["ABERNATHY JUNE"], "tax_due": 1234.50}'),
+        scraped_at=_AT,
+        parse_duration_ms=12,
+        raw_html_hash=_SHA256,
+        idempotency_key="t-1:5d41402a",
+    ),
+    payloads.ResultsReply(
+        inserted=1, updated=0, failed=0, errors=None, receipts=[payloads.EntryReceipt("t-1", "stored")]
+    ),
+    RawFileForm("(the page)", '{"task_id": "t-1", "sha256": "9f86d081..."}'),
+    payloads.RawFileReply("ok", "9f/9f86d081.gz"),
+    payloads.Failure(error="the page has no owner", attempts=3, permanent=True),
+    payloads.Completion(not_found=True, error="no such parcel"),
+    payloads.EndReply("reported", True),
+    payloads.Heartbeat(
+        active_tasks=4,
+        completed_last_minute=31,
+        platforms=("grizzly_gis",),
+        cpu_percent=23.5,
+        memory_percent=41.0,
+        queue={"pending": 40, "processing": 4, "unsynced": 2},
+        version="0.1.0",
+    ),
+    payloads.HeartbeatReply(commands=["pause"], lease_expires_at=_UNTIL, leases_since=_AT - timedelta(days=1)),
+    Signal(platform="grizzly_gis", field="owner_names", selector="#owner", selector_type="css", success=True),
+    payloads.AcceptedReply(1, 0),
+    payloads.SelectorsReply(
+        [
+            payloads.RankedSelector(
+                platform="grizzly_gis",
+                field="owner_names",
+                selector="#owner",
+                selector_type="css",
+                success_rate=0.98,
+                samples=1_204,
+            )
+        ]
+    ),
+    payloads.ErrorReply(payloads.ErrorDetail("NOT_FOUND", "no such parcel"), "4f3c2b1a09876543"),
+    responses.Parcels([_PARCEL], "WyJncml6emx5X2dpcyJd"),
+    responses.ParcelDetail(_PARCEL, [_SCRAPE], False),
+    responses.Liens([_LIEN], None),
+    responses.Overview(
+        now=_AT,
+        version="0.1.0",
+        counts={"parcels": 4_200, "liens": 610, "results": 9_100},
+        workers=[_WORKER],
+        queue=[_QUEUE],
+        activity=responses.Activity(since=_AT, bucket_seconds=120, series={"done": [31, 28]}),
+        sync=responses.Sync(2, 14.0),
+        platforms=[
+            responses.PlatformHealth(
+                platform="grizzly_gis",
+                succeeded=980,
+                failed=20,
+                success_rate=0.98,
+                blocked_workers=[],
+                failing_selectors=[],
+                outdated_selectors=[],
+            )
+        ],
+    ),
+    responses.Workers([_WORKER]),
+    responses.Queue([_QUEUE]),
+    responses.Tasks([responses.ListedTask(**_TASK)], None),
+    responses.TaskDetail(
+        **_TASK,
+        leases=[
+            responses.Lease(worker_id="harlow-01", granted_at=_AT, expires_at=_UNTIL, ended_at=_UNTIL, end="failed")
+        ],
+    ),
+    CommandRequest("pause", worker_id="harlow-01"),
+    responses.CommandReply(1),
+    ReleaseRequest("harlow-01"),
+    responses.ReleaseReply("harlow-01", "county-team"),
+    server.NewTask(task_id="t-1", platform="grizzly_gis", target=_TARGET),
+    responses.AddedTasks(new=1, known=0, bad=[]),
+    RequeueRequest(["failed", "dead"], platform="grizzly_gis"),
+    responses.RequeueReply(17),
+    Health("ok", "0.1.0"),
+]
+EXAMPLES: dict[type[Struct], Struct] = {type(example): example for example in _EXAMPLES}
+"""By type."""
