@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 
 from parcelpost.cli.context import open_for_reading
 from parcelpost.cli.options import StoreContext
-from parcelpost.cli.top.data import RATE_STEPS, PacedQuery, read_rates
+from parcelpost.cli.top.data import RATE_STEPS, PacedQuery, StoreFailure, TopData, read_rates, watch
 from parcelpost.cli.top.frame import View
 from parcelpost.cli.top.screen import apply_key, can_draw, has_utf8, split_keys
-from parcelpost.clock import ManualClock
+from parcelpost.clock import ManualClock, SystemClock
 from parcelpost.settings import Settings
 from parcelpost.storage import LocalPersistenceManager
 from parcelpost.storage.history import SyncRound
+from parcelpost.worker.status import WorkerStatus, publish
 from tests.cli.support import Run, change, damage, rows
 from tests.storage.factories import a_task, claim_one, save_one
 
@@ -75,6 +77,27 @@ async def test_rates_count_the_last_ten_minutes_by_ten_seconds(tmp_path: Path) -
         assert rates.delivered[-4:] == (5, 5, 5, 5)
         assert sum((await read_rates(database, clock.now() - timedelta(hours=1))).completed) == 0, "a clock set back"
         assert sum((await read_rates(database, clock.now() + timedelta(hours=1))).completed) == 0
+
+
+async def test_a_worker_that_starts_or_ends_shows_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "parcelpost.db"
+    async with LocalPersistenceManager.open(path), aclosing(watch(StoreContext(path, Settings()))) as states:
+        assert _names(await anext(states)) == []
+        async with LocalPersistenceManager.open(path, worker="w") as lpm:
+            now = SystemClock().now()
+            status = WorkerStatus(
+                name="w-1", worker_id="w-1", owner=lpm.owner_id, published_at=now, started_at=now, mode="standalone"
+            )
+            await publish(lpm.state, status)
+            assert _names(await anext(states)) == ["w-1"]
+        assert _names(await anext(states)) == []
+
+
+def _names(data: TopData | StoreFailure) -> list[str]:
+    assert isinstance(data, TopData)
+    owners = {worker.id for worker in data.overview.workers}
+    assert {status.owner for status in data.statuses} <= owners, "the overview is as new"
+    return [status.name for status in data.statuses]
 
 
 async def test_an_expensive_query_runs_seldom() -> None:

@@ -16,7 +16,7 @@ from parcelpost.cli.options import StoreContext, run_command
 from parcelpost.clock import Clock, iso
 from parcelpost.errors import StoreError, StoreNotFound
 from parcelpost.model import QueueDepth
-from parcelpost.storage import queries
+from parcelpost.storage import locks, queries
 from parcelpost.storage.db import LocalDatabase
 from parcelpost.storage.errors import os_error
 from parcelpost.storage.history import Metrics, TimedSample
@@ -121,6 +121,9 @@ class PacedQuery(Generic[T]):
             self._due = ended + max(self._seconds, 100 * (ended - started))
         return self._last
 
+    def expire(self) -> None:
+        self._due = 0.0
+
 
 async def watch(store: StoreContext) -> AsyncGenerator[TopData | StoreFailure, None]:
     """Yields what the store holds now, or why it cannot be read, each time it is asked. Never ends or fails."""
@@ -156,16 +159,22 @@ class _Reader:
     def __init__(self, store: StoreContext, database: LocalDatabase) -> None:
         self._store = store
         self._db = database
+        self._owners: set[str] = set()
         self._overview = PacedQuery(self._read_overview, 5.0, CLOCK)
         self._counts = PacedQuery(self._read_counts, 1.0, CLOCK)
         self._rates = PacedQuery(lambda: read_rates(database, CLOCK.now()), 1.0, CLOCK)
 
     async def read(self) -> TopData:
         now = CLOCK.now()
+        live = locks.live_folder(self._store.path)
+        statuses = await read_statuses(WorkerState(self._db, CLOCK))
+        running = tuple(status for status in statuses if locks.is_alive(live, status.owner))
+        owners = {status.owner for status in running}
+        if owners != self._owners:  # a worker has started or ended
+            self._owners = owners
+            self._overview.expire()
         overview, overview_at, start = await self._overview.get()
         queue, platforms = await self._counts.get()
-        workers = {worker.id for worker in overview.workers}
-        statuses = await read_statuses(WorkerState(self._db, CLOCK))
         return TopData(
             at=now,
             store=str(self._store.path),
@@ -174,7 +183,7 @@ class _Reader:
             overview_at=overview_at,
             queue=queue,
             platforms=platforms,
-            statuses=tuple(status for status in statuses if status.owner in workers),
+            statuses=running,
             running=tuple(await self._db.read(queries.running, _MAX_RUNNING)),
             browsers=tuple(await browsers_in(self._db, self._store)),
             rates=await self._rates.get(),
